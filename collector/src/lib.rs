@@ -1,0 +1,3 @@
+//! Recording sessions, draining, symbolization and the trace model.
+
+pub mod model;

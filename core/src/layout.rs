@@ -1,0 +1,442 @@
+//! The shared mapping: the byte layout that the agent in the program and the collector agree on.
+//!
+//! ```text
+//!   offset 0     Header        written once by the collector before the program starts
+//!        4096    Control       switch, ticks, intervals: the collector writes, hooks read
+//!                ProcessEntry × processes
+//!                ThreadEntry × threads
+//!                BufferHeader × buffers
+//!                sub-buffers, `buffer_bytes` each
+//!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
+//! ```
+//!
+//! The mapping is a tmpfs file. Everything an agent may touch has been allocated by the collector
+//! beforehand (no SIGBUS on a full tmpfs): thread entries up to `Control::threads_limit`, nodes up to
+//! `GenerationHeader::nodes_limit`; these limits only grow, the rest is allocated from the start.
+//!
+//! Every word is an atomic. The file outlives the program and the collector, and the reader trusts
+//! nothing in it.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the mapping: `STKBEAT1` in memory order.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
+/// Changes with every incompatible change of this layout.
+pub const ABI_VERSION: u32 = 1;
+/// Name of the environment variable that holds the mapping's path.
+pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
+
+/// Thread classes with a tick and an interval of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadClass {
+    Other = 0,
+    Main = 1,
+    Named = 2,
+}
+/// Number of thread classes.
+pub const CLASSES: usize = 3;
+/// Tick words per class: threads are spread over them, and the ticker advances them in turn, so that
+/// captures do not all fall on the edge of an interval.
+pub const PHASES: usize = 4;
+
+/// Tick value that equals no thread's last tick: the ticker is parked and wants to be woken.
+pub const TICK_PARKED: u32 = u32::MAX;
+/// Tick value that equals no thread's last tick: high-frequency mode, gate by the cycle counter.
+pub const TICK_BY_CYCLES: u32 = u32::MAX - 1;
+
+/// How big each region is. Chosen by the collector, kept in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    pub processes: u32,
+    pub threads: u32,
+    pub buffers: u32,
+    /// Bytes of one sub-buffer, a multiple of 4096.
+    pub buffer_bytes: u32,
+    /// Nodes of one generation of the CallstackTable, a power of two.
+    pub generation_nodes: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Capacity {
+            processes: 1024,
+            threads: 16_384,
+            buffers: 1024,
+            buffer_bytes: 8192,
+            generation_nodes: 1 << 18,
+        }
+    }
+}
+
+/// Byte offsets of the regions, derived from a `Capacity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub capacity: Capacity,
+    pub processes: usize,
+    pub threads: usize,
+    pub buffer_headers: usize,
+    pub buffers: usize,
+    pub generations: [usize; 2],
+    /// Bytes from a generation's offset to its index and to its nodes.
+    pub index_in_generation: usize,
+    pub nodes_in_generation: usize,
+    pub total: usize,
+}
+
+const fn pages(bytes: usize) -> usize {
+    (bytes + 4095) & !4095
+}
+
+impl Layout {
+    /// The layout for a capacity, or `None` when a number is zero, not a power of two where it must
+    /// be, or the whole exceeds the address space.
+    pub fn new(capacity: Capacity) -> Option<Layout> {
+        let c = capacity;
+        if c.processes == 0
+            || c.threads == 0
+            || c.buffers == 0
+            || c.buffer_bytes < 4096
+            || c.buffer_bytes % 4096 != 0
+            || !c.generation_nodes.is_power_of_two()
+            || !(1 << 10..=1 << 26).contains(&c.generation_nodes)
+            || c.processes > 1 << 20
+            || c.threads > 1 << 22
+            || c.buffers > 1 << 22
+            || c.buffer_bytes > 1 << 24
+        {
+            return None;
+        }
+        let processes = 8192;
+        let threads = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
+        let buffer_headers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
+        let buffers = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
+        let first = buffers + c.buffers as usize * c.buffer_bytes as usize;
+        let nodes = c.generation_nodes as usize;
+        let index_in_generation = 4096;
+        let nodes_in_generation = index_in_generation + pages(nodes * 2 * 4);
+        let generation = nodes_in_generation + pages(nodes * size_of::<Node>());
+        Some(Layout {
+            capacity,
+            processes,
+            threads,
+            buffer_headers,
+            buffers,
+            generations: [first, first + generation],
+            index_in_generation,
+            nodes_in_generation,
+            total: first + 2 * generation,
+        })
+    }
+}
+
+/// Offset 0. Plain facts, written once before the program starts.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Header {
+    pub magic: AtomicU64,
+    pub abi_version: AtomicU32,
+    pub collector_pid: AtomicU32,
+    pub session_id: [AtomicU64; 2],
+    pub processes: AtomicU32,
+    pub threads: AtomicU32,
+    pub buffers: AtomicU32,
+    pub buffer_bytes: AtomicU32,
+    pub generation_nodes: AtomicU32,
+    /// Offset of nothing: keeps the next word aligned.
+    pub reserved: AtomicU32,
+    pub total: AtomicU64,
+    /// Path of the trace that the collector writes, for `recover`; UTF-8, NUL padded.
+    pub trace_path: [AtomicU64; 128],
+}
+
+/// How sub-buffers are used when none is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// The collector drains; when it cannot keep up, new records are lost and counted.
+    Endless = 0,
+    /// The oldest complete sub-buffer is overwritten.
+    Ring = 1,
+    /// Recording stops when the pool is full.
+    Startup = 2,
+}
+
+/// What dates records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ClockSource {
+    /// `rdtsc` or `cntvct_el0`.
+    Cycles = 0,
+    /// CLOCK_MONOTONIC, in ns.
+    Monotonic = 1,
+}
+
+/// Offset 4096. The collector writes; agents read, except where noted.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Control {
+    /// 0 off, 1 on.
+    pub switch: AtomicU32,
+    pub mode: AtomicU32,
+    pub clock_source: AtomicU32,
+    pub depth_limit: AtomicU32,
+    /// Bit `Category::bit` set: the category's probes capture.
+    pub probe_mask: AtomicU64,
+    /// Forced captures a second that one thread may do.
+    pub forced_per_second: AtomicU32,
+    /// Number of the CallstackTable's current generation; its slot is `generation % 2`.
+    pub generation: AtomicU32,
+    /// Thread entries that may be used: allocated by the collector, only grows.
+    pub threads_limit: AtomicU32,
+    /// Agents add: highest thread entry ever used + 1, so that readers need not scan all.
+    pub threads_used: AtomicU32,
+    pub processes_used: AtomicU32,
+    /// Agents take the next number by `fetch_add`.
+    pub next_process_uid: AtomicU32,
+    pub next_thread_uid: AtomicU32,
+    /// Agents add: threads and processes that found no entry.
+    pub threads_refused: AtomicU32,
+    pub processes_refused: AtomicU32,
+    /// Agents add: agents that switched themselves off after an internal error.
+    pub agents_disabled: AtomicU32,
+    /// 1 while the collector sleeps on it (futex word); an agent that finds `TICK_PARKED` stores 0 and
+    /// wakes it.
+    pub parked: AtomicU32,
+    /// 1 when child processes are followed.
+    pub follow_children: AtomicU32,
+    /// Signal that interrupts running threads, 0: none.
+    pub signal: AtomicU32,
+    /// Interval per class, ns and cycles.
+    pub interval_ns: [AtomicU32; CLASSES],
+    pub interval_cycles: [AtomicU64; CLASSES],
+    pub ticks: [[Tick; PHASES]; CLASSES],
+}
+
+/// A tick on a cache line of its own: hooks of all threads read it all the time.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Tick(pub AtomicU32);
+
+/// States of process and thread entries.
+pub mod entry_state {
+    pub const FREE: u32 = 0;
+    /// Being filled in or cleared.
+    pub const CLAIMED: u32 = 1;
+    pub const LIVE: u32 = 2;
+    /// Ended; the collector frees it when everything was drained.
+    pub const ENDED: u32 = 3;
+    /// A process that ended by exec: the same pid has a new entry.
+    pub const EXECED: u32 = 4;
+}
+
+/// One program image in one process. The process writes it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ProcessEntry {
+    pub state: AtomicU32,
+    pub uid: AtomicU32,
+    pub pid: AtomicU32,
+    pub parent_pid: AtomicU32,
+    pub parent_uid: AtomicU32,
+    /// `proto::v1::process::Origin`.
+    pub origin: AtomicU32,
+    /// Number of the current module epoch.
+    pub epoch: AtomicU32,
+    /// Signal that the agent installed its handler for, 0: none.
+    pub signal: AtomicU32,
+    pub start_cycles: AtomicU64,
+    pub end_cycles: AtomicU64,
+    pub reserved: [AtomicU64; 18],
+}
+
+/// Indices into `ThreadEntry::losses`; the numbers are those of `proto::v1::loss::Cause`.
+pub mod loss {
+    pub const BUFFER_FULL: usize = 1;
+    pub const OVERWRITTEN: usize = 2;
+    pub const TABLE_FULL: usize = 3;
+    pub const TRUNCATED_DEPTH: usize = 4;
+    pub const TRUNCATED_UNWIND: usize = 5;
+    pub const FORCED_OVER_BUDGET: usize = 6;
+    pub const REENTRANT: usize = 7;
+    pub const SIGNAL_MISSED: usize = 13;
+    /// Length of the array.
+    pub const COUNT: usize = 16;
+}
+
+/// One thread. The owner writes lines 0–4, the collector line 5.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ThreadEntry {
+    // Line 0: what every hook touches.
+    pub allocations: AtomicU64,
+    pub allocated_bytes: AtomicU64,
+    pub frees: AtomicU64,
+    /// Tick of the last capture.
+    pub last_tick: AtomicU32,
+    /// Index of this thread's tick word: class × PHASES + phase.
+    pub tick_index: AtomicU32,
+    /// Records committed so far: the number of the next one.
+    pub records: AtomicU64,
+    pub last_capture_cycles: AtomicU64,
+    /// Sub-buffer in use: index + 1, 0 none.
+    pub buffer: AtomicU32,
+    /// Generation + 1 of the CallstackTable that a capture under way uses, 0: no capture under way.
+    pub capturing: AtomicU32,
+    /// CPU time at the last capture.
+    pub cpu_ns: AtomicU64,
+
+    // Line 1: who it is.
+    pub state: AtomicU32,
+    pub uid: AtomicU32,
+    pub tid: AtomicU32,
+    /// Index of its process entry.
+    pub process: AtomicU32,
+    pub class: AtomicU32,
+    pub creator_uid: AtomicU32,
+    pub creator_node: AtomicU32,
+    /// Samples among the records.
+    pub samples: AtomicU32,
+    pub start_cycles: AtomicU64,
+    pub end_cycles: AtomicU64,
+    pub stack_low: AtomicU64,
+    pub stack_high: AtomicU64,
+
+    // Lines 2 and 3.
+    pub losses: [AtomicU64; loss::COUNT],
+
+    // Line 4: published by blocking hooks on their slow path, for sampling from outside.
+    /// Odd while the thread is inside a call that may block.
+    pub episode: AtomicU32,
+    pub episode_probe: AtomicU32,
+    pub episode_begin: AtomicU64,
+    pub episode_arg: AtomicU64,
+    /// pc, sp, fp, then the callee-saved registers in the order of their DWARF numbers.
+    pub registers: [AtomicU64; 5],
+
+    // Line 5: signals. See `crate::gate` for the protocol.
+    /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
+    pub closed: AtomicU32,
+    /// Collector: 1 from before it sends a signal until the handler has run.
+    pub in_flight: AtomicU32,
+    pub reserved: [AtomicU64; 7],
+}
+
+/// States of a sub-buffer (low 32 bits of `BufferHeader::state`; the high 32 bits are the owner's
+/// thread entry index, so that a compare-and-swap names both).
+pub mod buffer_state {
+    pub const FREE: u32 = 0;
+    pub const WRITING: u32 = 1;
+    pub const COMPLETE: u32 = 2;
+}
+
+/// Head of one sub-buffer, apart from its words so that scanning for a free one stays in few lines.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct BufferHeader {
+    /// Owner entry << 32 | buffer_state.
+    pub state: AtomicU64,
+    /// Words committed: stored with release after the words themselves.
+    pub committed: AtomicU32,
+    /// Words the collector has stored in the trace.
+    pub drained: AtomicU32,
+    /// Uid of the owning thread and of its process.
+    pub thread_uid: AtomicU32,
+    pub process_uid: AtomicU32,
+    /// Number in the owner's sequence of the record at word 0.
+    pub first_record: AtomicU64,
+    /// Cycles when the owner took it, for ring order.
+    pub taken_cycles: AtomicU64,
+    /// Generation of the CallstackTable in force when it was taken.
+    pub generation: AtomicU32,
+    /// Records overwritten with it in ring mode were counted into the overwriting thread's losses;
+    /// this is how often the buffer has been reused.
+    pub uses: AtomicU32,
+    /// Records drained so far (collector).
+    pub drained_records: AtomicU64,
+    pub reserved: AtomicU64,
+}
+
+/// Head of one generation slot of the CallstackTable.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct GenerationHeader {
+    pub generation: AtomicU32,
+    /// Next free node; agents take it by `fetch_add`. Node 0 is never used.
+    pub nodes_used: AtomicU32,
+    /// Nodes that may be used: allocated by the collector, only grows.
+    pub nodes_limit: AtomicU32,
+}
+
+/// One node of the CallstackTable, 16 bytes. `address` is stored last, with release: a node whose
+/// address and parent are both 0 is a hole.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub struct Node {
+    pub address: AtomicU64,
+    /// Parent's index in the same generation; 0 for roots.
+    pub parent: AtomicU32,
+    /// `proto::v1::NodeKind`.
+    pub kind: AtomicU32,
+}
+
+/// Kinds of nodes; the numbers are those of `proto::v1::NodeKind`.
+pub mod node_kind {
+    pub const NATIVE: u32 = 0;
+    pub const ROOT: u32 = 1;
+    pub const TRUNCATED: u32 = 2;
+    pub const LEAF_PC: u32 = 3;
+}
+
+/// A node's id in records and files: unique over the session as long as fewer than
+/// 2^32 nodes were made.
+pub const fn node_id(generation: u32, generation_nodes: u32, index: u32) -> u32 {
+    generation
+        .wrapping_mul(generation_nodes)
+        .wrapping_add(index)
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 4096);
+    assert!(size_of::<Control>() == 4096);
+    assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
+    assert!(size_of::<ThreadEntry>() == 64 * 6);
+    assert!(size_of::<BufferHeader>() == 64);
+    assert!(size_of::<Node>() == 16);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_do_not_overlap() {
+        let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
+        assert!(l.threads >= l.processes + 1024 * size_of::<ProcessEntry>());
+        assert!(l.buffer_headers >= l.threads + 16_384 * size_of::<ThreadEntry>());
+        assert!(l.buffers >= l.buffer_headers + 1024 * 64);
+        assert_eq!(l.generations[0], l.buffers + 1024 * 8192);
+        assert_eq!(
+            l.total - l.generations[1],
+            l.generations[1] - l.generations[0]
+        );
+    }
+
+    #[test]
+    fn bad_capacities_are_refused() {
+        let good = Capacity::default();
+        for bad in [
+            Capacity {
+                buffer_bytes: 5000,
+                ..good
+            },
+            Capacity {
+                generation_nodes: 3000,
+                ..good
+            },
+            Capacity { threads: 0, ..good },
+        ] {
+            assert_eq!(Layout::new(bad), None);
+        }
+    }
+}

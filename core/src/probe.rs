@@ -1,0 +1,265 @@
+//! The probes: every kind of call that a hook can report, with its category and, for calls that can
+//! block, what a thread is then waiting for.
+//!
+//! The numbers are part of the trace format: never reuse or renumber one.
+
+/// What a blocked thread waits for. Used as the cause of blocked time in every table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cause {
+    /// Does not block.
+    None = 0,
+    /// A mutex, rwlock, spin lock or monitor that another thread holds.
+    Lock = 1,
+    /// A condition variable, semaphore, barrier, raw futex or parking.
+    Wait = 2,
+    /// Reading, writing, syncing or looking up files and pipes.
+    Io = 3,
+    /// Sockets: connect, accept, send, receive.
+    Net = 4,
+    /// poll, select, epoll: idle until an event comes.
+    Poll = 5,
+    /// A sleep that the program asked for.
+    Sleep = 6,
+    /// The end of a thread.
+    Join = 7,
+    /// The end of a child process.
+    Process = 8,
+    /// Not known: blocked outside any hook.
+    Unknown = 9,
+}
+
+impl Cause {
+    /// Every cause, in the order of their numbers.
+    pub const ALL: [Cause; 10] = [
+        Cause::None,
+        Cause::Lock,
+        Cause::Wait,
+        Cause::Io,
+        Cause::Net,
+        Cause::Poll,
+        Cause::Sleep,
+        Cause::Join,
+        Cause::Process,
+        Cause::Unknown,
+    ];
+
+    /// The name that reports and files use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::None => "none",
+            Cause::Lock => "lock",
+            Cause::Wait => "wait",
+            Cause::Io => "io",
+            Cause::Net => "net",
+            Cause::Poll => "poll",
+            Cause::Sleep => "sleep",
+            Cause::Join => "join",
+            Cause::Process => "process",
+            Cause::Unknown => "unknown",
+        }
+    }
+}
+
+/// A group of probes that is switched on and off together (`--probes alloc,lock,io`). The number is
+/// its bit in the probe mask of the control block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Category {
+    Alloc = 0,
+    Memory = 1,
+    Lock = 2,
+    Wait = 3,
+    Io = 4,
+    Net = 5,
+    Poll = 6,
+    Sleep = 7,
+    Clock = 8,
+    Thread = 9,
+    Process = 10,
+    Library = 11,
+    Sched = 12,
+    /// The fallback sampler's interruptions. Always on while recording.
+    Sampler = 13,
+    /// Marks and forced captures of the program itself. Always on while recording.
+    User = 14,
+}
+
+impl Category {
+    /// The categories a user can name.
+    pub const SELECTABLE: [Category; 13] = [
+        Category::Alloc,
+        Category::Memory,
+        Category::Lock,
+        Category::Wait,
+        Category::Io,
+        Category::Net,
+        Category::Poll,
+        Category::Sleep,
+        Category::Clock,
+        Category::Thread,
+        Category::Process,
+        Category::Library,
+        Category::Sched,
+    ];
+
+    /// This category's bit in a probe mask.
+    pub const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+
+    /// The name on the command line and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Category::Alloc => "alloc",
+            Category::Memory => "memory",
+            Category::Lock => "lock",
+            Category::Wait => "wait",
+            Category::Io => "io",
+            Category::Net => "net",
+            Category::Poll => "poll",
+            Category::Sleep => "sleep",
+            Category::Clock => "clock",
+            Category::Thread => "thread",
+            Category::Process => "process",
+            Category::Library => "library",
+            Category::Sched => "sched",
+            Category::Sampler => "sampler",
+            Category::User => "user",
+        }
+    }
+
+    /// The category with this name, if a user can select it.
+    pub fn from_name(name: &str) -> Option<Category> {
+        Self::SELECTABLE.into_iter().find(|c| c.name() == name)
+    }
+}
+
+macro_rules! probes {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, $category:ident, $cause:ident;)*) => {
+        /// One kind of hooked call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Probe {
+            $($(#[$doc])* $variant = $number,)*
+        }
+
+        impl Probe {
+            /// Every probe.
+            pub const ALL: &'static [Probe] = &[$(Probe::$variant,)*];
+
+            /// The probe with this number, if there is one.
+            pub const fn from_number(number: u8) -> Option<Probe> {
+                match number { $($number => Some(Probe::$variant),)* _ => None }
+            }
+
+            /// The name shown to users: the call's own name, or the group's.
+            pub const fn name(self) -> &'static str {
+                match self { $(Probe::$variant => $name,)* }
+            }
+
+            /// The category that switches this probe.
+            pub const fn category(self) -> Category {
+                match self { $(Probe::$variant => Category::$category,)* }
+            }
+
+            /// What a thread inside this call waits for; `Cause::None` for calls that do not block.
+            pub const fn cause(self) -> Cause {
+                match self { $(Probe::$variant => Cause::$cause,)* }
+            }
+        }
+    };
+}
+
+probes! {
+    /// An interruption by the fallback sampler: the thread was running.
+    Running = 1, "running", Sampler, None;
+    /// A thread found blocked outside any hook.
+    BlockedOutside = 2, "blocked", Sampler, Unknown;
+    Mark = 3, "mark", User, None;
+    /// The agent's own note at a thread's first capture.
+    ThreadStart = 4, "thread start", Thread, None;
+    ThreadExit = 5, "thread exit", Thread, None;
+
+    Malloc = 10, "malloc", Alloc, None;
+    Calloc = 11, "calloc", Alloc, None;
+    Realloc = 12, "realloc", Alloc, None;
+    Memalign = 13, "memalign", Alloc, None;
+    Free = 14, "free", Alloc, None;
+
+    Mmap = 20, "mmap", Memory, None;
+    Munmap = 21, "munmap", Memory, None;
+    Mremap = 22, "mremap", Memory, None;
+    Mprotect = 23, "mprotect", Memory, None;
+    Madvise = 24, "madvise", Memory, None;
+
+    MutexLock = 30, "pthread_mutex_lock", Lock, Lock;
+    MutexUnlock = 31, "pthread_mutex_unlock", Lock, None;
+    RwlockRead = 32, "pthread_rwlock_rdlock", Lock, Lock;
+    RwlockWrite = 33, "pthread_rwlock_wrlock", Lock, Lock;
+    RwlockUnlock = 34, "pthread_rwlock_unlock", Lock, None;
+    SpinLock = 35, "pthread_spin_lock", Lock, Lock;
+
+    CondWait = 40, "pthread_cond_wait", Wait, Wait;
+    CondSignal = 41, "pthread_cond_signal", Wait, None;
+    SemWait = 42, "sem_wait", Wait, Wait;
+    SemPost = 43, "sem_post", Wait, None;
+    BarrierWait = 44, "pthread_barrier_wait", Wait, Wait;
+    FutexWait = 45, "futex wait", Wait, Wait;
+    FutexWake = 46, "futex wake", Wait, None;
+    SignalWait = 47, "sigwait", Wait, Wait;
+
+    Read = 50, "read", Io, Io;
+    Write = 51, "write", Io, Io;
+    Sendfile = 52, "sendfile", Io, Io;
+    Splice = 53, "splice", Io, Io;
+    Open = 54, "open", Io, Io;
+    Close = 55, "close", Io, Io;
+    Fsync = 56, "fsync", Io, Io;
+    Fcntl = 57, "fcntl", Io, Io;
+    Stat = 58, "stat", Io, Io;
+    FileLock = 59, "flock", Io, Lock;
+
+    Connect = 70, "connect", Net, Net;
+    Accept = 71, "accept", Net, Net;
+    Send = 72, "send", Net, Net;
+    Recv = 73, "recv", Net, Net;
+    Getsockopt = 74, "getsockopt", Net, None;
+
+    Poll = 80, "poll", Poll, Poll;
+    Select = 81, "select", Poll, Poll;
+    EpollWait = 82, "epoll_wait", Poll, Poll;
+
+    Nanosleep = 90, "nanosleep", Sleep, Sleep;
+
+    ClockRead = 100, "clock_gettime", Clock, None;
+
+    ThreadCreate = 110, "pthread_create", Thread, None;
+    ThreadJoin = 111, "pthread_join", Thread, Join;
+
+    Wait = 120, "wait", Process, Process;
+    Fork = 121, "fork", Process, None;
+    Exec = 122, "exec", Process, None;
+    Spawn = 123, "posix_spawn", Process, None;
+    Exit = 124, "exit", Process, None;
+
+    LibraryLoad = 130, "dlopen", Library, None;
+
+    Yield = 140, "sched_yield", Sched, None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_unique() {
+        for (i, a) in Probe::ALL.iter().enumerate() {
+            assert_eq!(Probe::from_number(*a as u8), Some(*a));
+            for b in &Probe::ALL[i + 1..] {
+                assert_ne!(*a as u8, *b as u8);
+                assert_ne!(a.name(), b.name());
+            }
+        }
+    }
+}

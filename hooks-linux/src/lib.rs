@@ -1,0 +1,1 @@
+//! libstackbeat.so
