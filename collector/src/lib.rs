@@ -1,3 +1,8 @@
 //! Recording sessions, draining, symbolization and the trace model.
 
 pub mod model;
+
+#[cfg(target_os = "linux")]
+pub mod recover;
+#[cfg(target_os = "linux")]
+pub mod session;

@@ -1,0 +1,98 @@
+//! Why a recording could not begin, and what its user should know although it could.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a recording could not begin. Each message names the thing, the reason and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("no command given: put the program and its arguments after `--`")]
+    NoCommand,
+    #[error("{program}: command not found in PATH; give its path, or install it")]
+    NotFound { program: String },
+    #[error("{}: no such file", path.display())]
+    NoSuchFile { path: PathBuf },
+    #[error("{}: is a directory, not a program", path.display())]
+    Directory { path: PathBuf },
+    #[error("{}: not executable; `chmod +x` makes it so", path.display())]
+    NotExecutable { path: PathBuf },
+    #[error("{}: its interpreter {} does not exist", script.display(), interpreter.display())]
+    NoInterpreter {
+        script: PathBuf,
+        interpreter: PathBuf,
+    },
+    #[error("{}: cannot be started", program.display())]
+    Start {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{name} of {value} {unit} is out of range: {min} to {max} {unit} are possible")]
+    OutOfRange {
+        name: &'static str,
+        value: u64,
+        min: u64,
+        max: u64,
+        unit: &'static str,
+    },
+    #[error("{}: exists already; choose another output or allow to replace it", path.display())]
+    OutputExists { path: PathBuf },
+    #[error("{}: the trace cannot be created", path.display())]
+    Output {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{}: the agent library cannot be preloaded: {reason}", path.display())]
+    Agent { path: PathBuf, reason: &'static str },
+    #[error(
+        "no shared memory for the session in {tried}; {bytes} bytes are needed: make room there, \
+         or ask for a smaller buffer"
+    )]
+    SharedMemory {
+        tried: String,
+        bytes: u64,
+        #[source]
+        source: io::Error,
+    },
+    #[error("a thread of the collector cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// What a user should know about a recording that takes place all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    #[error(
+        "{}: is statically linked: its calls cannot be hooked, so it runs but the trace shows \
+         only the child processes that can be", .0.display()
+    )]
+    Static(PathBuf),
+    #[error(
+        "{}: is setuid, setgid or has file capabilities: the dynamic loader drops the preload, so \
+         it runs unseen; record a copy without these rights, or run as its owner", .0.display()
+    )]
+    Privileged(PathBuf),
+    #[error("{}: is built for {machine}: it runs unseen", path.display())]
+    Architecture { path: PathBuf, machine: String },
+    #[error(
+        "{}: uses the dynamic loader {loader}, not glibc's: it runs unseen", path.display()
+    )]
+    OtherLoader { path: PathBuf, loader: String },
+    #[error("{script}: its interpreter cannot be seen: {because}", script = script.display())]
+    Interpreter {
+        script: PathBuf,
+        because: Box<Warning>,
+    },
+    #[error("shared memory is in {} because /dev/shm is missing or full", .0.display())]
+    MappingElsewhere(PathBuf),
+    #[error(
+        "the cycle counter of this machine is not reliable; CLOCK_MONOTONIC dates samples (slower)"
+    )]
+    NoCycleCounter,
+    #[error("no agent reported: the program did not load the library, the trace has no samples")]
+    NoAgent,
+    #[error("{count} child processes could not be seen (statically linked or privileged)")]
+    ChildrenNotHooked { count: u64 },
+    #[error("writing the trace failed: {0}; what comes until there is room again is lost")]
+    WriteFailed(String),
+}

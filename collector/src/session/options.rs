@@ -1,0 +1,194 @@
+//! What a recording is asked to do, and what it says while it runs and at its end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stackbeat_core::layout::Mode;
+use stackbeat_core::probe::Category;
+use stackbeat_proto::v1::loss::Cause;
+
+use super::error::{RecordError, Warning};
+
+/// Shortest interval that may be asked for, ns.
+pub const MIN_INTERVAL_NS: u64 = 50_000;
+/// Longest interval that may be asked for, ns.
+pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
+/// Most frames that one capture may keep.
+pub const MAX_DEPTH: u32 = 1024;
+/// Smallest pool of sub-buffers, bytes.
+pub const MIN_BUFFER_BYTES: u64 = 64 << 10;
+/// Largest pool of sub-buffers, bytes.
+pub const MAX_BUFFER_BYTES: u64 = 16 << 30;
+
+/// What to record and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program (looked up in PATH when it has no slash) and its arguments.
+    pub command: Vec<OsString>,
+    /// The agent library to preload, an absolute path without spaces and colons.
+    pub agent: PathBuf,
+    /// Where the trace goes.
+    pub output: PathBuf,
+    /// Replace an output that exists.
+    pub overwrite: bool,
+    /// Interval between captures of a thread that is no main thread, ns.
+    pub interval_ns: u64,
+    /// Interval of main threads, ns.
+    pub main_interval_ns: u64,
+    /// Bits of the [`Category`]s whose probes capture.
+    pub probes: u64,
+    /// Most frames kept of one stack.
+    pub depth_limit: u32,
+    /// Bytes of the whole pool of sub-buffers.
+    pub buffer_bytes: u64,
+    pub mode: Mode,
+    /// Record child processes too.
+    pub follow_children: bool,
+    /// Go on after the command has ended until its recorded children have ended too.
+    pub wait_children: bool,
+    /// Interrupt threads that run without passing a hook.
+    pub interrupt_running: bool,
+    /// Compress the packets of the trace.
+    pub compress: bool,
+    /// Write names of functions into the trace at its end.
+    pub symbolize: bool,
+    /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
+    pub mapping_folder: Option<PathBuf>,
+}
+
+impl Options {
+    /// The defaults for a command: 1 ms, all probes, everything drained.
+    pub fn new(command: Vec<OsString>, agent: PathBuf, output: PathBuf) -> Options {
+        Options {
+            command,
+            agent,
+            output,
+            overwrite: false,
+            interval_ns: 1_000_000,
+            main_interval_ns: 1_000_000,
+            probes: Category::SELECTABLE
+                .iter()
+                .fold(0, |mask, c| mask | c.bit()),
+            depth_limit: 256,
+            buffer_bytes: 8 << 20,
+            mode: Mode::Endless,
+            follow_children: true,
+            wait_children: false,
+            interrupt_running: true,
+            compress: false,
+            symbolize: true,
+            mapping_folder: None,
+        }
+    }
+
+    /// Refuses values that no recording can work with.
+    ///
+    /// # Errors
+    ///
+    /// Names the value and what would be accepted.
+    pub fn validate(&self) -> Result<(), RecordError> {
+        let number = |name, value, min, max, unit| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(RecordError::OutOfRange {
+                    name,
+                    value,
+                    min,
+                    max,
+                    unit,
+                })
+            }
+        };
+        let intervals = (MIN_INTERVAL_NS, MAX_INTERVAL_NS);
+        number("interval", self.interval_ns, intervals.0, intervals.1, "ns")?;
+        number(
+            "main interval",
+            self.main_interval_ns,
+            intervals.0,
+            intervals.1,
+            "ns",
+        )?;
+        number(
+            "depth",
+            self.depth_limit.into(),
+            1,
+            MAX_DEPTH.into(),
+            "frames",
+        )?;
+        number(
+            "buffer",
+            self.buffer_bytes,
+            MIN_BUFFER_BYTES,
+            MAX_BUFFER_BYTES,
+            "bytes",
+        )?;
+        if self.command.first().is_none_or(|c| c.is_empty()) {
+            return Err(RecordError::NoCommand);
+        }
+        Ok(())
+    }
+}
+
+/// What a recording says while it goes on.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// Something the user should know; the recording goes on.
+    Warning(Warning),
+    /// The program was started.
+    Started { pid: u32 },
+    /// Several times a second while the program runs.
+    Recording(Status),
+    /// The command has ended, its children are waited for.
+    WaitingForChildren { processes: u32 },
+    /// Names of functions are being looked up: addresses done, of how many.
+    Symbolizing { done: u64, total: u64 },
+}
+
+/// Where a recording stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    pub elapsed: Duration,
+    /// Processes and threads that live now.
+    pub live_processes: u32,
+    pub live_threads: u32,
+    /// Processes and threads seen so far.
+    pub processes: u32,
+    pub threads: u32,
+    /// Samples in the trace so far.
+    pub samples: u64,
+    /// Records known to be lost so far.
+    pub lost: u64,
+    /// Bytes of the trace so far.
+    pub bytes: u64,
+    /// The trace cannot be written at the moment (disk full): what comes is counted as lost.
+    pub write_failing: bool,
+}
+
+/// How a recording ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The program's status as `wait` gives it (`ExitStatusExt::from_raw`).
+    pub wait_status: i32,
+    /// Pid that the program had.
+    pub pid: u32,
+    /// From the start of the program to its end.
+    pub duration: Duration,
+    /// CPU time of the program and of those of its descendants that were waited for.
+    pub program_cpu: Duration,
+    /// CPU time of the recording itself, without symbolization.
+    pub collector_cpu: Duration,
+    pub status: Status,
+    /// Records that the program's threads committed; stored + lost is the same number.
+    pub records_written: u64,
+    pub records_stored: u64,
+    pub records_lost: u64,
+    /// What was lost, cut or refused, by cause. Only those that happened.
+    pub losses: Vec<(Cause, u64)>,
+    /// Why the trace is not complete on disk, if it is not.
+    pub write_error: Option<String>,
+    /// What the collector measured about itself, as in the trace's footer.
+    pub figures: Vec<(String, u64)>,
+    pub warnings: Vec<Warning>,
+}
