@@ -5,3 +5,4 @@ extern crate std;
 pub mod layout;
 pub mod probe;
 pub mod record;
+pub mod unwind;

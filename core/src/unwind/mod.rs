@@ -1,0 +1,185 @@
+//! Walking a thread's own stack: registers go in, addresses come out, leaf first.
+//!
+//! Runs on the slow path of a capture, in hooks and in signal handlers: may not allocate, lock, or
+//! call a hooked function.
+
+mod frame_pointer;
+
+pub use frame_pointer::FramePointerWalker;
+
+/// Deepest stack that a capture can hold, whatever the configured limit.
+pub const MAX_DEPTH: usize = 1024;
+
+/// Registers that a walk begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    pub pc: u64,
+    pub sp: u64,
+    /// rbp, x29.
+    pub fp: u64,
+    /// Link register; 0 on x86-64.
+    pub lr: u64,
+}
+
+/// The part of a stack that may be read: addresses in `low..high`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackBounds {
+    pub low: u64,
+    pub high: u64,
+    /// What to add to a stack address to get the address where its bytes are read: 0 for the
+    /// stack itself, else the way to a copy of it.
+    shift: u64,
+}
+
+impl StackBounds {
+    /// The calling thread's stack, read where it is.
+    ///
+    /// # Safety
+    /// Every byte of `low..high` must be readable as long as this value is used.
+    pub const unsafe fn of_stack(low: u64, high: u64) -> StackBounds {
+        StackBounds {
+            low,
+            high,
+            shift: 0,
+        }
+    }
+
+    /// Bytes that stand for the stack at `low`.
+    ///
+    /// # Safety
+    /// `copy` must stay readable as long as this value is used.
+    pub unsafe fn of_copy(low: u64, copy: &[u8]) -> StackBounds {
+        StackBounds {
+            low,
+            high: low.wrapping_add(copy.len() as u64),
+            shift: (copy.as_ptr() as u64).wrapping_sub(low),
+        }
+    }
+
+    /// The word at a stack address, if it is aligned and inside the bounds.
+    #[inline(always)]
+    pub fn read(&self, address: u64) -> Option<u64> {
+        if address & 7 != 0 || address < self.low || address >= self.high {
+            return None;
+        }
+        if self.high - address < 8 {
+            return None;
+        }
+        // SAFETY: the constructors' callers promised that the bounds are readable; the address is
+        // aligned and eight bytes from it lie inside.
+        Some(unsafe {
+            core::ptr::with_exposed_provenance::<u64>(address.wrapping_add(self.shift) as usize)
+                .read_volatile()
+        })
+    }
+}
+
+/// Why a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkEnd {
+    /// At the outermost frame.
+    Root,
+    /// The limit was reached; the root is missing.
+    Depth,
+    /// It could not go on; the root is missing.
+    Unknown,
+}
+
+/// The addresses of a walk, leaf first, in fixed memory. All-zero bytes are an empty one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Frames {
+    len: usize,
+    limit: usize,
+    /// The outermost so many frames are those of the same walker's last walk, which ended at the
+    /// root and whose result capture still knows the nodes of. They need not be looked up again.
+    pub same_outermost: usize,
+    addresses: [u64; MAX_DEPTH],
+}
+
+impl Frames {
+    /// No frames, room for at most `limit`.
+    pub const fn new(limit: usize) -> Frames {
+        Frames {
+            len: 0,
+            limit: if limit > MAX_DEPTH { MAX_DEPTH } else { limit },
+            same_outermost: 0,
+            addresses: [0; MAX_DEPTH],
+        }
+    }
+
+    /// Empties it and sets the limit.
+    #[inline]
+    pub fn clear(&mut self, limit: usize) {
+        self.len = 0;
+        self.limit = limit.min(MAX_DEPTH);
+        self.same_outermost = 0;
+    }
+
+    /// Adds the next outer frame; false when the limit is reached.
+    #[inline(always)]
+    pub fn push(&mut self, address: u64) -> bool {
+        if self.len >= self.limit {
+            return false;
+        }
+        let Some(slot) = self.addresses.get_mut(self.len) else {
+            return false;
+        };
+        *slot = address;
+        self.len += 1;
+        true
+    }
+
+    /// The addresses, leaf first.
+    #[inline]
+    pub fn addresses(&self) -> &[u64] {
+        self.addresses.get(..self.len).unwrap_or(&[])
+    }
+
+    /// Most frames it may hold.
+    #[inline]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Number of frames.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when nothing was found.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Drops the innermost `count` frames.
+    pub fn drop_leaf(&mut self, count: usize) {
+        let count = count.min(self.len);
+        self.addresses.copy_within(count..self.len, 0);
+        self.len -= count;
+        self.same_outermost = self.same_outermost.min(self.len);
+    }
+}
+
+/// A thread's walker with what it remembers from one capture to the next.
+///
+/// Lives in the thread's scratch memory, which is mapped zeroed and never constructed.
+///
+/// # Safety
+/// All-zero bytes must be a valid value that has seen nothing yet.
+pub unsafe trait StackWalker {
+    /// Walks from `registers`. The first frame is `registers.pc`: an exact program counter when
+    /// `exact_leaf`, else a return address. Frames of this library itself are left out.
+    fn walk(
+        &mut self,
+        registers: &Registers,
+        bounds: &StackBounds,
+        exact_leaf: bool,
+        out: &mut Frames,
+    ) -> WalkEnd;
+}
+
+/// The walker that captures use.
+pub type ThreadWalker = FramePointerWalker;
