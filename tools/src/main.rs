@@ -1,1 +1,7 @@
-fn main() {}
+//! The `stackbeat` command.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    stackbeat_tools::main()
+}

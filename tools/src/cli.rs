@@ -1,0 +1,207 @@
+//! The arguments, as they are typed. This one definition feeds `--help`, the man page and the shell
+//! completions; the commands resolve what they get here into options.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::units::{parse_duration_ns, parse_size_bytes};
+
+/// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
+/// the calling thread's stack.
+#[derive(Debug, Parser)]
+#[command(name = "stackbeat", version, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  stackbeat record -- python3 script.py            record a program into python3.beat
+  stackbeat report python3.beat                    where did its time go?
+  stackbeat report python3.beat --html page.html   flame graph and timeline in one page
+  stackbeat demo                                   record two programs and show all of it
+
+Exit codes: 0 it worked, 1 a check said no, 2 an error; `record` exits as the recorded program did.")]
+pub struct Cli {
+    /// When to use colours; `auto` honours NO_COLOR.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorChoice,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Record(RecordArgs),
+    Recover(RecoverArgs),
+    /// Print the shell completions of this command.
+    #[command(after_help = "\
+Examples:
+  stackbeat completions bash > ~/.local/share/bash-completion/completions/stackbeat
+  stackbeat completions zsh > ~/.zfunc/_stackbeat
+  stackbeat completions fish > ~/.config/fish/completions/stackbeat.fish")]
+    Completions {
+        /// The shell to complete for.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page in roff: `stackbeat man | man -l -`.
+    Man,
+}
+
+/// Record a program: run it with the hooks and write what they saw into a trace.
+///
+/// The program's input, output and exit status are its own; Ctrl-C reaches it as it would without
+/// stackbeat, and the trace is written all the same. Child processes end up in the same trace.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat record -- sqlite3 shop.db < queries.sql
+  stackbeat record -o build.beat -- make -j8
+  stackbeat record --interval 100us --probes lock,wait -- ./server
+  stackbeat record --no-children -- git log
+
+Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
+With `none`, only the sampler interrupts running threads.")]
+pub struct RecordArgs {
+    /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace the output if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    pub interval: u64,
+    /// The same for main threads, when it should differ.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub main_interval: Option<u64>,
+    /// Groups of calls to hook, separated by commas.
+    #[arg(short, long, value_name = "GROUPS", default_value = "all")]
+    pub probes: String,
+    /// Most frames to keep of one stack; a deeper one is kept truncated.
+    #[arg(long, value_name = "FRAMES", default_value_t = 256)]
+    pub depth: u32,
+    /// Shared memory for samples that are not yet written.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
+    pub buffer: u64,
+    /// What to do when the buffer is full.
+    #[arg(long, value_enum, default_value_t = ModeArg::Endless)]
+    pub mode: ModeArg,
+    /// Record the program itself only, not the processes it starts.
+    #[arg(long)]
+    pub no_children: bool,
+    /// Go on after the program has ended until its children have ended too.
+    #[arg(long, conflicts_with = "no_children")]
+    pub wait_children: bool,
+    /// Do not interrupt threads that run without passing a hook.
+    #[arg(long)]
+    pub no_interrupt: bool,
+    /// Compress the trace.
+    #[arg(short = 'z', long)]
+    pub compress: bool,
+    /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+    /// Print no progress and no summary.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print the summary as one line of JSON on standard error.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Write everything as it comes; what cannot be written in time is counted as lost.
+    Endless,
+    /// Keep the newest samples that fit.
+    Ring,
+    /// Keep the oldest samples that fit, then stop.
+    Startup,
+}
+
+/// Put together the trace of a recording that was killed.
+///
+/// Joins the unfinished trace and what the session's shared memory still holds. Without FILE, lists the
+/// sessions in /dev/shm whose recorder is gone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat recover                            list what can be recovered
+  stackbeat recover app.beat -o saved.beat     from an unfinished trace
+  stackbeat recover /dev/shm/stackbeat.1234 -o saved.beat")]
+pub struct RecoverArgs {
+    /// The unfinished trace, or the session's mapping in /dev/shm.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// Where the recovered trace goes; FILE with `.recovered.beat` by default.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace the output if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Leave the shared memory in place afterwards.
+    #[arg(long)]
+    pub keep: bool,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints the completions for one shell.
+pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "stackbeat", &mut text);
+    crate::terminal::print(&String::from_utf8_lossy(&text))?;
+    Ok(0)
+}
+
+/// Prints one manual page with all commands.
+pub fn print_man_page() -> anyhow::Result<u8> {
+    let mut text = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    let page = clap_mangen::Man::new(command.clone());
+    page.render(&mut text)?;
+    for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        if sub.get_name() == "help" {
+            continue;
+        }
+        let title = format!(".SH \"STACKBEAT {}\"\n", sub.get_name().to_uppercase());
+        text.extend_from_slice(title.as_bytes());
+        let page = clap_mangen::Man::new(sub.clone());
+        page.render_synopsis_section(&mut text)?;
+        page.render_description_section(&mut text)?;
+        page.render_options_section(&mut text)?;
+        page.render_extra_section(&mut text)?;
+    }
+    crate::terminal::print(&String::from_utf8_lossy(&text))?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_flags() {
+        let cli = Cli::try_parse_from(["stackbeat", "record", "--json", "ls", "-l", "--json"]);
+        let Ok(Command::Record(args)) = cli.map(|c| c.command) else {
+            panic!("parses as record");
+        };
+        assert!(args.json);
+        assert_eq!(args.command, ["ls", "-l", "--json"]);
+    }
+}

@@ -1,0 +1,48 @@
+//! The `stackbeat` command line: record a program, look at what was recorded, hand it to other tools.
+//!
+//! Raw arguments are parsed in `cli` (one definition feeds `--help`, the man page and the shell
+//! completions), each command resolves its own into options. Everything here runs outside the traced
+//! program and may allocate, block and fail; it fails with one line that says what to do next.
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod cli;
+pub mod losses;
+pub mod record;
+pub mod recover;
+pub mod terminal;
+pub mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Exit code for errors of our own (wrong usage, unreadable files).
+pub const EXIT_ERROR: u8 = 2;
+/// Exit code for "it worked, and the answer is no": a failed check.
+pub const EXIT_NEGATIVE: u8 = 1;
+
+/// Parses the arguments, runs the command and turns its result into the process' exit code.
+pub fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    terminal::set_color(cli.color);
+    match run(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error:#}", terminal::error_label());
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+fn run(command: cli::Command) -> anyhow::Result<u8> {
+    use cli::Command;
+    match command {
+        Command::Record(args) => record::run(&args),
+        Command::Recover(args) => recover::run(&args),
+        Command::Completions { shell } => cli::print_completions(shell),
+        Command::Man => cli::print_man_page(),
+    }
+}

@@ -1,0 +1,57 @@
+//! Causes of loss as users read them: every table shows what a trace does not have.
+
+use stackbeat_proto::v1::loss::Cause;
+
+/// The name in JSON.
+pub fn name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Unknown => "unknown",
+        Cause::BufferFull => "buffer_full",
+        Cause::Overwritten => "overwritten",
+        Cause::TableFull => "table_full",
+        Cause::TruncatedDepth => "truncated_depth",
+        Cause::TruncatedUnwind => "truncated_unwind",
+        Cause::ForcedOverBudget => "forced_over_budget",
+        Cause::Reentrant => "reentrant",
+        Cause::ThreadTableFull => "thread_table_full",
+        Cause::ProcessTableFull => "process_table_full",
+        Cause::Disk => "disk",
+        Cause::Damaged => "damaged",
+        Cause::NotHooked => "not_hooked",
+        Cause::SignalMissed => "signal_missed",
+        Cause::AgentDisabled => "agent_disabled",
+    }
+}
+
+/// What happened, after a count, and what helps.
+pub fn describe(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Unknown => "records lost for a reason that is not known",
+        Cause::BufferFull => {
+            "records dropped because the buffer was full (a larger --buffer or --interval helps)"
+        }
+        Cause::Overwritten => "records overwritten by newer ones (--mode ring)",
+        Cause::TableFull => "stacks cut because the table of stacks was full",
+        Cause::TruncatedDepth => "stacks deeper than --depth, kept without their outermost frames",
+        Cause::TruncatedUnwind => {
+            "stacks that could not be walked to their root (code without unwind tables)"
+        }
+        Cause::ForcedOverBudget => "explicit captures refused because there were too many",
+        Cause::Reentrant => "captures refused because one was under way on the thread",
+        Cause::ThreadTableFull => "threads not seen: too many at once",
+        Cause::ProcessTableFull => "processes not seen: too many at once",
+        Cause::Disk => "records lost because the trace could not be written (disk full?)",
+        Cause::Damaged => "records that the recovery could not trust",
+        Cause::NotHooked => "child programs not seen (statically linked or setuid)",
+        Cause::SignalMissed => "interruptions that found the thread where none may be captured",
+        Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
+    }
+}
+
+/// Whether it costs records; the other causes cost parts of stacks or whole threads.
+pub fn loses_records(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Unknown | Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged
+    )
+}

@@ -1,0 +1,181 @@
+//! `stackbeat record`: resolves the arguments, runs the session, shows where it stands and how it ended.
+//!
+//! Standard output belongs to the recorded program; everything said here goes to standard error.
+
+mod progress;
+mod summary;
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use anyhow::{Context, Result, anyhow, bail};
+use stackbeat_collector::session::{self, Options, Outcome};
+use stackbeat_core::layout::Mode;
+use stackbeat_core::probe::Category;
+
+use crate::cli::{ModeArg, RecordArgs};
+use crate::{EXIT_ERROR, agent, terminal, units};
+
+/// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
+const MIN_INTERVAL_NS: u64 = 50_000;
+
+/// Runs the command. The exit code is the program's.
+pub fn run(args: &RecordArgs) -> Result<u8> {
+    let options = resolve(args)?;
+    let outcome = record(&options, args.quiet)?;
+    if args.json {
+        eprintln!("{}", summary::json(&options, &outcome));
+    } else if !args.quiet {
+        eprint!("{}", summary::text(&options, &outcome));
+    }
+    Ok(exit_code(outcome.wait_status))
+}
+
+/// Records with progress and warnings on standard error.
+pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
+    let mut display = progress::Display::new(quiet);
+    let outcome = session::record(options, &mut |p| display.show(p));
+    display.clear();
+    Ok(outcome?)
+}
+
+/// Turns what was typed into what the session takes.
+pub fn resolve(args: &RecordArgs) -> Result<Options> {
+    let interval_ns = interval("--interval", args.interval)?;
+    let main_interval_ns = match args.main_interval {
+        Some(ns) => interval("--main-interval", ns)?,
+        None => interval_ns,
+    };
+    let probes = parse_probes(&args.probes)?;
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => default_output(&args.command[0], args.force),
+    };
+    if output.exists() && !args.force {
+        bail!(
+            "{}: exists already; choose another name with -o, or replace it with --force",
+            output.display()
+        );
+    }
+    let agent = agent::locate(args.agent.as_deref())?;
+    let mut options = Options::new(args.command.clone(), agent, output);
+    options.overwrite = args.force;
+    options.interval_ns = interval_ns;
+    options.main_interval_ns = main_interval_ns;
+    options.probes = probes;
+    options.depth_limit = args.depth;
+    options.buffer_bytes = args.buffer;
+    options.mode = match args.mode {
+        ModeArg::Endless => Mode::Endless,
+        ModeArg::Ring => Mode::Ring,
+        ModeArg::Startup => Mode::Startup,
+    };
+    options.follow_children = !args.no_children;
+    options.wait_children = args.wait_children;
+    options.interrupt_running = !args.no_interrupt;
+    options.compress = args.compress;
+    options.validate()?;
+    Ok(options)
+}
+
+fn interval(flag: &str, ns: u64) -> Result<u64> {
+    if ns < MIN_INTERVAL_NS {
+        bail!(
+            "{flag} {}: too short; {} is the shortest that can be kept",
+            units::duration(ns),
+            units::duration(MIN_INTERVAL_NS)
+        );
+    }
+    Ok(ns)
+}
+
+/// The mask for `alloc,lock`, `all` or `none`.
+fn parse_probes(text: &str) -> Result<u64> {
+    let mut mask = 0;
+    for name in text.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        mask |= match name {
+            "all" => Category::SELECTABLE.iter().fold(0, |m, c| m | c.bit()),
+            "none" => 0,
+            name => Category::from_name(name)
+                .with_context(|| {
+                    let known: Vec<_> = Category::SELECTABLE.iter().map(|c| c.name()).collect();
+                    format!(
+                        "--probes {name}: no such group; known are {}, all, none",
+                        known.join(", ")
+                    )
+                })?
+                .bit(),
+        };
+    }
+    if text.trim().is_empty() {
+        return Err(anyhow!("--probes: no group given; write `none` for none"));
+    }
+    Ok(mask)
+}
+
+/// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.
+fn default_output(program: &OsStr, force: bool) -> PathBuf {
+    let name = Path::new(program)
+        .file_name()
+        .unwrap_or(OsStr::new("program"))
+        .to_string_lossy()
+        .into_owned();
+    let first = PathBuf::from(format!("{name}.beat"));
+    if force || !first.exists() {
+        return first;
+    }
+    (2u32..)
+        .map(|n| PathBuf::from(format!("{name}.{n}.beat")))
+        .find(|p| !p.exists())
+        .unwrap_or(first)
+}
+
+/// The program's exit status in a shell's convention: 128 + signal for one that was killed.
+fn exit_code(wait_status: i32) -> u8 {
+    let status = ExitStatus::from_raw(wait_status);
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => EXIT_ERROR,
+    }
+}
+
+/// Prints a warning in the style of all messages.
+pub(crate) fn warn(text: &str) {
+    let label = terminal::Style::stderr().warning("stackbeat: warning");
+    eprintln!("{label}: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_groups_are_named_and_unknown_ones_list_the_known() {
+        assert_eq!(
+            parse_probes("alloc, lock").expect("parses"),
+            Category::Alloc.bit() | Category::Lock.bit()
+        );
+        assert_eq!(parse_probes("none").expect("parses"), 0);
+        let all = parse_probes("all").expect("parses");
+        assert!(Category::SELECTABLE.iter().all(|c| all & c.bit() != 0));
+        let error = parse_probes("alloc,disk").expect_err("is unknown");
+        assert!(
+            error
+                .to_string()
+                .starts_with("--probes disk: no such group")
+                && error.to_string().contains("alloc, memory, lock"),
+            "{error}"
+        );
+        parse_probes(" ").expect_err("is empty");
+    }
+
+    #[test]
+    fn exit_codes_follow_the_shell() {
+        assert_eq!(exit_code(0), 0);
+        assert_eq!(exit_code(3 << 8), 3);
+        assert_eq!(exit_code(9), 137);
+    }
+}
