@@ -3,6 +3,8 @@
 extern crate std;
 
 pub mod layout;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod modules;
 pub mod probe;
 pub mod record;
 pub mod unwind;

@@ -59,7 +59,7 @@ mod tests {
             pc: 1,
             sp: 0x7000,
             fp,
-            lr: 0,
+            ..Registers::default()
         };
         let end = FramePointerWalker.walk(&registers, &bounds, true, &mut frames);
         (frames.addresses().to_vec(), end)

@@ -1,9 +1,28 @@
-//! Walking a thread's own stack: registers go in, addresses come out, leaf first.
+//! Unwinding: which calls led to where a thread is now. Registers go in, addresses come out.
+//!
+//! Stands between a hook and the CallstackTable.
+//! - `rule`: what leads from a frame to its caller, in one word
+//! - `cfi`: from a module's unwind tables to a rule; `full`: a step that no rule can describe
+//! - `cache`: code address → rule, process-wide
+//! - `walk`: the walk itself, with verified reuse of the thread's last stack
+//! - `native`: the rules and the memory of this process
+//! - `frame_pointer`: the plain walk, where frame pointers are guaranteed
+//! - `elf`, `os`: what finding tables takes
 //!
 //! Runs on the slow path of a capture, in hooks and in signal handlers: may not allocate, lock, or
 //! call a hooked function.
 
+pub mod cache;
+pub mod cfi;
+pub mod elf;
 mod frame_pointer;
+pub mod full;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod native;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod os;
+pub mod rule;
+pub mod walk;
 
 pub use frame_pointer::FramePointerWalker;
 
@@ -12,6 +31,7 @@ pub const MAX_DEPTH: usize = 1024;
 
 /// Registers that a walk begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Registers {
     pub pc: u64,
     pub sp: u64,
@@ -19,6 +39,56 @@ pub struct Registers {
     pub fp: u64,
     /// Link register; 0 on x86-64.
     pub lr: u64,
+    /// The other callee-saved registers: rbx, r12 to r15. Few frames need them (those of lazy
+    /// binding); where they are not known they are 0, and such a frame ends the walk.
+    pub saved: [u64; 5],
+}
+
+impl Registers {
+    /// The registers of the function that this is inlined into, at this point.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn here() -> Registers {
+        let mut r = Registers::default();
+        // SAFETY: copies registers into a local.
+        unsafe {
+            core::arch::asm!(
+                "lea {scratch}, [rip]",
+                "mov [{to}], {scratch}",
+                "mov [{to} + 8], rsp",
+                "mov [{to} + 16], rbp",
+                "mov [{to} + 32], rbx",
+                "mov [{to} + 40], r12",
+                "mov [{to} + 48], r13",
+                "mov [{to} + 56], r14",
+                "mov [{to} + 64], r15",
+                to = in(reg) &raw mut r,
+                scratch = out(reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+        r
+    }
+
+    /// The registers of the function that this is inlined into, at this point.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub fn here() -> Registers {
+        let (pc, sp, fp, lr): (u64, u64, u64, u64);
+        // SAFETY: only reads registers.
+        unsafe {
+            core::arch::asm!("adr {pc}, .", "mov {sp}, sp", "mov {fp}, x29", "mov {lr}, x30",
+                pc = out(reg) pc, sp = out(reg) sp, fp = out(reg) fp, lr = out(reg) lr,
+                options(nomem, nostack, preserves_flags));
+        }
+        Registers {
+            pc,
+            sp,
+            fp,
+            lr,
+            saved: [0; 5],
+        }
+    }
 }
 
 /// The part of a stack that may be read: addresses in `low..high`.
@@ -65,12 +135,20 @@ impl StackBounds {
         if self.high - address < 8 {
             return None;
         }
-        // SAFETY: the constructors' callers promised that the bounds are readable; the address is
-        // aligned and eight bytes from it lie inside.
-        Some(unsafe {
-            core::ptr::with_exposed_provenance::<u64>(address.wrapping_add(self.shift) as usize)
-                .read_volatile()
-        })
+        // SAFETY: the address is aligned and eight bytes from it lie inside.
+        Some(unsafe { self.read_unchecked(address) })
+    }
+
+    /// The word at a stack address.
+    ///
+    /// # Safety
+    /// The address is aligned to 8, and the eight bytes there lie inside the bounds.
+    #[inline(always)]
+    unsafe fn read_unchecked(&self, address: u64) -> u64 {
+        let place = address.wrapping_add(self.shift) as usize;
+        // SAFETY: the constructors' callers promised that the bounds are readable. Volatile: other
+        // threads may write there, and any value will do.
+        unsafe { core::ptr::with_exposed_provenance::<u64>(place).read_volatile() }
     }
 }
 
@@ -81,8 +159,12 @@ pub enum WalkEnd {
     Root,
     /// The limit was reached; the root is missing.
     Depth,
-    /// It could not go on; the root is missing.
+    /// In code that no table describes, where frame pointers led nowhere; the root is missing.
     Unknown,
+    /// At a word that cannot be read or makes no sense; the root is missing.
+    BadStack,
+    /// At a frame that needs registers which are not known; the root is missing.
+    Unsupported,
 }
 
 /// The addresses of a walk, leaf first, in fixed memory. All-zero bytes are an empty one.
@@ -181,5 +263,19 @@ pub unsafe trait StackWalker {
     ) -> WalkEnd;
 }
 
+/// A code address without pointer authentication bits (48-bit addresses on aarch64 Linux).
+#[inline(always)]
+const fn strip(address: u64) -> u64 {
+    if cfg!(target_arch = "aarch64") {
+        address & 0x0000_ffff_ffff_ffff
+    } else {
+        address
+    }
+}
+
 /// The walker that captures use.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub type ThreadWalker = native::NativeWalker;
+/// The walker that captures use.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub type ThreadWalker = FramePointerWalker;

@@ -1,0 +1,138 @@
+//! The process-wide cache of unwind rules: code address → rule, two words an entry, no lock.
+//!
+//! A set-associative cache in lines of four entries. An entry is written under a per-entry sequence:
+//! its key becomes `BUSY`, then the rule is stored, then the new key. A reader takes the key, the rule
+//! and the key again, and believes the rule only if both keys are the one it looks for. So entries
+//! can be replaced at any time: stale ones (of an older module epoch) first, else one chosen by the
+//! address. The key holds the epoch, so raising it empties the cache at no cost.
+//!
+//! A thread that dies between the two stores leaves one entry busy for good; nothing else happens.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::rule::Rule;
+
+/// Entries in one line of the cache (64 bytes).
+const WAYS: usize = 4;
+/// Lines tried for an address.
+const LINES_PROBED: usize = 2;
+/// Key of an entry that is being written.
+const BUSY: u64 = u64::MAX;
+/// Code addresses have 47 bits in user space.
+const ADDRESS_BITS: u32 = 47;
+
+#[repr(C)]
+#[derive(Debug)]
+struct Entry {
+    /// Address | exact << 47 | epoch << 48; 0: empty.
+    key: AtomicU64,
+    rule: AtomicU64,
+}
+
+/// One line of the cache.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line([Entry; WAYS]);
+
+/// A cache over lines that somebody else keeps: static memory in the agent, a vector outside.
+///
+/// # Signal safety
+/// All methods may be called from a signal handler that interrupted any of them.
+#[derive(Debug)]
+pub struct RuleCache<'a> {
+    lines: &'a [Line],
+    epoch: &'a AtomicU32,
+}
+
+impl Line {
+    pub const EMPTY: Line = Line(
+        [const {
+            Entry {
+                key: AtomicU64::new(0),
+                rule: AtomicU64::new(0),
+            }
+        }; WAYS],
+    );
+}
+
+/// The key of an address, or `None` for addresses that are not cached.
+#[inline(always)]
+fn key(address: u64, exact: bool, epoch: u32) -> Option<u64> {
+    if address == 0 || address >> ADDRESS_BITS != 0 {
+        return None;
+    }
+    Some(address | (exact as u64) << ADDRESS_BITS | (epoch as u64 & 0xffff) << 48)
+}
+
+impl<'a> RuleCache<'a> {
+    /// A cache over `lines`, a power of two of them; entries belong to the epoch that `epoch` holds.
+    pub const fn new(lines: &'a [Line], epoch: &'a AtomicU32) -> RuleCache<'a> {
+        assert!(lines.len().is_power_of_two());
+        RuleCache { lines, epoch }
+    }
+
+    #[inline(always)]
+    fn line(&self, address: u64, probe: usize) -> &Line {
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.lines[(hash as usize + probe) & (self.lines.len() - 1)]
+    }
+
+    /// The rule stored for an address. `exact`: the address is that of the next instruction (a leaf,
+    /// or a frame that a signal interrupted), not a return address.
+    #[inline(always)]
+    pub fn get(&self, address: u64, exact: bool) -> Option<Rule> {
+        let want = key(address, exact, self.epoch.load(Ordering::Relaxed))?;
+        for probe in 0..LINES_PROBED {
+            for entry in &self.line(address, probe).0 {
+                if entry.key.load(Ordering::Acquire) == want {
+                    let rule = entry.rule.load(Ordering::Acquire);
+                    if entry.key.load(Ordering::Relaxed) == want {
+                        return Some(Rule::from_word(rule));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Stores a rule that was derived while the epoch was `epoch`.
+    #[cold]
+    pub fn insert(&self, address: u64, exact: bool, epoch: u32, rule: Rule) {
+        let Some(new) = key(address, exact, epoch) else {
+            return;
+        };
+        for probe in 0..LINES_PROBED {
+            for entry in &self.line(address, probe).0 {
+                let old = entry.key.load(Ordering::Relaxed);
+                if old == new {
+                    return;
+                }
+                let stale = old == 0 || (old != BUSY && old >> 48 != new >> 48);
+                if stale && replace(entry, old, new, rule) {
+                    return;
+                }
+            }
+        }
+        let way = (address ^ address >> 5) as usize % WAYS;
+        let victim = &self.line(address, 0).0[way];
+        let old = victim.key.load(Ordering::Relaxed);
+        if old != BUSY {
+            replace(victim, old, new, rule);
+        }
+    }
+}
+
+/// Writes an entry whose key is still `old`. False: somebody else was faster.
+fn replace(entry: &Entry, old: u64, new: u64, rule: Rule) -> bool {
+    if entry
+        .key
+        .compare_exchange(old, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+        .is_err()
+    {
+        return false;
+    }
+    // Release: a reader that sees this rule sees the busy key (or a later one) when it looks again.
+    entry.rule.store(rule.to_word(), Ordering::Release);
+    entry.key.store(new, Ordering::Release);
+    true
+}

@@ -1,0 +1,250 @@
+//! The little of ELF that finding unwind tables takes: program headers, the build id and one symbol.
+//!
+//! Everything is read through a callback, so that the same code serves this process, another one and
+//! a mapped file. 64-bit little-endian only. Layouts are those of the System V gABI, chapters 4 and 5.
+
+/// Segment types (gABI "Program Header"; `PT_GNU_EH_FRAME` from the Linux Standard Base).
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PF_X: u32 = 1;
+/// Bytes of a build id that are kept; SHA-1 has 20.
+pub const BUILD_ID_BYTES: usize = 32;
+
+/// Reads memory: fills the buffer from an address, or says that it cannot.
+pub trait ReadBytes {
+    fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool;
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)
+            .then(|| u64::from_le_bytes(bytes))
+    }
+
+    fn half(&mut self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)
+            .then(|| u32::from_le_bytes(bytes))
+    }
+}
+
+impl<F: FnMut(u64, &mut [u8]) -> bool> ReadBytes for F {
+    fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool {
+        self(address, buffer)
+    }
+}
+
+/// A loaded segment, in the file's own addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    pub address: u64,
+    pub memory_bytes: u64,
+    pub file_offset: u64,
+    pub file_bytes: u64,
+}
+
+impl Segment {
+    fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.address) < self.memory_bytes
+    }
+}
+
+/// What the program headers of an image say. Addresses are the file's own: add the bias.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Image {
+    /// Lowest and highest address of any loaded segment.
+    pub start: u64,
+    pub end: u64,
+    /// The same of the executable ones.
+    pub text_start: u64,
+    pub text_end: u64,
+    pub dynamic: u64,
+    pub eh_frame_header: u64,
+    /// Segment that holds `.eh_frame_hdr`.
+    pub tables: Segment,
+    pub notes: [(u64, u64); 4],
+}
+
+/// Address, size and number of program headers from the ELF header at `address`.
+pub fn program_headers(memory: &mut impl ReadBytes, address: u64) -> Option<(u64, usize)> {
+    let mut header = [0u8; 64];
+    if !memory.read(address, &mut header) || !is_elf64(&header) {
+        return None;
+    }
+    let offset = u64::from_le_bytes(header[32..40].try_into().ok()?);
+    let size = u16::from_le_bytes([header[54], header[55]]);
+    let count = u16::from_le_bytes([header[56], header[57]]);
+    (size == 56).then(|| (address.wrapping_add(offset), count as usize))
+}
+
+fn is_elf64(header: &[u8]) -> bool {
+    header.starts_with(b"\x7fELF\x02\x01")
+}
+
+/// Reads the program headers at `address`. `None`: unreadable, or no code in it.
+pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<Image> {
+    let mut image = Image {
+        start: u64::MAX,
+        text_start: u64::MAX,
+        ..Image::default()
+    };
+    let mut notes = 0;
+    for i in 0..count.min(256) {
+        let mut bytes = [0u8; 56];
+        if !memory.read(address.wrapping_add(i as u64 * 56), &mut bytes) {
+            return None;
+        }
+        let half = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
+        let segment = Segment {
+            address: word(16),
+            memory_bytes: word(40),
+            file_offset: word(8),
+            file_bytes: word(32),
+        };
+        let end = segment.address.saturating_add(segment.memory_bytes);
+        match half(0) {
+            PT_LOAD => {
+                image.start = image.start.min(segment.address);
+                image.end = image.end.max(end);
+                if half(4) & PF_X != 0 {
+                    image.text_start = image.text_start.min(segment.address);
+                    image.text_end = image.text_end.max(end);
+                }
+            }
+            PT_DYNAMIC => image.dynamic = segment.address,
+            PT_GNU_EH_FRAME => image.eh_frame_header = segment.address,
+            PT_NOTE if notes < image.notes.len() => {
+                image.notes[notes] = (segment.address, segment.memory_bytes);
+                notes += 1;
+            }
+            _ => {}
+        }
+    }
+    if image.text_start >= image.text_end {
+        return None;
+    }
+    if image.eh_frame_header != 0 {
+        image.tables = segment_of(memory, address, count, image.eh_frame_header)?;
+    }
+    Some(image)
+}
+
+/// The loaded segment that holds an address.
+pub fn segment_of(
+    memory: &mut impl ReadBytes,
+    headers: u64,
+    count: usize,
+    address: u64,
+) -> Option<Segment> {
+    (0..count.min(256) as u64).find_map(|i| {
+        let at = headers.wrapping_add(i * 56);
+        let segment = Segment {
+            address: memory.word(at + 16)?,
+            memory_bytes: memory.word(at + 40)?,
+            file_offset: memory.word(at + 8)?,
+            file_bytes: memory.word(at + 32)?,
+        };
+        (memory.half(at)? == PT_LOAD && segment.contains(address)).then_some(segment)
+    })
+}
+
+/// The build id of an image loaded with `bias`: its bytes and their number (0: it has none).
+pub fn build_id(
+    memory: &mut impl ReadBytes,
+    image: &Image,
+    bias: u64,
+) -> ([u8; BUILD_ID_BYTES], usize) {
+    let mut id = [0; BUILD_ID_BYTES];
+    for (address, bytes) in image.notes {
+        let mut at = bias.wrapping_add(address);
+        let end = at.saturating_add(bytes);
+        while at.saturating_add(12) <= end {
+            let (Some(name), Some(description), Some(kind)) =
+                (memory.half(at), memory.half(at + 4), memory.half(at + 8))
+            else {
+                break;
+            };
+            let content = at + 12 + (name as u64).next_multiple_of(4);
+            // NT_GNU_BUILD_ID of the owner "GNU\0".
+            if kind == 3 && name == 4 && memory.half(at + 12) == Some(0x0055_4e47) {
+                let length = (description as usize).min(BUILD_ID_BYTES);
+                if memory.read(content, &mut id[..length]) {
+                    return (id, length);
+                }
+            }
+            at = content.saturating_add((description as u64).next_multiple_of(4));
+        }
+    }
+    (id, 0)
+}
+
+/// Finds a defined symbol by its name through `DT_GNU_HASH`; the result is its address in the
+/// process. Versions are not looked at.
+pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8]) -> Option<u64> {
+    const DT_STRTAB: u64 = 5;
+    const DT_SYMTAB: u64 = 6;
+    const DT_GNU_HASH: u64 = 0x6fff_fef5;
+    let (mut strings, mut symbols, mut hash) = (0, 0, 0);
+    for i in 0..512 {
+        let at = bias.wrapping_add(dynamic) + i * 16;
+        let value = memory.word(at + 8)?;
+        match memory.word(at)? {
+            0 => break,
+            DT_STRTAB => strings = value,
+            DT_SYMTAB => symbols = value,
+            DT_GNU_HASH => hash = value,
+            _ => {}
+        }
+    }
+    if strings == 0 || symbols == 0 || hash == 0 {
+        return None;
+    }
+    // Some loaders add the bias to these in place, others leave them.
+    let absolute = |address: u64| {
+        if address < bias {
+            address + bias
+        } else {
+            address
+        }
+    };
+    let (strings, symbols, hash) = (absolute(strings), absolute(symbols), absolute(hash));
+    let wanted = name
+        .iter()
+        .fold(5381u32, |h, c| h.wrapping_mul(33).wrapping_add(*c as u32));
+    let buckets = memory.half(hash)?;
+    let first = memory.half(hash + 4)?;
+    let bloom_words = memory.half(hash + 8)? as u64;
+    let bucket_array = hash + 16 + bloom_words * 8;
+    let chain = bucket_array + buckets as u64 * 4;
+    let mut index = memory.half(bucket_array + wanted.checked_rem(buckets)? as u64 * 4)?;
+    if index < first {
+        return None;
+    }
+    for _ in 0..4096 {
+        let entry = memory.half(chain + (index - first) as u64 * 4)?;
+        if (entry ^ wanted) >> 1 == 0 {
+            let symbol = symbols + index as u64 * 24;
+            let text = strings + memory.half(symbol)? as u64;
+            let section = memory.half(symbol + 4)? >> 16;
+            if section != 0 && is_text(memory, text, name) {
+                return Some(bias.wrapping_add(memory.word(symbol + 8)?));
+            }
+        }
+        if entry & 1 == 1 {
+            return None;
+        }
+        index += 1;
+    }
+    None
+}
+
+/// Whether the NUL-terminated text at an address is `name`.
+fn is_text(memory: &mut impl ReadBytes, address: u64, name: &[u8]) -> bool {
+    let mut byte = [0];
+    name.iter()
+        .chain([&0])
+        .zip(address..)
+        .all(|(c, at)| memory.read(at, &mut byte) && byte[0] == *c)
+}

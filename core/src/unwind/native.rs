@@ -1,0 +1,285 @@
+//! Walks of this process' own threads: its rules, its memory.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::cache::{Line, RuleCache};
+use super::cfi::RegisterNumbers;
+use super::full::{self, AllRegisters};
+use super::rule::Rule;
+use super::walk::{ReadStack, Rules, Stack, Word};
+use super::{Frames, Registers, StackBounds, StackWalker, WalkEnd, os};
+use crate::modules::{self, Lookup};
+
+/// Lines of the rule cache: 32,768 rules, 512 KB of zero pages until used.
+const LINES: usize = 8192;
+static CACHE_LINES: [Line; LINES] = [const { Line::EMPTY }; LINES];
+static CACHE: RuleCache<'static> = RuleCache::new(&CACHE_LINES, &GENERATION);
+/// Raised when the rule of any address may have changed: a module went, or one came to lie where
+/// code of no module was met.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+/// 1 when the cache says of some address that no module lies there.
+static KNOWS_NOWHERE: AtomicU32 = AtomicU32::new(0);
+
+/// A module was taken in.
+pub(crate) fn module_came() {
+    if KNOWS_NOWHERE.swap(0, Ordering::AcqRel) != 0 {
+        module_went();
+    }
+}
+
+/// A module is no longer there.
+pub(crate) fn module_went() {
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The rules of this process' code.
+///
+/// # Signal safety
+/// Takes no lock, allocates nothing. A miss costs about a microsecond, a new module some ten.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NativeRules;
+
+impl Rules for NativeRules {
+    #[inline(always)]
+    fn rule(&self, pc: u64, exact: bool) -> Rule {
+        match CACHE.get(pc, exact) {
+            Some(rule) => rule,
+            None => derive(pc, exact),
+        }
+    }
+
+    fn full_step(
+        &self,
+        registers: &mut AllRegisters,
+        exact: bool,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<bool> {
+        let (pc, _) = registers.state();
+        let lookup = if exact { pc } else { pc.wrapping_sub(1) };
+        let tables = modules::find(lookup)?.tables()?;
+        full::step(tables, lookup, &RegisterNumbers::NATIVE, registers, read)
+    }
+
+    #[inline(always)]
+    fn generation(&self) -> u32 {
+        GENERATION.load(Ordering::Acquire)
+    }
+}
+
+/// Makes the rule of an address that the cache does not hold.
+#[cold]
+#[inline(never)]
+fn derive(pc: u64, exact: bool) -> Rule {
+    let generation = GENERATION.load(Ordering::Acquire);
+    // A call can be the last instruction of a function: the return address then belongs to the next.
+    let lookup = if exact { pc } else { pc.wrapping_sub(1) };
+    let rule = match modules::find_or_take_in(lookup) {
+        Lookup::Module(module) if module.is_code(lookup) => match module.tables() {
+            Some(tables) => tables.rule(lookup, pc, &RegisterNumbers::NATIVE),
+            None => Rule::UNKNOWN,
+        },
+        Lookup::Busy => return Rule::NOWHERE,
+        Lookup::Module(_) | Lookup::Nothing => {
+            KNOWS_NOWHERE.store(1, Ordering::Release);
+            Rule::NOWHERE
+        }
+    };
+    CACHE.insert(pc, exact, generation, rule);
+    rule
+}
+
+/// Words read at once from outside the thread's own stack.
+const WINDOW: usize = 64;
+/// Most such reads in one walk.
+const WINDOW_READS: u32 = 64;
+
+/// The memory that a walk of the current thread reads: its own stack directly, anything else (an
+/// alternate signal stack, a coroutine's) through the kernel, which fails instead of faulting.
+#[derive(Debug)]
+pub struct NativeMemory<'a> {
+    bounds: StackBounds,
+    low: u64,
+    high: u64,
+    window: &'a mut Window,
+    reads_left: u32,
+}
+
+/// Scratch memory for words from elsewhere.
+#[derive(Debug)]
+pub struct Window {
+    start: u64,
+    words: usize,
+    content: [u64; WINDOW],
+}
+
+impl Window {
+    pub const fn new() -> Window {
+        Window {
+            start: 0,
+            words: 0,
+            content: [0; WINDOW],
+        }
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window::new()
+    }
+}
+
+impl<'a> NativeMemory<'a> {
+    /// Memory of a walk that begins at stack pointer `sp`. Outside of `bounds`, and below `sp`, it is
+    /// read through the kernel.
+    pub fn new(sp: u64, bounds: StackBounds, window: &'a mut Window) -> NativeMemory<'a> {
+        let inside = bounds.low <= sp && sp < bounds.high;
+        window.words = 0;
+        NativeMemory {
+            bounds,
+            low: if inside { sp } else { u64::MAX },
+            // Whole words only.
+            high: if inside { bounds.high & !7 } else { 0 },
+            window,
+            reads_left: WINDOW_READS,
+        }
+    }
+
+    /// The word at an address that `is_own`.
+    #[inline(always)]
+    fn own(&self, address: u64) -> u64 {
+        // SAFETY: aligned and inside the bounds, whose maker promised that they can be read.
+        unsafe { self.bounds.read_unchecked(address) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_elsewhere(&mut self, address: u64) -> Option<u64> {
+        if address % 8 != 0 || address < 4096 {
+            return None;
+        }
+        let offset = address.wrapping_sub(self.window.start) / 8;
+        if offset < self.window.words as u64 {
+            return Some(self.window.content[offset as usize]);
+        }
+        self.reads_left = self.reads_left.checked_sub(1)?;
+        let words = os::read_words(address, &mut self.window.content);
+        self.window.start = address;
+        self.window.words = words;
+        (words > 0).then(|| self.window.content[0])
+    }
+}
+
+impl ReadStack for NativeMemory<'_> {
+    #[inline(always)]
+    fn read(&mut self, address: u64) -> Option<u64> {
+        if self.is_own(address) {
+            Some(self.own(address))
+        } else {
+            self.read_elsewhere(address)
+        }
+    }
+
+    #[inline(always)]
+    fn is_own(&self, address: u64) -> bool {
+        self.low <= address && address < self.high && address % 8 == 0
+    }
+
+    #[inline(always)]
+    fn first_changed(&mut self, words: &[Word]) -> Option<usize> {
+        let changed = |word: &Word| self.own(word.address) ^ word.value;
+        let mut begin = 0;
+        let mut chunks = words.chunks_exact(8);
+        for chunk in &mut chunks {
+            if chunk.iter().fold(0, |all, word| all | changed(word)) != 0 {
+                break;
+            }
+            begin += 8;
+        }
+        let rest = &words[begin..];
+        rest.iter()
+            .position(|word| changed(word) != 0)
+            .map(|at| begin + at)
+    }
+}
+
+/// Looks of a thread at whether the known modules are still there come after so many walks. Libraries
+/// can go without `dlclose` being called: glibc closes its own plug-ins from inside.
+const WALKS_BETWEEN_LOOKS: u32 = 1024;
+
+/// A thread's walker over this process' code, with the thread's last stack.
+#[derive(Debug)]
+#[repr(C)]
+pub struct NativeWalker {
+    window: Window,
+    walks: u32,
+    stack: Stack,
+}
+
+impl NativeWalker {
+    /// Walks the current thread's stack and keeps it.
+    ///
+    /// `bounds` are those of the current thread's stack, or of a copy of it.
+    #[inline]
+    pub fn walk_stack(
+        &mut self,
+        registers: &Registers,
+        bounds: &StackBounds,
+        exact: bool,
+        limit: usize,
+    ) -> WalkEnd {
+        self.walks = self.walks.wrapping_add(1);
+        if modules::is_dirty() || self.walks % WALKS_BETWEEN_LOOKS == 0 {
+            modules::revalidate();
+        }
+        let mut memory = NativeMemory::new(registers.sp, *bounds, &mut self.window);
+        let skip = modules::own_code();
+        self.stack.walk(
+            registers,
+            bounds.high,
+            exact,
+            skip,
+            limit,
+            &NativeRules,
+            &mut memory,
+        )
+    }
+
+    /// The stack of the last walk.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The stack of the last walk, to note nodes in or to forget it.
+    pub fn stack_mut(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
+    /// A new walker on the heap, for tests and benchmarks.
+    pub fn boxed() -> std::boxed::Box<NativeWalker> {
+        // SAFETY: all-zero is a valid walker (see the implementation of `StackWalker`).
+        unsafe { std::boxed::Box::<NativeWalker>::new_zeroed().assume_init() }
+    }
+}
+
+// SAFETY: numbers, and a `Stack`, for which all-zero means that it has seen nothing.
+unsafe impl StackWalker for NativeWalker {
+    fn walk(
+        &mut self,
+        registers: &Registers,
+        bounds: &StackBounds,
+        exact_leaf: bool,
+        out: &mut Frames,
+    ) -> WalkEnd {
+        let end = self.walk_stack(registers, bounds, exact_leaf, out.limit());
+        let frames = self.stack.frames();
+        let kept = self.stack.kept();
+        for frame in frames.iter().rev() {
+            if !out.push(frame.pc) {
+                // Reuse may go a little beyond the limit.
+                return WalkEnd::Depth;
+            }
+        }
+        out.same_outermost = kept;
+        end
+    }
+}
