@@ -17,7 +17,7 @@
 //! Every word is an atomic. The file outlives the program and the collector, and the reader trusts
 //! nothing in it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");

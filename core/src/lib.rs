@@ -7,4 +7,6 @@ pub mod layout;
 pub mod modules;
 pub mod probe;
 pub mod record;
+pub mod sync;
+pub mod sys;
 pub mod unwind;

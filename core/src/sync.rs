@@ -1,0 +1,18 @@
+//! The atomics of every shared protocol: the real ones, or loom's when a model is checked.
+//!
+//! `RUSTFLAGS="--cfg loom"` swaps them; `scripts/loom.sh` runs the models.
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+pub use core::sync::atomic::Ordering;
+
+/// Adds to a counter that only the calling thread writes: no locked instruction.
+#[inline(always)]
+pub fn add_own(counter: &AtomicU64, amount: u64) {
+    let value = counter.load(Ordering::Relaxed);
+    counter.store(value.wrapping_add(amount), Ordering::Relaxed);
+}

@@ -1,0 +1,417 @@
+//! System calls on Linux and Android.
+
+use super::raw::syscall;
+use super::{Backing, Errno, Usage};
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::AtomicU32;
+
+/// The kernel's result as a `Result`.
+fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) {
+        Err(Errno(-result as i32))
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// # Safety
+/// As the system call says.
+unsafe fn call(number: i64, a: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: passed on.
+    check(unsafe { syscall(number, a) })
+}
+
+/// Any system call, by number.
+///
+/// # Safety
+/// As the system call says.
+pub unsafe fn system_call(number: i64, arguments: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: passed on.
+    unsafe { call(number, arguments) }
+}
+
+/// Maps `length` bytes.
+///
+/// A shared or private file mapping may fault when the file is shorter than it.
+pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Errno> {
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (protection, flags, fd) = match backing {
+        Backing::Anonymous => (libc::PROT_READ | libc::PROT_WRITE, anonymous, -1),
+        Backing::Populated => (
+            libc::PROT_READ | libc::PROT_WRITE,
+            anonymous | libc::MAP_POPULATE,
+            -1,
+        ),
+        Backing::Shared(fd) => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd),
+        Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
+        Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
+    };
+    // SAFETY: the kernel chooses the address, so nothing that is mapped is replaced.
+    let address = unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                0,
+                length,
+                protection as usize,
+                flags as usize,
+                fd as usize,
+                offset,
+            ],
+        )?
+    };
+    Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Unmaps what [`map`] gave.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: promised by the caller.
+    let _ = unsafe {
+        call(
+            libc::SYS_munmap,
+            [address.expose_provenance(), length, 0, 0, 0, 0],
+        )
+    };
+}
+
+/// Makes the kernel hand zeroed pages of a private mapping to forked children (Linux 4.14).
+///
+/// # Safety
+/// The pages must belong to the caller, who must expect them zeroed after a fork.
+pub unsafe fn wipe_on_fork(address: *mut u8, length: usize) -> Result<(), Errno> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        call(
+            libc::SYS_madvise,
+            [
+                address.expose_provenance(),
+                length,
+                libc::MADV_WIPEONFORK as usize,
+                0,
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Opens a file; `flags` as for open(2), close-on-exec is added.
+pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<i32, Errno> {
+    // SAFETY: the path is a C string; opening touches no memory of ours.
+    let fd = unsafe {
+        call(
+            libc::SYS_openat,
+            [
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                (flags | libc::O_CLOEXEC) as usize,
+                mode as usize,
+                0,
+                0,
+            ],
+        )?
+    };
+    Ok(fd as i32)
+}
+
+/// Closes a descriptor.
+pub fn close(fd: i32) {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Reads at the file's position.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes at most the buffer's length.
+    unsafe {
+        call(
+            libc::SYS_read,
+            [
+                fd as usize,
+                buffer.as_mut_ptr() as usize,
+                buffer.len(),
+                0,
+                0,
+                0,
+            ],
+        )
+    }
+}
+
+/// Size and owner of an open regular file.
+pub fn file_size_and_owner(fd: i32) -> Result<(u64, u32), Errno> {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fstat fills a `stat`, which libc declares as the kernel's on 64-bit Linux.
+    let status = unsafe {
+        call(
+            libc::SYS_fstat,
+            [fd as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )?;
+        status.assume_init()
+    };
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok((status.st_size as u64, status.st_uid))
+}
+
+/// Sets a file's length.
+pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            libc::SYS_ftruncate,
+            [fd as usize, length as usize, 0, 0, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// Gives a part of a file its storage, so that touching its mapping cannot fail.
+pub fn allocate(fd: i32, offset: u64, length: u64) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            libc::SYS_fallocate,
+            [fd as usize, 0, offset as usize, length as usize, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// Takes the storage of a part of a file away; it reads as zeros.
+pub fn punch_hole(fd: i32, offset: u64, length: u64) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: touches no memory of the caller other than the shared file, which it asks for.
+    unsafe {
+        call(
+            libc::SYS_fallocate,
+            [
+                fd as usize,
+                mode as usize,
+                offset as usize,
+                length as usize,
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// The target of a symbolic link, without a NUL; the part that fits.
+pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    // SAFETY: the kernel writes at most the buffer's length.
+    let length = unsafe {
+        call(
+            libc::SYS_readlinkat,
+            [
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                buffer.as_mut_ptr() as usize,
+                buffer.len(),
+                0,
+                0,
+            ],
+        )?
+    };
+    Ok(buffer.get(..length).unwrap_or(&[]))
+}
+
+/// Effective user id.
+pub fn effective_user() -> u32 {
+    // SAFETY: touches no memory and cannot fail.
+    unsafe { syscall(libc::SYS_geteuid, [0; 6]) as u32 }
+}
+
+/// Process id.
+pub fn process_id() -> u32 {
+    // SAFETY: touches no memory and cannot fail.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// Parent's process id.
+pub fn parent_process_id() -> u32 {
+    // SAFETY: touches no memory and cannot fail.
+    unsafe { syscall(libc::SYS_getppid, [0; 6]) as u32 }
+}
+
+/// Thread id as the kernel numbers it.
+pub fn thread_id() -> u32 {
+    // SAFETY: touches no memory and cannot fail.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+/// Gives the processor away; pending signals are delivered on the way.
+pub fn yield_now() {
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Sends a signal to one thread.
+pub fn signal_thread(process: u32, thread: u32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            libc::SYS_tgkill,
+            [process as usize, thread as usize, signal as usize, 0, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// True when the calling thread has blocked the signal.
+pub fn signal_is_blocked(signal: u32) -> bool {
+    let mut mask = 0u64;
+    // SAFETY: with a null set only the old mask is written: eight bytes, the kernel's sigset_t.
+    let result = unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_BLOCK as usize, 0, &raw mut mask as usize, 8, 0, 0],
+        )
+    };
+    result == 0 && (1..=64).contains(&signal) && mask & (1 << (signal - 1)) != 0
+}
+
+/// Wakes up to `count` waiters on a word in shared memory.
+pub fn wake(word: &AtomicU32, count: u32) {
+    // SAFETY: the kernel only uses the word's address.
+    unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as usize,
+                libc::FUTEX_WAKE as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// Sleeps while the shared word holds `value`, at most `timeout_ns`. Returns for any reason.
+pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as _,
+        tv_nsec: (ns % 1_000_000_000) as _,
+    });
+    let timeout = timeout.as_ref().map_or(0, |t| &raw const *t as usize);
+    // SAFETY: the kernel reads the word and the timeout, both alive during the call.
+    unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as usize,
+                libc::FUTEX_WAIT as usize,
+                value as usize,
+                timeout,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// A clock in nanoseconds, by system call; 0 when there is no such clock.
+pub fn clock_ns(clock: i32) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the timespec.
+    let result = unsafe {
+        syscall(
+            libc::SYS_clock_gettime,
+            [clock as usize, &raw mut time as usize, 0, 0, 0, 0],
+        )
+    };
+    if result != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
+}
+
+/// CPU time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Faults and switches of the calling thread.
+pub fn thread_usage() -> Usage {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage fills a `rusage`; a failure leaves the zeros.
+    let usage = unsafe {
+        syscall(
+            libc::SYS_getrusage,
+            [
+                libc::RUSAGE_THREAD as usize,
+                usage.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+                0,
+            ],
+        );
+        usage.assume_init()
+    };
+    Usage {
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+    }
+}
+
+/// Copies memory of a process, as much of it as is readable from the start. Never faults.
+pub fn read_memory(process: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let local = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast::<c_void>(),
+        iov_len: buffer.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: core::ptr::without_provenance_mut(address as usize),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: the kernel writes into the buffer only; the remote range is checked by it.
+    unsafe {
+        call(
+            libc::SYS_process_vm_readv,
+            [
+                process as usize,
+                &raw const local as usize,
+                1,
+                &raw const remote as usize,
+                1,
+                0,
+            ],
+        )
+    }
+}
+
+/// The calling thread's name (`comm`), NUL padded.
+pub fn thread_name() -> [u8; 16] {
+    let mut name = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes 16 bytes.
+    unsafe {
+        syscall(
+            libc::SYS_prctl,
+            [
+                libc::PR_GET_NAME as usize,
+                name.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    name
+}

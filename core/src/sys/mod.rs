@@ -1,0 +1,64 @@
+//! What differs between platforms: system calls and the thread-local block.
+//!
+//! On Linux and Android system calls are made directly, because libc's wrappers are what we hook.
+//! Everything here may be called from hooks and signal handlers: nothing allocates or locks.
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux;
+#[cfg(all(
+    any(target_os = "linux", target_os = "android"),
+    target_arch = "aarch64"
+))]
+#[path = "raw_aarch64.rs"]
+mod raw;
+#[cfg(all(
+    any(target_os = "linux", target_os = "android"),
+    target_arch = "x86_64"
+))]
+#[path = "raw_x86_64.rs"]
+mod raw;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use linux::*;
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod other;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub use other::*;
+
+pub mod tls;
+
+/// An `errno` value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl core::fmt::Display for Errno {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(&std::io::Error::from_raw_os_error(self.0), f)
+    }
+}
+
+impl core::error::Error for Errno {}
+
+/// Page faults and context switches of a thread so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+}
+
+/// How memory is mapped by [`map`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Private zeroed memory.
+    Anonymous,
+    /// Private zeroed memory whose pages exist from the start.
+    Populated,
+    /// The file behind a descriptor, shared, readable and writable.
+    Shared(i32),
+    /// The file behind a descriptor, shared, only readable.
+    SharedReadOnly(i32),
+    /// The file behind a descriptor, private, only readable.
+    PrivateReadOnly(i32),
+}

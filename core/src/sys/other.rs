@@ -1,0 +1,218 @@
+//! System calls elsewhere (Apple): through libc, which is not what is hooked there.
+
+use super::{Backing, Errno, Usage};
+use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+
+fn last_error() -> Errno {
+    Errno(
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    )
+}
+
+/// Maps `length` bytes.
+///
+/// A shared or private file mapping may fault when the file is shorter than it.
+pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Errno> {
+    let (protection, flags, fd) = match backing {
+        Backing::Anonymous | Backing::Populated => (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON,
+            -1,
+        ),
+        Backing::Shared(fd) => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd),
+        Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
+        Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
+    };
+    // SAFETY: the kernel chooses the address, so nothing that is mapped is replaced.
+    let address = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            length,
+            protection,
+            flags,
+            fd,
+            offset as libc::off_t,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(last_error());
+    }
+    Ok(address.cast())
+}
+
+/// Unmaps what [`map`] gave.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: promised by the caller.
+    unsafe { libc::munmap(address.cast(), length) };
+}
+
+/// Makes the kernel hand zeroed pages to forked children: `minherit(VM_INHERIT_NONE)` would leave
+/// them unmapped instead, so this is refused.
+///
+/// # Safety
+/// None needed: nothing is done.
+pub unsafe fn wipe_on_fork(_address: *mut u8, _length: usize) -> Result<(), Errno> {
+    Err(Errno(libc::ENOTSUP))
+}
+
+/// Opens a file; `flags` as for open(2), close-on-exec is added.
+pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<i32, Errno> {
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) };
+    if fd < 0 { Err(last_error()) } else { Ok(fd) }
+}
+
+/// Closes a descriptor.
+pub fn close(fd: i32) {
+    // SAFETY: touches no memory.
+    unsafe { libc::close(fd) };
+}
+
+/// Reads at the file's position.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: at most the buffer's length is written.
+    let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
+/// Size and owner of an open regular file.
+pub fn file_size_and_owner(fd: i32) -> Result<(u64, u32), Errno> {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fstat fills a `stat`.
+    let status = unsafe {
+        if libc::fstat(fd, status.as_mut_ptr()) != 0 {
+            return Err(last_error());
+        }
+        status.assume_init()
+    };
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok((status.st_size as u64, status.st_uid))
+}
+
+/// Sets a file's length.
+pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    if unsafe { libc::ftruncate(fd, length as libc::off_t) } != 0 {
+        return Err(last_error());
+    }
+    Ok(())
+}
+
+/// Storage is given by the file system on demand here.
+pub fn allocate(_fd: i32, _offset: u64, _length: u64) -> Result<(), Errno> {
+    Ok(())
+}
+
+/// Not offered here: the caller clears the range instead.
+pub fn punch_hole(_fd: i32, _offset: u64, _length: u64) -> Result<(), Errno> {
+    Err(Errno(libc::ENOTSUP))
+}
+
+/// The target of a symbolic link, without a NUL; the part that fits.
+pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    // SAFETY: at most the buffer's length is written.
+    let n = unsafe { libc::readlink(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    let n = usize::try_from(n).map_err(|_| last_error())?;
+    Ok(buffer.get(..n).unwrap_or(&[]))
+}
+
+/// Effective user id.
+pub fn effective_user() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Process id.
+pub fn process_id() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getpid() as u32 }
+}
+
+/// Parent's process id.
+pub fn parent_process_id() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getppid() as u32 }
+}
+
+/// Thread id as the kernel numbers it.
+pub fn thread_id() -> u32 {
+    let mut id = 0u64;
+    // SAFETY: with a null thread the caller's own id is written.
+    unsafe { libc::pthread_threadid_np(0, &mut id) };
+    id as u32
+}
+
+/// Gives the processor away.
+pub fn yield_now() {
+    // SAFETY: touches no memory.
+    unsafe { libc::sched_yield() };
+}
+
+/// Threads are suspended here, not signalled.
+pub fn signal_thread(_process: u32, _thread: u32, _signal: i32) -> Result<(), Errno> {
+    Err(Errno(libc::ENOTSUP))
+}
+
+/// Threads are suspended here, not signalled.
+pub fn signal_is_blocked(_signal: u32) -> bool {
+    false
+}
+
+/// Waiters poll here: [`wait`] sleeps in short steps.
+pub fn wake(_word: &AtomicU32, _count: u32) {}
+
+/// Sleeps while the word holds `value`, at most `timeout_ns`. Returns for any reason.
+pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
+    const STEP_NS: u64 = 1_000_000;
+    if word.load(core::sync::atomic::Ordering::SeqCst) == value {
+        std::thread::sleep(core::time::Duration::from_nanos(
+            timeout_ns.unwrap_or(STEP_NS).min(STEP_NS),
+        ));
+    }
+}
+
+/// A clock in nanoseconds; 0 when there is no such clock.
+pub fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the timespec.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
+}
+
+/// CPU time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Faults and switches are not kept per thread here.
+pub fn thread_usage() -> Usage {
+    Usage::default()
+}
+
+/// Another way to memory is needed here (`vm_read_overwrite`).
+pub fn read_memory(_process: u32, _address: u64, _buffer: &mut [u8]) -> Result<usize, Errno> {
+    Err(Errno(libc::ENOTSUP))
+}
+
+/// The calling thread's name, NUL padded.
+pub fn thread_name() -> [u8; 16] {
+    let mut name = [0u8; 16];
+    // SAFETY: at most 16 bytes are written, the last of them NUL.
+    unsafe { libc::pthread_getname_np(libc::pthread_self(), name.as_mut_ptr().cast(), 16) };
+    name
+}
