@@ -1,1 +1,27 @@
-//! libstackbeat.so
+//! `libstackbeat.so`: preloaded into an unmodified program, it stands before libc and tells the engine
+//! (`stackbeat_core::agent`) of the calls that pass.
+//!
+//! One file for each family of calls; `table` holds the macros that make a hook out of one line,
+//! `resolve` finds what is behind it. Nothing here allocates, locks or logs on a hook's path.
+
+#[macro_use]
+mod table;
+
+mod agent;
+mod alloc;
+mod clock;
+mod env;
+mod futex;
+mod io;
+mod library;
+mod lock;
+mod memory;
+mod net;
+mod poll;
+mod process;
+mod resolve;
+mod signal;
+mod sleep;
+mod start;
+mod thread;
+mod wait;

@@ -1,0 +1,55 @@
+//! The malloc family. Counts are exact: each call counts, only some are captured.
+//!
+//! The original is the next definition after ours, so that a program's own allocator (tcmalloc,
+//! jemalloc, preloaded after us or linked) stays in use. `reallocarray` is not hooked: it calls
+//! `realloc` through the PLT. `operator new` calls `malloc`.
+
+use crate::agent;
+use core::ffi::{c_int, c_void};
+use libc::size_t;
+use stackbeat_core::probe::Probe;
+
+macro_rules! allocations {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident, $bytes:expr;)*) => {$(
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            agent::allocated(Probe::$probe, $bytes);
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { $name::call($($arg),*) }
+        }
+    )*};
+}
+
+allocations! {
+    malloc(size: size_t) -> *mut c_void = Malloc, size;
+    calloc(count: size_t, size: size_t) -> *mut c_void = Calloc, count.wrapping_mul(size);
+    memalign(alignment: size_t, size: size_t) -> *mut c_void = Memalign, size;
+    aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void = Memalign, size;
+    posix_memalign(result: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int = Memalign, size;
+    valloc(size: size_t) -> *mut c_void = Memalign, size;
+    pvalloc(size: size_t) -> *mut c_void = Memalign, size;
+}
+
+original!(fn realloc(old: *mut c_void, size: size_t) -> *mut c_void);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn realloc(old: *mut c_void, size: size_t) -> *mut c_void {
+    if !old.is_null() {
+        agent::freed();
+    }
+    if size != 0 || old.is_null() {
+        agent::allocated(Probe::Realloc, size);
+    }
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { realloc::call(old, size) }
+}
+
+original!(fn free(memory: *mut c_void) -> ());
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn free(memory: *mut c_void) {
+    if !memory.is_null() {
+        agent::freed();
+    }
+    // SAFETY: the caller's argument, passed on.
+    unsafe { free::call(memory) }
+}

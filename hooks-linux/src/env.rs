@@ -1,0 +1,222 @@
+//! Puts the preload and the session back into the environment of a child that lost them (`env -i`, a
+//! hand-made `envp`), so that the child is recorded too.
+//!
+//! Runs in vfork children: no malloc, little stack. A large environment is copied into mapped memory.
+
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+use stackbeat_core::layout::SESSION_VARIABLE;
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Linux' PATH_MAX, and the name of the variable before it.
+const ENTRY_BYTES: usize = 4096 + 32;
+/// Pointers and string bytes that are built on the stack; a thread's stack may have 16 KiB.
+const STACK_POINTERS: usize = 384;
+const STACK_BYTES: usize = 1024;
+
+/// A `NAME=value` kept for children.
+struct Entry {
+    bytes: [u8; ENTRY_BYTES],
+    /// Bytes used, without the NUL.
+    length: usize,
+}
+
+impl Entry {
+    fn new(parts: &[&[u8]]) -> Option<Entry> {
+        let mut entry = Entry {
+            bytes: [0; ENTRY_BYTES],
+            length: 0,
+        };
+        for part in parts {
+            let end = entry.length + part.len();
+            entry
+                .bytes
+                .get_mut(entry.length..end)?
+                .copy_from_slice(part);
+            entry.length = end;
+        }
+        (entry.length < ENTRY_BYTES).then_some(entry)
+    }
+}
+
+struct Kept {
+    session: Entry,
+    preload: Entry,
+}
+
+static KEPT: OnceLock<Kept> = OnceLock::new();
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Remembers what children need. Called once, by the constructor of a recorded process.
+pub(crate) fn keep(session: &CStr, own_path: &CStr) {
+    let name = SESSION_VARIABLE.as_bytes();
+    let session = Entry::new(&[name, b"=", session.to_bytes()]);
+    let preload = Entry::new(&[PRELOAD, own_path.to_bytes()]);
+    if let (Some(session), Some(preload)) = (session, preload)
+        && KEPT.set(Kept { session, preload }).is_ok()
+    {
+        ON.store(true, Ordering::Release);
+    }
+}
+
+/// The value of `variable` in an environment.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of C strings.
+pub(crate) unsafe fn find(
+    environment: *const *const c_char,
+    variable: &[u8],
+) -> Option<&'static CStr> {
+    // SAFETY: by contract.
+    unsafe {
+        entries(environment)
+            .map(|e| CStr::from_ptr(e))
+            .find(|e| is_entry(e.to_bytes(), variable))
+            .map(|e| CStr::from_ptr(e.as_ptr().add(variable.len() + 1)))
+    }
+}
+
+fn is_entry(entry: &[u8], variable: &[u8]) -> bool {
+    entry
+        .strip_prefix(variable)
+        .is_some_and(|rest| rest.first() == Some(&b'='))
+}
+
+/// # Safety
+/// `environment` is null or a null-terminated array.
+unsafe fn entries(environment: *const *const c_char) -> impl Iterator<Item = *const c_char> {
+    let mut next = environment;
+    core::iter::from_fn(move || {
+        // SAFETY: by contract; a null entry is not passed.
+        unsafe {
+            if next.is_null() || (*next).is_null() {
+                return None;
+            }
+            let entry = *next;
+            next = next.add(1);
+            Some(entry)
+        }
+    })
+}
+
+/// Calls `f` with `environment`, or with a copy that has the session and the preload again.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of C strings.
+pub(crate) unsafe fn with<R>(
+    environment: *const *const c_char,
+    f: impl FnOnce(*const *const c_char) -> R,
+) -> R {
+    if !ON.load(Ordering::Acquire) {
+        return f(environment);
+    }
+    let Some(kept) = KEPT.get() else {
+        return f(environment);
+    };
+    let own_path = &kept.preload.bytes[PRELOAD.len()..kept.preload.length];
+    let mut count = 0;
+    let mut session = false;
+    let mut preload: Option<&[u8]> = None;
+    // SAFETY: by contract.
+    for entry in unsafe { entries(environment) } {
+        count += 1;
+        // SAFETY: by contract.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        session |= is_entry(entry, SESSION_VARIABLE.as_bytes());
+        if let (None, Some(value)) = (preload, entry.strip_prefix(PRELOAD)) {
+            preload = Some(value);
+        }
+    }
+    let preloaded = preload.is_some_and(|value| {
+        value
+            .split(|b| matches!(b, b':' | b' '))
+            .any(|path| path == own_path)
+    });
+    if session && preloaded {
+        return f(environment);
+    }
+    let lost = Lost {
+        kept,
+        environment,
+        add_session: !session,
+        old_preload: preload,
+        preloaded,
+    };
+    // SAFETY: by contract.
+    unsafe { lost.put_back(count, f) }
+}
+
+struct Lost<'a> {
+    kept: &'static Kept,
+    environment: *const *const c_char,
+    add_session: bool,
+    old_preload: Option<&'a [u8]>,
+    preloaded: bool,
+}
+
+impl Lost<'_> {
+    /// # Safety
+    /// `environment` holds `count` C strings and a null.
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_back<R>(self, count: usize, f: impl FnOnce(*const *const c_char) -> R) -> R {
+        let pointers = count + 3;
+        let bytes = self.kept.preload.length + 2 + self.old_preload.map_or(0, |old| old.len());
+        if pointers <= STACK_POINTERS && bytes <= STACK_BYTES {
+            let mut array = [MaybeUninit::<*const c_char>::uninit(); STACK_POINTERS];
+            let mut text = [MaybeUninit::<u8>::uninit(); STACK_BYTES];
+            // SAFETY: both are large enough, as just compared.
+            unsafe { self.build(array.as_mut_ptr().cast(), text.as_mut_ptr().cast()) };
+            return f(array.as_ptr().cast());
+        }
+        let size = pointers * size_of::<*const c_char>() + bytes;
+        // SAFETY: an anonymous mapping of our own. In a vfork child whose exec succeeds it stays behind
+        // in the parent: one copy of an environment of hundreds of entries.
+        unsafe {
+            let Some(memory) = crate::memory::map_anonymous(size) else {
+                return f(self.environment);
+            };
+            let array = memory.cast::<*const c_char>();
+            self.build(array, array.add(pointers).cast());
+            let result = f(array);
+            crate::memory::unmap(memory, size);
+            result
+        }
+    }
+
+    /// # Safety
+    /// `array` has room for the entries, two more and a null; `text` for the combined preload entry.
+    unsafe fn build(&self, array: *mut *const c_char, text: *mut u8) {
+        let mut at = array;
+        // SAFETY: by contract.
+        unsafe {
+            for entry in entries(self.environment) {
+                if !self.preloaded && CStr::from_ptr(entry).to_bytes().starts_with(PRELOAD) {
+                    continue;
+                }
+                *at = entry;
+                at = at.add(1);
+            }
+            if self.add_session {
+                *at = self.kept.session.bytes.as_ptr().cast();
+                at = at.add(1);
+            }
+            if !self.preloaded {
+                let own = &self.kept.preload.bytes[..self.kept.preload.length];
+                let old = self.old_preload.unwrap_or_default();
+                let separator: &[u8] = if old.is_empty() { b"" } else { b":" };
+                let mut end = text;
+                for part in [own, separator, old, b"\0"] {
+                    core::ptr::copy_nonoverlapping(part.as_ptr(), end, part.len());
+                    end = end.add(part.len());
+                }
+                *at = text.cast();
+                at = at.add(1);
+            }
+            *at = core::ptr::null();
+        }
+    }
+}

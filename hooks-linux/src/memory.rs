@@ -1,0 +1,42 @@
+//! Mapping calls of the program.
+
+use crate::agent;
+use core::ffi::{c_int, c_void};
+use libc::{off_t, off64_t, size_t};
+use stackbeat_core::probe::Probe;
+
+hooks! {
+    hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap, bytes;
+    hit fn mmap64(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off64_t) -> *mut c_void = Mmap, bytes;
+    hit fn munmap(address: *mut c_void, bytes: size_t) -> c_int = Munmap, bytes;
+    hit fn mremap(address: *mut c_void, old_bytes: size_t, bytes: size_t, flags: c_int, new_address: *mut c_void) -> *mut c_void = Mremap, bytes;
+    hit fn mprotect(address: *mut c_void, bytes: size_t, protection: c_int) -> c_int = Mprotect, bytes;
+    hit fn pkey_mprotect(address: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int = Mprotect, bytes;
+    hit fn madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise, bytes;
+    hit fn posix_madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise, bytes;
+}
+
+/// Maps zeroed memory for ourselves, past the hook.
+pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let memory = unsafe {
+        mmap::call(
+            core::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    (memory != libc::MAP_FAILED).then_some(memory)
+}
+
+/// Gives back what [`map_anonymous`] mapped.
+///
+/// # Safety
+/// Nothing uses the memory any more.
+pub(crate) unsafe fn unmap(memory: *mut c_void, bytes: size_t) {
+    // SAFETY: by contract.
+    unsafe { munmap::call(memory, bytes) };
+}

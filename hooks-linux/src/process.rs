@@ -1,0 +1,374 @@
+//! Processes: fork, vfork, exec, spawn, wait and the end.
+//!
+//! All of this runs in vfork children too, which share this memory and this thread's registers with
+//! their parent: nothing here allocates, and the engine is told "not me" by a thread-local flag that the
+//! parent clears when it goes on.
+
+use crate::{agent, env};
+use core::arch::naked_asm;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
+use stackbeat_core::probe::Probe;
+
+hooks! {
+    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0;
+    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0;
+    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid;
+    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid;
+    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0;
+    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid;
+    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id;
+    wait fn system(command: *const c_char) -> c_int = Wait, 0;
+    wait fn pclose(stream: *mut c_void) -> c_int = Wait, 0;
+    hit fn exit(status: c_int) -> () = Exit, status;
+}
+
+/// Set by the fork handler in the child, which runs inside the original fork, so that the hook around
+/// it does not announce the child a second time.
+static ANNOUNCED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn forked() {
+    ANNOUNCED.store(true, Ordering::Relaxed);
+    agent::fork_child();
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// Sees the forks that libc does by itself (`daemon`, `forkpty`).
+pub(crate) fn watch_forks() {
+    // SAFETY: `forked` is fit for a fork child: it calls nothing of libc.
+    unsafe { pthread_atfork(None, None, Some(forked)) };
+}
+
+macro_rules! forks {
+    ($($name:ident)*) => {$(
+        original!(fn $name() -> pid_t);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name() -> pid_t {
+            agent::force(Probe::Fork, 0);
+            // SAFETY: no arguments.
+            let pid = unsafe { $name::call() };
+            if pid == 0 && !ANNOUNCED.swap(false, Ordering::Relaxed) {
+                agent::fork_child();
+            }
+            pid
+        }
+    )*};
+}
+forks! { fork _Fork }
+
+extern "C" fn vfork_child() {
+    agent::vfork_child();
+}
+
+extern "C" fn vfork_parent() {
+    agent::vfork_parent();
+}
+
+extern "C" fn vfork_failed(error: c_int) -> c_int {
+    // SAFETY: errno of the calling thread is always there.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+macro_rules! vforks {
+    ($($name:ident)*) => {$(
+        /// The child runs on the parent's stack and overwrites it: the return address waits in a
+        /// register. The system call is made here, because the original would return into a frame of
+        /// ours that the child has overwritten.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(
+                ".cfi_startproc",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                ".cfi_register rip, rdi",
+                "mov eax, {number}",
+                "syscall",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                ".cfi_rel_offset rip, 0",
+                "push rax",
+                ".cfi_adjust_cfa_offset 8",
+                "test rax, rax",
+                "jz 3f",
+                "js 2f",
+                "call {parent}",
+                "pop rax",
+                ".cfi_adjust_cfa_offset -8",
+                "ret",
+                ".cfi_adjust_cfa_offset 8",
+                "2: neg eax",
+                "mov edi, eax",
+                "call {failed}",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "ret",
+                ".cfi_adjust_cfa_offset 8",
+                "3: call {child}",
+                "pop rax",
+                ".cfi_adjust_cfa_offset -8",
+                // With a shadow stack the child must leave the parent's return address on it.
+                "xor edx, edx",
+                "rdsspq rdx",
+                "test rdx, rdx",
+                "jnz 4f",
+                "ret",
+                "4: pop rdi",
+                "jmp rdi",
+                ".cfi_endproc",
+                number = const libc::SYS_vfork,
+                parent = sym vfork_parent,
+                child = sym vfork_child,
+                failed = sym vfork_failed,
+            );
+            // The return address is in x30; a callee-saved register would be the caller's, so it waits
+            // in x9, which a system call leaves alone.
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(
+                "mov x9, x30",
+                "mov x0, {flags}",
+                "mov x1, xzr",
+                "mov x8, {number}",
+                "svc #0",
+                "stp x9, x0, [sp, #-16]!",
+                "cbz x0, 3f",
+                "tbnz x0, #63, 2f",
+                "bl {parent}",
+                "ldp x30, x0, [sp], #16",
+                "ret",
+                "2: neg w0, w0",
+                "bl {failed}",
+                "ldp x30, x1, [sp], #16",
+                "ret",
+                "3: bl {child}",
+                "ldp x30, x0, [sp], #16",
+                "ret",
+                flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                number = const libc::SYS_clone,
+                parent = sym vfork_parent,
+                child = sym vfork_child,
+                failed = sym vfork_failed,
+            );
+        }
+    )*};
+}
+vforks! { vfork __vfork }
+
+/// # Safety
+/// A variable of libc.
+unsafe fn environment() -> *const *const c_char {
+    unsafe extern "C" {
+        static mut environ: *const *const c_char;
+    }
+    // SAFETY: read as libc's own exec functions read it.
+    unsafe { environ }
+}
+
+type Strings = *const *const c_char;
+
+/// Runs an exec: no signal of ours may be on its way when the image changes.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of C strings.
+unsafe fn replace(envp: Strings, exec: impl FnOnce(Strings) -> c_int) -> c_int {
+    agent::force(Probe::Exec, 0);
+    agent::before_exec();
+    // SAFETY: by contract.
+    let result = unsafe { env::with(envp, exec) };
+    agent::exec_failed();
+    result
+}
+
+macro_rules! execs {
+    ($($name:ident($($arg:ident: $type:ty),*) { $envp:expr => |$with:ident| $call:expr })*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
+            // SAFETY: the caller's arguments, passed on; the environment is the caller's or libc's.
+            unsafe { replace($envp, |$with| $call) }
+        }
+    )*};
+}
+
+original!(fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int);
+original!(fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int);
+original!(fn fexecve(file: c_int, argv: Strings, envp: Strings) -> c_int);
+original!(fn execveat(directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int);
+
+execs! {
+    execve(path: *const c_char, argv: Strings, envp: Strings) { envp => |with| execve::call(path, argv, with) }
+    execv(path: *const c_char, argv: Strings) { environment() => |with| execve::call(path, argv, with) }
+    execvp(file: *const c_char, argv: Strings) { environment() => |with| execvpe::call(file, argv, with) }
+    execvpe(file: *const c_char, argv: Strings, envp: Strings) { envp => |with| execvpe::call(file, argv, with) }
+    fexecve(file: c_int, argv: Strings, envp: Strings) { envp => |with| fexecve::call(file, argv, with) }
+    execveat(directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) { envp => |with| execveat::call(directory, path, argv, with, flags) }
+}
+
+/// Argument pointers that are collected on the stack; more go into mapped memory.
+const STACK_ARGUMENTS: usize = 384;
+/// How many of the variadic arguments come in registers.
+const REGISTER_ARGUMENTS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
+
+const PLAIN: usize = 0;
+const WITH_ENVIRONMENT: usize = 1;
+const SEARCH_PATH: usize = 2;
+
+/// `execl`, `execle`, `execlp`: the arguments after the first, as they lie in registers and on the
+/// caller's stack.
+unsafe extern "C-unwind" fn exec_list(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+    kind: usize,
+) -> c_int {
+    let argument = |i: usize| {
+        // SAFETY: the list ends with a null, which is not passed (but for `execle`'s one more).
+        unsafe {
+            match i.checked_sub(REGISTER_ARGUMENTS) {
+                None => *registers.add(i),
+                Some(i) => *stack.add(i),
+            }
+        }
+    };
+    let mut count = 0;
+    while !argument(count).is_null() {
+        count += 1;
+    }
+    let run = |argv: *mut *const c_char| {
+        // SAFETY: `argv` has room for the list and its null; the rest is the caller's.
+        unsafe {
+            for i in 0..=count {
+                *argv.add(i) = argument(i);
+            }
+            let envp = match kind {
+                WITH_ENVIRONMENT => argument(count + 1).cast(),
+                _ => environment(),
+            };
+            replace(envp, |with| match kind {
+                SEARCH_PATH => execvpe::call(path, argv, with),
+                _ => execve::call(path, argv, with),
+            })
+        }
+    };
+    if count < STACK_ARGUMENTS {
+        let mut array = [core::mem::MaybeUninit::<*const c_char>::uninit(); STACK_ARGUMENTS];
+        return run(array.as_mut_ptr().cast());
+    }
+    let bytes = (count + 1) * size_of::<*const c_char>();
+    // SAFETY: a mapping of our own.
+    unsafe {
+        let Some(memory) = crate::memory::map_anonymous(bytes) else {
+            return vfork_failed(libc::ENOMEM);
+        };
+        let result = run(memory.cast());
+        crate::memory::unmap(memory, bytes);
+        result
+    }
+}
+
+macro_rules! exec_lists {
+    ($($name:ident = $kind:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 56",
+                ".cfi_adjust_cfa_offset 56",
+                "mov [rsp], rsi",
+                "mov [rsp + 8], rdx",
+                "mov [rsp + 16], rcx",
+                "mov [rsp + 24], r8",
+                "mov [rsp + 32], r9",
+                "mov rsi, rsp",
+                // Above this frame and the return address.
+                "lea rdx, [rsp + 64]",
+                "mov ecx, {kind}",
+                "call {list}",
+                "add rsp, 56",
+                ".cfi_adjust_cfa_offset -56",
+                "ret",
+                ".cfi_endproc",
+                kind = const $kind,
+                list = sym exec_list,
+            );
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, #-80]!",
+                ".cfi_def_cfa_offset 80",
+                ".cfi_offset x29, -80",
+                ".cfi_offset x30, -72",
+                "mov x29, sp",
+                "stp x1, x2, [sp, #16]",
+                "stp x3, x4, [sp, #32]",
+                "stp x5, x6, [sp, #48]",
+                "str x7, [sp, #64]",
+                "add x1, sp, #16",
+                "add x2, sp, #80",
+                "mov x3, {kind}",
+                "bl {list}",
+                "ldp x29, x30, [sp], #80",
+                "ret",
+                ".cfi_endproc",
+                kind = const $kind,
+                list = sym exec_list,
+            );
+        }
+    )*};
+}
+
+exec_lists! {
+    execl = PLAIN;
+    execle = WITH_ENVIRONMENT;
+    execlp = SEARCH_PATH;
+}
+
+macro_rules! spawns {
+    ($($name:ident)*) => {$(
+        original!(fn $name(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: Strings, envp: Strings) -> c_int);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(
+            pid: *mut pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            argv: Strings,
+            envp: Strings,
+        ) -> c_int {
+            let wait = agent::begin_wait(Probe::Spawn, 0);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe {
+                env::with(envp, |with| $name::call(pid, path, actions, attributes, argv, with))
+            };
+            wait.end(result as i64);
+            result
+        }
+    )*};
+}
+spawns! { posix_spawn posix_spawnp }
+
+macro_rules! ends {
+    ($($name:ident)*) => {$(
+        original!(fn $name(status: c_int) -> ());
+        /// Ends the process without running destructors.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(status: c_int) {
+            agent::hit(Probe::Exit, status as u64);
+            agent::process_exiting();
+            // SAFETY: the caller's argument, passed on.
+            unsafe { $name::call(status) }
+        }
+    )*};
+}
+ends! { _exit _Exit }

@@ -1,0 +1,306 @@
+//! Finds the original of a hooked function: the next definition after ours in the order of the link
+//! map, as `dlsym(RTLD_NEXT)` would.
+//!
+//! `dlsym` itself cannot be used: it allocates, and the first call of all is often `malloc`. So the
+//! dynamic symbol tables of the loaded libraries are read directly. Nothing here allocates, locks or
+//! calls a function that can be interposed; it works in a signal handler, in a vfork child, before our
+//! constructor and after our destructor.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The original of one hooked function. It starts as a function of the same signature that looks the
+/// real one up on the first call, so that a call costs one load and no test.
+#[repr(C)]
+pub(crate) struct Original {
+    address: AtomicPtr<c_void>,
+    name: &'static CStr,
+}
+
+impl Original {
+    /// `first` must have the signature of the function called `name`, and call what
+    /// [`Original::find`] returns.
+    pub(crate) const fn new(name: &'static CStr, first: *mut c_void) -> Original {
+        Original {
+            address: AtomicPtr::new(first),
+            name,
+        }
+    }
+
+    /// What to call: the original, or the function that finds it.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.address.load(Ordering::Relaxed)
+    }
+
+    /// Finds the original and keeps it. A name that no library defines (an older libc, or a library
+    /// that is loaded later) yields a function that fails with ENOSYS, and is looked for again at the
+    /// next call.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn find(&self) -> *mut c_void {
+        match next_definition(self.name) {
+            Some(address) => {
+                self.address.store(address, Ordering::Relaxed);
+                address
+            }
+            None => missing as *mut c_void,
+        }
+    }
+}
+
+extern "C" fn missing() -> isize {
+    // SAFETY: errno of the calling thread is always there.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+// `struct r_debug` and `struct link_map` of glibc's <link.h>: the part that is ABI.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    map: *const LinkMap,
+}
+
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const c_char,
+    dynamic: *const Dynamic,
+    next: *const LinkMap,
+    previous: *const LinkMap,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dynamic {
+    tag: isize,
+    value: usize,
+}
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+unsafe extern "C" {
+    static _r_debug: Debug;
+    static _DYNAMIC: Dynamic;
+}
+
+// Tags of <elf.h>.
+const DT_HASH: isize = 4;
+const DT_STRTAB: isize = 5;
+const DT_SYMTAB: isize = 6;
+const DT_GNU_HASH: isize = 0x6fff_fef5;
+const DT_VERSYM: isize = 0x6fff_fff0;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+/// Set in a versym entry of a definition that is not the default version of its name.
+const VERSYM_HIDDEN: u16 = 0x8000;
+
+/// The entry of this library in the link map.
+fn own_map() -> Option<&'static LinkMap> {
+    // SAFETY: the loader fills `_r_debug` before any code of a library runs, and the entries of
+    // libraries loaded at start stay for the life of the process.
+    unsafe {
+        let mut map = _r_debug.map.as_ref();
+        while let Some(m) = map {
+            if m.dynamic == &raw const _DYNAMIC {
+                return Some(m);
+            }
+            map = m.next.as_ref();
+        }
+    }
+    None
+}
+
+/// The path by which this library was loaded, as the loader keeps it.
+pub(crate) fn own_path() -> Option<&'static CStr> {
+    let map = own_map()?;
+    // SAFETY: `l_name` is a C string that lives as long as the library.
+    (!map.name.is_null()).then(|| unsafe { CStr::from_ptr(map.name) })
+}
+
+/// Whether a library whose file name begins with one of `prefixes` is loaded.
+pub(crate) fn any_loaded(prefixes: &[&[u8]]) -> bool {
+    // SAFETY: as in `own_map`.
+    unsafe {
+        let mut map = _r_debug.map.as_ref();
+        while let Some(m) = map {
+            if !m.name.is_null() {
+                let path = CStr::from_ptr(m.name).to_bytes();
+                let file = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+                if prefixes.iter().any(|p| file.starts_with(p)) {
+                    return true;
+                }
+            }
+            map = m.next.as_ref();
+        }
+    }
+    false
+}
+
+fn next_definition(name: &CStr) -> Option<*mut c_void> {
+    let mut map = own_map()?.next;
+    // SAFETY: as in `own_map`; libraries are appended, and the search ends at libc at the latest for
+    // every name that libc has.
+    unsafe {
+        while let Some(m) = map.as_ref() {
+            // Names kept only for old programs (`__pthread_mutex_lock`) have no default version.
+            for accept_hidden in [false, true] {
+                if let Some(address) = definition_in(m, name, accept_hidden) {
+                    return Some(address);
+                }
+            }
+            map = m.next;
+        }
+    }
+    None
+}
+
+/// Looks `name` up in one library.
+///
+/// # Safety
+/// `map` is an entry of the loader's list, relocated.
+unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Option<*mut c_void> {
+    let (mut strings, mut symbols, mut gnu, mut hash, mut versions) = (0, 0, 0, 0, 0);
+    let mut entry = map.dynamic;
+    if entry.is_null() {
+        return None;
+    }
+    loop {
+        // SAFETY: a dynamic section ends with a null tag.
+        let d = unsafe { *entry };
+        match d.tag {
+            0 => break,
+            DT_STRTAB => strings = d.value,
+            DT_SYMTAB => symbols = d.value,
+            DT_GNU_HASH => gnu = d.value,
+            DT_HASH => hash = d.value,
+            DT_VERSYM => versions = d.value,
+            _ => {}
+        }
+        // SAFETY: not the last entry.
+        entry = unsafe { entry.add(1) };
+    }
+    // glibc relocates these in place, except in the vDSO (read-only), whose functions are not a next
+    // definition anyway.
+    if strings < map.bias || symbols < map.bias || strings == 0 || symbols == 0 {
+        return None;
+    }
+    let found = |index: u32| {
+        // SAFETY: the index comes from the library's own hash table.
+        unsafe {
+            let symbol = &*(symbols as *const Symbol).add(index as usize);
+            let kind = symbol.info & 15;
+            if symbol.section == 0 || (kind != STT_FUNC && kind != STT_GNU_IFUNC) {
+                return None;
+            }
+            if CStr::from_ptr((strings + symbol.name as usize) as *const c_char) != name {
+                return None;
+            }
+            if versions != 0
+                && !accept_hidden
+                && *(versions as *const u16).add(index as usize) & VERSYM_HIDDEN != 0
+            {
+                return None;
+            }
+            let address = map.bias + symbol.value;
+            if kind == STT_GNU_IFUNC {
+                let resolver: extern "C" fn(u64) -> *mut c_void =
+                    core::mem::transmute(address as *const c_void);
+                return Some(resolver(libc::getauxval(libc::AT_HWCAP)));
+            }
+            Some(address as *mut c_void)
+        }
+    };
+    if gnu != 0 {
+        // SAFETY: `gnu` is the library's DT_GNU_HASH table.
+        unsafe { search_gnu_hash(gnu as *const u32, name, found) }
+    } else if hash != 0 {
+        // SAFETY: `hash` is the library's DT_HASH table.
+        unsafe { search_hash(hash as *const u32, name, found) }
+    } else {
+        None
+    }
+}
+
+/// # Safety
+/// `table` is a DT_GNU_HASH table: bucket count, first symbol, bloom words, bloom shift, bloom filter
+/// of 64-bit words, buckets, chains.
+unsafe fn search_gnu_hash<T>(
+    table: *const u32,
+    name: &CStr,
+    found: impl Fn(u32) -> Option<T>,
+) -> Option<T> {
+    let hash = name
+        .to_bytes()
+        .iter()
+        .fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(*b as u32));
+    // SAFETY: indices are bounded by the counts in the table's head and by the end mark of a chain.
+    unsafe {
+        let [buckets, first, blooms, shift] = [0, 1, 2, 3].map(|i| *table.add(i));
+        if buckets == 0 || blooms == 0 {
+            return None;
+        }
+        let bloom = table.add(4) as *const u64;
+        let word = *bloom.add((hash / 64 % blooms) as usize);
+        if word >> (hash % 64) & word >> (hash >> shift & 63) & 1 == 0 {
+            return None;
+        }
+        let bucket = bloom.add(blooms as usize) as *const u32;
+        let chain = bucket.add(buckets as usize);
+        let mut index = *bucket.add((hash % buckets) as usize);
+        if index < first {
+            return None;
+        }
+        loop {
+            let h = *chain.add((index - first) as usize);
+            if h | 1 == hash | 1
+                && let Some(value) = found(index)
+            {
+                return Some(value);
+            }
+            if h & 1 == 1 {
+                return None;
+            }
+            index += 1;
+        }
+    }
+}
+
+/// # Safety
+/// `table` is a DT_HASH table: bucket count, chain count, buckets, chains.
+unsafe fn search_hash<T>(
+    table: *const u32,
+    name: &CStr,
+    found: impl Fn(u32) -> Option<T>,
+) -> Option<T> {
+    let hash = name.to_bytes().iter().fold(0u32, |h, b| {
+        let h = (h << 4).wrapping_add(*b as u32);
+        let top = h & 0xf000_0000;
+        (h ^ top >> 24) & !top
+    });
+    // SAFETY: indices are bounded by the counts in the table's head; a chain ends with 0.
+    unsafe {
+        let buckets = *table;
+        if buckets == 0 {
+            return None;
+        }
+        let chain = table.add(2 + buckets as usize);
+        let mut index = *table.add(2 + (hash % buckets) as usize);
+        while index != 0 {
+            if let Some(value) = found(index) {
+                return Some(value);
+            }
+            index = *chain.add(index as usize);
+        }
+    }
+    None
+}

@@ -1,0 +1,50 @@
+//! The library's constructor and destructor.
+
+use crate::{agent, env, process, resolve, signal, thread};
+use core::ffi::{c_char, c_int};
+use stackbeat_core::layout::SESSION_VARIABLE;
+
+/// Tools that stand before libc as we do and cannot share the place: beside them the agent stays off.
+const OTHER_INTERPOSERS: &[&[u8]] = &[
+    b"libasan.",
+    b"libtsan.",
+    b"libmsan.",
+    b"liblsan.",
+    b"libheaptrack_preload",
+    b"libclang_rt.asan",
+    b"libclang_rt.tsan",
+];
+
+/// glibc passes the program's arguments and environment to constructors.
+extern "C" fn start(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: `environment` is what the kernel gave.
+    let session = unsafe { env::find(environment, SESSION_VARIABLE.as_bytes()) };
+    let Some(session) = session else { return };
+    if resolve::any_loaded(OTHER_INTERPOSERS) || !agent::init(session) {
+        return;
+    }
+    if agent::follow_children()
+        && let Some(own_path) = resolve::own_path()
+    {
+        env::keep(session, own_path);
+    }
+    process::watch_forks();
+    thread::watch_thread_ends();
+    signal::start();
+}
+
+extern "C" fn end() {
+    agent::process_exiting();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

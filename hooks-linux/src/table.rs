@@ -1,0 +1,117 @@
+//! The macros that make a hook out of one line: signature, probe, argument.
+//!
+//! ```text
+//!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
+//!   hooks! {
+//!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
+//!       after fn …  = Probe, argument;            the original, then count and maybe capture: releases
+//!       wait  fn …  = Probe, argument;            may block: begin, the original, end
+//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE;
+//!                                                 tries first; only a failed try is a wait
+//!   }
+//! ```
+//!
+//! Hooks are `extern "C-unwind"` and hold nothing that would need a landing pad: a C++ exception, a
+//! cancelled thread and a longjmp pass through them. None of them touches errno.
+
+/// Declares a module `name` with the function's type and its original.
+macro_rules! original {
+    (fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty) => {
+        #[allow(non_snake_case, reason = "named like the function, `_Exit` for one")]
+        pub(crate) mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
+            pub(crate) static ORIGINAL: $crate::resolve::Original = {
+                let name = concat!(stringify!($name), "\0");
+                match core::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
+                    Ok(name) => $crate::resolve::Original::new(name, first as *mut core::ffi::c_void),
+                    Err(_) => panic!("a name without NUL inside"),
+                }
+            };
+            unsafe extern "C-unwind" fn first($($arg: $type),*) -> $result {
+                // SAFETY: `find` returns the function of this name, or one that ignores its arguments.
+                unsafe {
+                    let function: Function = core::mem::transmute(ORIGINAL.find());
+                    function($($arg),*)
+                }
+            }
+            /// Calls the original.
+            ///
+            /// # Safety
+            /// The contract of the function itself.
+            #[allow(dead_code, reason = "assembly jumps to the address instead")]
+            #[inline(always)]
+            pub(crate) unsafe fn call($($arg: $type),*) -> $result {
+                // SAFETY: the address is that of the function of this name, or of `first`.
+                unsafe {
+                    let function: Function = core::mem::transmute(ORIGINAL.address());
+                    function($($arg),*)
+                }
+            }
+        }
+    };
+}
+
+macro_rules! hooks {
+    () => {};
+    (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            agent::hit(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { $name::call($($arg),*) }
+        }
+        hooks! { $($rest)* }
+    };
+    (after fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            agent::hit(Probe::$probe, $value as u64);
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            wait.end(result as i64);
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
+     try $try:ident($($try_arg:expr),*) busy $busy:expr; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn contended($($arg: $type),*) -> $result {
+                let wait = agent::begin_wait(Probe::$probe, $value as u64);
+                // SAFETY: the caller's arguments, passed on.
+                let result = unsafe { $name::call($($arg),*) };
+                wait.end(result as i64);
+                result
+            }
+            agent::hit(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments; the try function takes the same lock.
+            unsafe {
+                let result = $try::call($($try_arg),*);
+                if result == $busy {
+                    return contended($($arg),*);
+                }
+                result
+            }
+        }
+        hooks! { $($rest)* }
+    };
+}
