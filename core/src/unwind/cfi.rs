@@ -9,9 +9,9 @@
 //! stack and is kept small (about 3 KB) because that stack may be an alternate signal stack.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, LittleEndian, Operation,
-    Register, RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection,
-    UnwindTableRow,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Operation, Register, RegisterRule, UnwindContext, UnwindContextStorage,
+    UnwindExpression, UnwindSection, UnwindTableRow,
 };
 
 use super::rule::{Kind, Rule};
@@ -99,18 +99,7 @@ impl<'a> Tables<'a> {
         address: u64,
         use_row: impl FnOnce(&Row, &EhFrame<Slice<'a>>, Encoding, bool) -> T,
     ) -> Option<T> {
-        let bases = BaseAddresses::default()
-            .set_eh_frame_hdr(self.header.address)
-            .set_eh_frame(self.frames.address);
-        let header = EhFrameHdr::new(self.header.bytes, LittleEndian)
-            .parse(&bases, 8)
-            .ok()?;
-        let mut frames = EhFrame::new(self.frames.bytes, LittleEndian);
-        frames.set_address_size(8);
-        let fde = header
-            .table()?
-            .fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset)
-            .ok()?;
+        let (fde, frames, bases) = self.fde(address)?;
         let mut context = UnwindContext::<usize, SmallStorage>::new_in();
         let row = fde
             .unwind_info_for_address(&frames, &bases, &mut context, address)
@@ -123,6 +112,31 @@ impl<'a> Tables<'a> {
         ))
     }
 
+    /// The entry that describes an address, with what it takes to read on.
+    #[allow(clippy::type_complexity)]
+    fn fde(
+        &self,
+        address: u64,
+    ) -> Option<(
+        FrameDescriptionEntry<Slice<'a>>,
+        EhFrame<Slice<'a>>,
+        BaseAddresses,
+    )> {
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(self.header.address)
+            .set_eh_frame(self.frames.address);
+        let header = EhFrameHdr::new(self.header.bytes, LittleEndian)
+            .parse(&bases, 8)
+            .ok()?;
+        let mut frames = EhFrame::new(self.frames.bytes, LittleEndian);
+        frames.set_address_size(8);
+        let fde = header
+            .table()?
+            .fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset)
+            .ok()?;
+        Some((fde, frames, bases))
+    }
+
     /// The rule at an address. `lookup` is the address to look up: the pc of an exact frame, the
     /// byte before a return address otherwise; `pc` is what the pc register holds.
     pub fn rule(&self, lookup: u64, pc: u64, numbers: &RegisterNumbers) -> Rule {
@@ -132,7 +146,20 @@ impl<'a> Tables<'a> {
                 .rule(row, frames, encoding, signal)
                 .unwrap_or(Rule::COMPLEX)
         })
-        .unwrap_or(Rule::UNKNOWN)
+        .unwrap_or_else(|| {
+            // A return address that is the first byte of a function was put there by hand: the root
+            // of a stack that `makecontext` or the like has made.
+            if lookup != pc && self.begins_function(pc) {
+                Rule::END
+            } else {
+                Rule::UNKNOWN
+            }
+        })
+    }
+
+    fn begins_function(&self, address: u64) -> bool {
+        self.fde(address)
+            .is_some_and(|(fde, ..)| fde.initial_address() == address)
     }
 }
 

@@ -1,0 +1,113 @@
+//! Call chains in C, C++ and assembly, compiled in many ways, loaded and unloaded again.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stackbeat_core::modules;
+use stackbeat_core::unwind::native::NativeWalker;
+use stackbeat_core::unwind::{StackBounds, WalkEnd};
+
+use crate::in_process::{Comparison, bounds, compare};
+
+/// What the callback found in one run of a library's chains.
+struct Run {
+    walker: Box<NativeWalker>,
+    bounds: StackBounds,
+    comparisons: Vec<Comparison>,
+}
+
+thread_local! {
+    static RUN: RefCell<Option<Run>> = const { RefCell::new(None) };
+}
+
+extern "C" fn look() {
+    RUN.with_borrow_mut(|run| {
+        let run = run.as_mut().expect("a run is under way");
+        let comparison = compare(&mut run.walker, &run.bounds);
+        run.comparisons.push(comparison);
+    });
+}
+
+/// Compiles a source of this folder into a library of its own name.
+fn compile(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
+    let library = folder.join(format!("{source}{}.so", flags.concat()));
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    let status = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .args(flags)
+        .arg(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/unwind")
+                .join(source),
+        )
+        .status()
+        .expect("a C compiler is installed");
+    assert!(status.success(), "{source} with {flags:?} does not compile");
+    library
+}
+
+/// Loads a library, runs its chains with a walker, unloads it.
+fn run(library: &Path, walker: Box<NativeWalker>) -> (Box<NativeWalker>, Vec<Comparison>) {
+    let name = CString::new(library.to_str().expect("a plain path")).expect("no NUL");
+    RUN.set(Some(Run {
+        walker,
+        bounds: bounds(),
+        comparisons: Vec::new(),
+    }));
+    // SAFETY: the library is ours, and `run_chains` has this type.
+    unsafe {
+        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null(), "{library:?} does not load");
+        let function = libc::dlsym(handle, c"run_chains".as_ptr());
+        assert!(!function.is_null());
+        let function: extern "C-unwind" fn(extern "C" fn()) = core::mem::transmute(function);
+        function(look);
+        libc::dlclose(handle);
+    }
+    modules::mark_dirty();
+    let run = RUN.take().expect("it was put there");
+    (run.walker, run.comparisons)
+}
+
+fn assert_equal(comparisons: &[Comparison], what: &str) {
+    for (i, c) in comparisons.iter().enumerate() {
+        assert_eq!(c.end, WalkEnd::Root, "{what}, look {i}: {c:x?}");
+        assert_eq!(c.ours, c.libgcc, "{what}, look {i}: kept {}", c.kept);
+        assert!(!c.guessed, "{what}, look {i}: {c:x?}");
+    }
+}
+
+#[test]
+fn chains_equal_libgcc() {
+    modules::init();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut walker = NativeWalker::boxed();
+    let mut kept = 0;
+    let mut total = 0;
+    for source in ["chains.c", "chains.cc"] {
+        for optimization in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+            for frame_pointer in ["-fomit-frame-pointer", "-fno-omit-frame-pointer"] {
+                let flags = [optimization, frame_pointer];
+                let library = compile(folder.path(), source, &flags);
+                for _ in 0..2 {
+                    let comparisons;
+                    (walker, comparisons) = run(&library, walker);
+                    let least = if source == "chains.c" { 20 } else { 10 };
+                    assert!(comparisons.len() >= least, "{}", comparisons.len());
+                    assert_equal(&comparisons, &format!("{source} {flags:?}"));
+                    kept += comparisons.iter().map(|c| c.kept).sum::<usize>();
+                    total += comparisons.iter().map(|c| c.ours.len()).sum::<usize>();
+                }
+            }
+        }
+    }
+    // The test would say nothing about reuse if there were none.
+    assert!(kept > total / 4, "{kept} of {total} frames were reused");
+}

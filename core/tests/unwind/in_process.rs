@@ -1,0 +1,70 @@
+//! Walks of the current thread next to libgcc's `_Unwind_Backtrace`, which reads the same tables by
+//! other code.
+
+use core::ffi::{c_int, c_void};
+use stackbeat_core::unwind::native::NativeWalker;
+use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
+
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        callback: extern "C" fn(*mut c_void, *mut Vec<u64>) -> c_int,
+        data: *mut Vec<u64>,
+    ) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> u64;
+}
+
+extern "C" fn note(context: *mut c_void, addresses: *mut Vec<u64>) -> c_int {
+    // SAFETY: libgcc passes the context and what `_Unwind_Backtrace` was given.
+    unsafe {
+        let address = _Unwind_GetIP(context);
+        if address != 0 {
+            (*addresses).push(address);
+        }
+    }
+    0
+}
+
+/// The bounds of the current thread's stack.
+pub fn bounds() -> StackBounds {
+    // SAFETY: plain queries about the calling thread, whose stack it is.
+    unsafe {
+        let mut attributes = core::mem::zeroed();
+        let this = libc::pthread_self();
+        assert_eq!(libc::pthread_getattr_np(this, &mut attributes), 0);
+        let (mut low, mut size) = (core::ptr::null_mut(), 0);
+        libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
+        libc::pthread_attr_destroy(&mut attributes);
+        StackBounds::of_stack(low as u64, low as u64 + size as u64)
+    }
+}
+
+/// What a walk and libgcc say of the same place. The first address, which is in the walking function
+/// itself, is left out.
+#[derive(Debug)]
+pub struct Comparison {
+    pub ours: Vec<u64>,
+    pub libgcc: Vec<u64>,
+    pub end: WalkEnd,
+    pub kept: usize,
+    pub guessed: bool,
+}
+
+/// Walks from here both ways.
+#[inline(never)]
+pub fn compare(walker: &mut NativeWalker, bounds: &StackBounds) -> Comparison {
+    let mut libgcc = Vec::with_capacity(1024);
+    let registers = Registers::here();
+    let end = walker.walk_stack(&registers, bounds, true, 512);
+    // SAFETY: the callback takes what is passed.
+    unsafe { _Unwind_Backtrace(note, &mut libgcc) };
+    let stack = walker.stack();
+    let ours = stack.frames().iter().rev().map(|frame| frame.pc);
+    Comparison {
+        ours: ours.skip(1).collect(),
+        libgcc: libgcc[1..].to_vec(),
+        end,
+        kept: stack.kept(),
+        guessed: stack.is_guessed(),
+    }
+}

@@ -1,0 +1,6 @@
+//! Unwinding against independent truth: libgcc's unwinder over call chains of every shape, and gdb
+//! over stopped real programs.
+#![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+
+mod chains;
+mod in_process;
