@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod columns;
+pub mod stream;
+
 /// Types generated from `stackbeat.proto`.
 #[allow(clippy::all, missing_docs, rustdoc::all)]
 pub mod v1 {
