@@ -17,6 +17,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::sys;
 use crate::unwind::cfi::{Section, Tables};
 use crate::unwind::elf::{self, BUILD_ID_BYTES, Image};
 use crate::unwind::{native, os};
@@ -38,7 +39,7 @@ pub struct Module {
     pub bias: u64,
     text: (u64, u64),
     tables: Option<Tables<'static>>,
-    path: &'static [u8],
+    path: &'static CStr,
     build_id: [u8; BUILD_ID_BYTES],
     build_id_bytes: usize,
     link_map: u64,
@@ -56,7 +57,7 @@ const ANNOUNCED_GONE: u32 = 2;
 impl Module {
     /// Path of the file as the dynamic linker knows it; `[vdso]` for the vDSO.
     pub fn path(&self) -> &[u8] {
-        self.path
+        self.path.to_bytes()
     }
 
     /// The build id; empty when it has none.
@@ -173,6 +174,11 @@ pub(crate) fn own_code() -> (u64, u64) {
 /// modules are to be reported anew.
 pub fn after_fork() {
     BUSY.store(false, Ordering::Release);
+    forget_reports();
+}
+
+/// Makes `report_changes` report every module that is loaded once more.
+pub fn forget_reports() {
     for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
         let module = place.module.load(Ordering::Acquire);
         // SAFETY: a published module is never freed.
@@ -397,19 +403,23 @@ fn take_in(
     Some(unsafe { &*memory })
 }
 
-/// The path under which a module's file can be opened, without its NUL.
-fn path(name: &CStr, start: u64) -> &'static [u8] {
+/// The path under which a module's file can be opened.
+fn path(name: &CStr, start: u64) -> &'static CStr {
     let bytes = name.to_bytes();
-    let mut buffer = [0u8; MAX_PATH];
-    let path = if !bytes.is_empty() && bytes != b"linux-vdso.so.1" && bytes != b"linux-gate.so.1" {
-        bytes
-    } else if is_vdso(start) || !bytes.is_empty() {
-        b"[vdso]"
-    } else {
-        let length = os::read_link(c"/proc/self/exe", &mut buffer);
-        &buffer[..length]
+    if is_vdso(start) || bytes.starts_with(b"linux-vdso") {
+        return c"[vdso]";
+    }
+    if !bytes.is_empty() {
+        return ARENA.copy(bytes).unwrap_or(c"");
+    }
+    // The program itself has no name in the dynamic linker's list.
+    let Some(memory) = ARENA.take(MAX_PATH) else {
+        return c"";
     };
-    ARENA.copy(path).unwrap_or(b"")
+    // SAFETY: fresh zeroed memory of that size.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(memory, MAX_PATH) };
+    let _ = sys::read_link(c"/proc/self/exe", &mut buffer[..MAX_PATH - 1]);
+    CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
 }
 
 fn is_vdso(start: u64) -> bool {
@@ -418,7 +428,7 @@ fn is_vdso(start: u64) -> bool {
 }
 
 /// The unwind tables of an image: mapped from its file, or copied from memory.
-fn tables(image: &Image, bias: u64, path: &'static [u8]) -> Option<Tables<'static>> {
+fn tables(image: &Image, bias: u64, path: &CStr) -> Option<Tables<'static>> {
     if image.eh_frame_header == 0 {
         return None;
     }
@@ -454,20 +464,15 @@ fn tables(image: &Image, bias: u64, path: &'static [u8]) -> Option<Tables<'stati
 
 /// Maps the segment with the tables from the module's file, if that file is still the one that was
 /// loaded: the whole `.eh_frame_hdr` prefix must equal what lies in memory.
-fn map_tables(image: &Image, bias: u64, path: &[u8]) -> Option<&'static [u8]> {
-    if !path.starts_with(b"/") {
+fn map_tables(image: &Image, bias: u64, path: &CStr) -> Option<&'static [u8]> {
+    if !path.to_bytes().starts_with(b"/") {
         return None;
     }
     let segment = image.tables;
-    let mut name = [0u8; MAX_PATH + 1];
-    name.get_mut(..path.len())?.copy_from_slice(path);
-    let name = CStr::from_bytes_until_nul(&name).ok()?;
-    let skew = segment.file_offset % 4096;
+    // Pages are at most 64 KB (arm64).
+    let skew = segment.file_offset % (64 << 10);
     let bytes = usize::try_from(segment.file_bytes + skew).ok()?;
-    let mapped = os::map_file(name, segment.file_offset - skew, bytes);
-    if mapped.is_null() {
-        return None;
-    }
+    let mapped = os::map_file(path, segment.file_offset - skew, bytes)?;
     // SAFETY: a read-only private mapping of that many bytes that lies inside the file.
     let mapped_bytes = unsafe { core::slice::from_raw_parts(mapped, bytes) };
     let tables = &mapped_bytes[skew as usize..];
@@ -481,7 +486,7 @@ fn map_tables(image: &Image, bias: u64, path: &[u8]) -> Option<&'static [u8]> {
         return Some(tables);
     }
     // SAFETY: nothing refers to it.
-    unsafe { os::unmap(mapped.cast_mut(), bytes) };
+    unsafe { sys::unmap(mapped, bytes) };
     None
 }
 
@@ -565,7 +570,7 @@ static ARENA: Arena = Arena {
 impl Arena {
     const CHUNK: usize = 64 << 10;
 
-    /// Fresh memory aligned to 16; `None` when there is none. At most `CHUNK` bytes.
+    /// Fresh zeroed memory aligned to 16; `None` when there is none. At most `CHUNK` bytes.
     fn take(&self, bytes: usize) -> Option<*mut u8> {
         let bytes = bytes.next_multiple_of(16);
         if bytes > Self::CHUNK {
@@ -583,12 +588,14 @@ impl Arena {
         Some(self.next.fetch_add(bytes, Ordering::Relaxed) as *mut u8)
     }
 
-    fn copy(&self, bytes: &[u8]) -> Option<&'static [u8]> {
-        let memory = self.take(bytes.len().max(1))?;
-        // SAFETY: fresh memory of at least that size, written once.
-        unsafe {
+    /// A copy with a NUL behind it.
+    fn copy(&self, bytes: &[u8]) -> Option<&'static CStr> {
+        let memory = self.take(bytes.len() + 1)?;
+        // SAFETY: fresh zeroed memory of at least that size, written once.
+        let copy = unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
-            Some(core::slice::from_raw_parts(memory, bytes.len()))
-        }
+            core::slice::from_raw_parts(memory, bytes.len() + 1)
+        };
+        CStr::from_bytes_until_nul(copy).ok()
     }
 }
