@@ -44,6 +44,8 @@ pub const PHASES: usize = 4;
 pub const TICK_PARKED: u32 = u32::MAX;
 /// Tick value that equals no thread's last tick: high-frequency mode, gate by the cycle counter.
 pub const TICK_BY_CYCLES: u32 = u32::MAX - 1;
+/// Stands in place of `TICK_PARKED` from the first hook on until the ticker has woken up.
+pub const TICK_RUNNING: u32 = u32::MAX - 2;
 
 /// How big each region is. Chosen by the collector, kept in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +209,9 @@ pub struct Control {
     pub follow_children: AtomicU32,
     /// Signal that interrupts running threads, 0: none.
     pub signal: AtomicU32,
+    /// Where a search for a free thread entry begins. Agents set it behind the entry they took, the
+    /// collector sets it back to one that it freed.
+    pub threads_hint: AtomicU32,
     /// Interval per class, ns and cycles.
     pub interval_ns: [AtomicU32; CLASSES],
     pub interval_cycles: [AtomicU64; CLASSES],

@@ -2,11 +2,14 @@
 #![no_std]
 extern crate std;
 
+pub mod gate;
 pub mod layout;
+pub mod mapping;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod modules;
 pub mod probe;
 pub mod record;
 pub mod sync;
 pub mod sys;
+pub mod throttle;
 pub mod unwind;

@@ -415,3 +415,14 @@ pub fn thread_name() -> [u8; 16] {
     };
     name
 }
+
+/// Removes a file's name.
+pub fn remove(path: &CStr) {
+    // SAFETY: the path is a C string.
+    unsafe {
+        syscall(
+            libc::SYS_unlinkat,
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+}

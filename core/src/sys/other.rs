@@ -216,3 +216,9 @@ pub fn thread_name() -> [u8; 16] {
     unsafe { libc::pthread_getname_np(libc::pthread_self(), name.as_mut_ptr().cast(), 16) };
     name
 }
+
+/// Removes a file's name.
+pub fn remove(path: &CStr) {
+    // SAFETY: the path is a C string.
+    unsafe { libc::unlink(path.as_ptr()) };
+}

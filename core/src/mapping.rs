@@ -1,0 +1,480 @@
+//! The shared mapping: making it (collector), opening it (agent, `recover`), and reaching its parts.
+//!
+//! What lies in the file may have been written by anybody. The layout is computed from the header's
+//! capacities once, checked against the file's length, and kept in private memory: an index read
+//! from the mapping later can be wrong, but never lead outside it.
+
+use crate::layout::{
+    ABI_VERSION, BufferHeader, Capacity, Control, GenerationHeader, Header, Layout, MAGIC, Node,
+    ProcessEntry, ThreadEntry,
+};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::{self, Backing, Errno};
+use core::ffi::CStr;
+
+/// Thread entries that have storage from the start.
+const FIRST_THREADS: u32 = 512;
+/// Nodes of a generation that have storage from the start.
+const FIRST_NODES: u32 = 1 << 15;
+
+/// Why a mapping could not be made or opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingError {
+    /// The step that failed and why.
+    System(&'static str, Errno),
+    /// The capacities cannot be laid out.
+    Capacity,
+    /// Not a mapping of stackbeat, or cut off.
+    NotOurs,
+    /// Made by a version with another layout: its number.
+    OtherVersion(u32),
+    /// Belongs to another user.
+    OtherOwner,
+}
+
+impl core::fmt::Display for MappingError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            MappingError::System(step, errno) => write!(f, "{step}: {errno}"),
+            MappingError::Capacity => f.write_str("the capacities cannot be laid out"),
+            MappingError::NotOurs => f.write_str("not a stackbeat mapping, or cut off"),
+            MappingError::OtherVersion(version) => write!(
+                f,
+                "its layout has version {version}, this stackbeat knows version {ABI_VERSION}"
+            ),
+            MappingError::OtherOwner => f.write_str("it belongs to another user"),
+        }
+    }
+}
+
+impl core::error::Error for MappingError {}
+
+/// A mapped session.
+#[derive(Debug)]
+pub struct Mapping {
+    base: *mut u8,
+    layout: Layout,
+    /// The file, kept open by the collector to give it more storage; −1 in agents.
+    fd: i32,
+}
+
+// SAFETY: everything behind `base` is atomics; the rest is plain data that does not change.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes the file (which must not exist) and maps it. For the collector.
+    pub fn create(path: &CStr, capacity: Capacity) -> Result<Mapping, MappingError> {
+        let layout = Layout::new(capacity).ok_or(MappingError::Capacity)?;
+        let fd = sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
+            .map_err(|e| MappingError::System("create", e))?;
+        let made = Self::lay_out(fd, layout);
+        if made.is_err() {
+            sys::close(fd);
+            sys::remove(path);
+        }
+        made
+    }
+
+    fn lay_out(fd: i32, layout: Layout) -> Result<Mapping, MappingError> {
+        sys::set_length(fd, layout.total as u64)
+            .map_err(|e| MappingError::System("set the length", e))?;
+        // From the start to the thread entries, and the buffers with their headers.
+        let allocate = |from: usize, to: usize| {
+            sys::allocate(fd, from as u64, (to - from) as u64)
+                .map_err(|e| MappingError::System("allocate shared memory", e))
+        };
+        let threads = FIRST_THREADS.min(layout.capacity.threads);
+        allocate(
+            0,
+            layout.threads + threads as usize * size_of::<ThreadEntry>(),
+        )?;
+        allocate(layout.buffer_headers, layout.generations[0])?;
+        let base = sys::map(layout.total, Backing::Shared(fd), 0)
+            .map_err(|e| MappingError::System("map", e))?;
+        let mapping = Mapping { base, layout, fd };
+        mapping.prepare_generation(0)?;
+
+        let header = mapping.header();
+        let c = layout.capacity;
+        header.abi_version.store(ABI_VERSION, Ordering::Relaxed);
+        header
+            .collector_pid
+            .store(sys::process_id(), Ordering::Relaxed);
+        header.processes.store(c.processes, Ordering::Relaxed);
+        header.threads.store(c.threads, Ordering::Relaxed);
+        header.buffers.store(c.buffers, Ordering::Relaxed);
+        header.buffer_bytes.store(c.buffer_bytes, Ordering::Relaxed);
+        header
+            .generation_nodes
+            .store(c.generation_nodes, Ordering::Relaxed);
+        header.total.store(layout.total as u64, Ordering::Relaxed);
+        let control = mapping.control();
+        control.next_process_uid.store(1, Ordering::Relaxed);
+        control.next_thread_uid.store(1, Ordering::Relaxed);
+        control.threads_limit.store(threads, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(mapping)
+    }
+
+    /// Opens and checks a mapping. No descriptor stays open.
+    pub fn open(path: &CStr) -> Result<Mapping, MappingError> {
+        let fd = sys::open(path, libc::O_RDWR | libc::O_NOFOLLOW, 0)
+            .map_err(|e| MappingError::System("open", e))?;
+        let opened = Self::map_checked(fd, true);
+        sys::close(fd);
+        opened
+    }
+
+    /// Opens a mapping's file wherever it was copied to, for reading only (`recover`). Storing
+    /// anything into it faults.
+    pub fn open_read_only(path: &CStr) -> Result<Mapping, MappingError> {
+        let fd = sys::open(path, libc::O_RDONLY, 0).map_err(|e| MappingError::System("open", e))?;
+        let opened = Self::map_checked(fd, false);
+        sys::close(fd);
+        opened
+    }
+
+    fn map_checked(fd: i32, write: bool) -> Result<Mapping, MappingError> {
+        let (size, owner) =
+            sys::file_size_and_owner(fd).map_err(|e| MappingError::System("inspect", e))?;
+        let user = sys::effective_user();
+        if owner != user && user != 0 {
+            return Err(MappingError::OtherOwner);
+        }
+        if size < 8192 || size > isize::MAX as u64 {
+            return Err(MappingError::NotOurs);
+        }
+        let backing = if write {
+            Backing::Shared(fd)
+        } else {
+            Backing::SharedReadOnly(fd)
+        };
+        let base =
+            sys::map(size as usize, backing, 0).map_err(|e| MappingError::System("map", e))?;
+        let unmap = || {
+            // SAFETY: nothing refers to the mapping yet.
+            unsafe { sys::unmap(base, size as usize) };
+        };
+        // SAFETY: the file has at least 8192 bytes, the mapping is page aligned, and every bit
+        // pattern is a valid header.
+        let header = unsafe { &*base.cast::<Header>() };
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            unmap();
+            return Err(MappingError::NotOurs);
+        }
+        let version = header.abi_version.load(Ordering::Relaxed);
+        if version != ABI_VERSION {
+            unmap();
+            return Err(MappingError::OtherVersion(version));
+        }
+        let layout = Layout::new(Capacity {
+            processes: header.processes.load(Ordering::Relaxed),
+            threads: header.threads.load(Ordering::Relaxed),
+            buffers: header.buffers.load(Ordering::Relaxed),
+            buffer_bytes: header.buffer_bytes.load(Ordering::Relaxed),
+            generation_nodes: header.generation_nodes.load(Ordering::Relaxed),
+        });
+        match layout {
+            Some(layout) if layout.total as u64 == size => Ok(Mapping {
+                base,
+                layout,
+                fd: -1,
+            }),
+            _ => {
+                unmap();
+                Err(MappingError::NotOurs)
+            }
+        }
+    }
+
+    /// Gives thread entries below `limit` their storage and lets agents use them. For the collector.
+    pub fn extend_threads(&self, limit: u32) -> Result<(), MappingError> {
+        let limit = limit.min(self.layout.capacity.threads);
+        let have = self.control().threads_limit.load(Ordering::Relaxed);
+        if limit <= have {
+            return Ok(());
+        }
+        let offset = self.layout.threads + have as usize * size_of::<ThreadEntry>();
+        let length = (limit - have) as usize * size_of::<ThreadEntry>();
+        sys::allocate(self.fd, offset as u64, length as u64)
+            .map_err(|e| MappingError::System("allocate thread entries", e))?;
+        self.control().threads_limit.store(limit, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives nodes below `limit` of a slot their storage and lets agents use them. For the collector.
+    pub fn extend_nodes(&self, slot: usize, limit: u32) -> Result<(), MappingError> {
+        let header = self.generation(slot);
+        let limit = limit.min(self.layout.capacity.generation_nodes);
+        let have = header.nodes_limit.load(Ordering::Relaxed);
+        if limit <= have {
+            return Ok(());
+        }
+        let offset = self.layout.generations[slot & 1]
+            + self.layout.nodes_in_generation
+            + have as usize * size_of::<Node>();
+        let length = (limit - have) as usize * size_of::<Node>();
+        sys::allocate(self.fd, offset as u64, length as u64)
+            .map_err(|e| MappingError::System("allocate callstack nodes", e))?;
+        header.nodes_limit.store(limit, Ordering::Release);
+        Ok(())
+    }
+
+    /// Empties the slot of a generation and gives it storage. For the collector, which must have
+    /// made sure that no thread uses the slot; agents use it once `Control::generation` names it.
+    pub fn prepare_generation(&self, generation: u32) -> Result<(), MappingError> {
+        let slot = generation as usize % 2;
+        let offset = self.layout.generations[slot];
+        let length = self.layout.nodes_in_generation
+            + self.layout.capacity.generation_nodes as usize * size_of::<Node>();
+        let header = self.generation(slot);
+        header.nodes_limit.store(0, Ordering::Relaxed);
+        if sys::punch_hole(self.fd, offset as u64, length as u64).is_err() {
+            for word in self.index(slot) {
+                word.store(0, Ordering::Relaxed);
+            }
+            for i in 0..self.layout.capacity.generation_nodes {
+                if let Some(node) = self.node(slot, i) {
+                    node.parent.store(0, Ordering::Relaxed);
+                    node.address.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+        sys::allocate(
+            self.fd,
+            offset as u64,
+            self.layout.nodes_in_generation as u64,
+        )
+        .map_err(|e| MappingError::System("allocate the callstack table", e))?;
+        header.nodes_used.store(1, Ordering::Relaxed);
+        header.generation.store(generation, Ordering::Release);
+        self.extend_nodes(slot, FIRST_NODES)
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// A `T` at an offset that the layout gave.
+    fn at<T>(&self, offset: usize) -> &T {
+        assert!(offset + size_of::<T>() <= self.layout.total);
+        // SAFETY: inside the mapping by the assertion; the layout aligns each region to a page and
+        // each item to its size; `T` is one of the layout's types, which are all atomics, so every
+        // bit pattern is valid and other processes may write.
+        unsafe { &*self.base.add(offset).cast::<T>() }
+    }
+
+    /// `length` `T`s at an offset that the layout gave.
+    fn slice_at<T>(&self, offset: usize, length: usize) -> &[T] {
+        assert!(offset + length * size_of::<T>() <= self.layout.total);
+        // SAFETY: as in `at`.
+        unsafe { core::slice::from_raw_parts(self.base.add(offset).cast::<T>(), length) }
+    }
+
+    pub fn header(&self) -> &Header {
+        self.at(0)
+    }
+
+    pub fn control(&self) -> &Control {
+        self.at(4096)
+    }
+
+    /// A process entry.
+    pub fn process(&self, i: u32) -> Option<&ProcessEntry> {
+        (i < self.layout.capacity.processes)
+            .then(|| self.at(self.layout.processes + i as usize * size_of::<ProcessEntry>()))
+    }
+
+    /// A thread entry. Entries at or above `Control::threads_limit` have no storage yet: an agent
+    /// must not touch them.
+    pub fn thread(&self, i: u32) -> Option<&ThreadEntry> {
+        (i < self.layout.capacity.threads)
+            .then(|| self.at(self.layout.threads + i as usize * size_of::<ThreadEntry>()))
+    }
+
+    /// The head of a sub-buffer.
+    pub fn buffer(&self, i: u32) -> Option<&BufferHeader> {
+        (i < self.layout.capacity.buffers)
+            .then(|| self.at(self.layout.buffer_headers + i as usize * size_of::<BufferHeader>()))
+    }
+
+    /// The words of a sub-buffer.
+    pub fn buffer_words(&self, i: u32) -> Option<&[AtomicU64]> {
+        let bytes = self.layout.capacity.buffer_bytes as usize;
+        (i < self.layout.capacity.buffers)
+            .then(|| self.slice_at(self.layout.buffers + i as usize * bytes, bytes / 8))
+    }
+
+    /// The head of a generation slot (0 or 1).
+    pub fn generation(&self, slot: usize) -> &GenerationHeader {
+        self.at(self.layout.generations[slot & 1])
+    }
+
+    /// The hash index of a generation slot.
+    pub fn index(&self, slot: usize) -> &[AtomicU32] {
+        self.slice_at(
+            self.layout.generations[slot & 1] + self.layout.index_in_generation,
+            self.layout.capacity.generation_nodes as usize * 2,
+        )
+    }
+
+    /// A node of a generation slot. Nodes at or above `GenerationHeader::nodes_limit` may have no
+    /// storage yet.
+    pub fn node(&self, slot: usize, i: u32) -> Option<&Node> {
+        (i < self.layout.capacity.generation_nodes).then(|| {
+            self.at(self.layout.generations[slot & 1]
+                + self.layout.nodes_in_generation
+                + i as usize * size_of::<Node>())
+        })
+    }
+
+    /// All nodes of a generation slot.
+    pub fn nodes(&self, slot: usize) -> &[Node] {
+        self.slice_at(
+            self.layout.generations[slot & 1] + self.layout.nodes_in_generation,
+            self.layout.capacity.generation_nodes as usize,
+        )
+    }
+
+    /// The trace that the collector writes, as kept for `recover`.
+    pub fn trace_path(&self) -> std::vec::Vec<u8> {
+        let mut bytes: std::vec::Vec<u8> = self
+            .header()
+            .trace_path
+            .iter()
+            .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
+            .collect();
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+        bytes
+    }
+
+    /// Keeps the trace's path for `recover`; false when it is too long.
+    pub fn set_trace_path(&self, path: &[u8]) -> bool {
+        let words = &self.header().trace_path;
+        if path.len() >= words.len() * 8 {
+            return false;
+        }
+        for (i, word) in words.iter().enumerate() {
+            let mut bytes = [0u8; 8];
+            for (to, from) in bytes.iter_mut().zip(path.iter().skip(i * 8)) {
+                *to = *from;
+            }
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: every reference into the mapping borrows `self`.
+        unsafe { sys::unmap(self.base, self.layout.total) };
+        if self.fd >= 0 {
+            sys::close(self.fd);
+        }
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+pub(crate) mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::format;
+    use std::io::{Read, Seek, SeekFrom, Write};
+
+    /// A small mapping whose file is removed at once.
+    pub(crate) fn small() -> Mapping {
+        let path = unique();
+        let mapping = Mapping::create(
+            &path,
+            Capacity {
+                processes: 4,
+                threads: 64,
+                buffers: 8,
+                buffer_bytes: 4096,
+                generation_nodes: 1024,
+            },
+        )
+        .expect("tmpfs has room for a small mapping");
+        sys::remove(&path);
+        mapping
+    }
+
+    pub(crate) fn unique() -> CString {
+        use core::sync::atomic::AtomicU32;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = if cfg!(target_os = "linux") {
+            std::path::PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
+        let name = format!("stackbeat-test.{}.{n}", sys::process_id());
+        CString::new(folder.join(name).into_os_string().into_encoded_bytes())
+            .expect("no NUL in the path")
+    }
+
+    #[test]
+    fn what_one_side_writes_the_other_sees() {
+        let path = unique();
+        let a = Mapping::create(&path, Capacity::default()).expect("created");
+        assert!(matches!(
+            Mapping::create(&path, Capacity::default()),
+            Err(MappingError::System("create", Errno(libc::EEXIST)))
+        ));
+        let b = Mapping::open(&path).expect("opened");
+        sys::remove(&path);
+        assert_eq!(a.layout(), b.layout());
+        let last = a.layout().capacity.buffers - 1;
+        a.buffer_words(last).expect("exists")[1023].store(77, Ordering::Relaxed);
+        assert_eq!(
+            b.buffer_words(last).expect("exists")[1023].load(Ordering::Relaxed),
+            77
+        );
+        assert!(a.buffer(last + 1).is_none());
+        assert!(a.set_trace_path(b"/tmp/x/some-run.beat"));
+        assert_eq!(b.trace_path(), b"/tmp/x/some-run.beat");
+        a.extend_threads(2000).expect("there is room");
+        assert_eq!(b.control().threads_limit.load(Ordering::Relaxed), 2000);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let path = unique();
+        drop(Mapping::create(&path, Capacity::default()).expect("created"));
+        let name = path.to_str().expect("ASCII");
+        let file = || {
+            std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(name)
+                .expect("it exists")
+        };
+        assert!(Mapping::open(&path).is_ok());
+        // Each byte of the header's facts, flipped, is noticed: another magic, version or size.
+        for offset in (0..12).chain(32..52).chain(56..64) {
+            let mut f = file();
+            let mut byte = [0u8];
+            f.seek(SeekFrom::Start(offset)).expect("seek");
+            f.read_exact(&mut byte).expect("read");
+            f.seek(SeekFrom::Start(offset)).expect("seek");
+            f.write_all(&[byte[0] ^ 0x40]).expect("write");
+            if !(56..64).contains(&offset) {
+                assert!(Mapping::open(&path).is_err(), "byte {offset}");
+            }
+            f.seek(SeekFrom::Start(offset)).expect("seek");
+            f.write_all(&byte).expect("write");
+        }
+        assert!(Mapping::open(&path).is_ok());
+        file().set_len(100_000).expect("shrinks");
+        assert_eq!(Mapping::open(&path).err(), Some(MappingError::NotOurs));
+        file().set_len(0).expect("shrinks");
+        assert_eq!(Mapping::open(&path).err(), Some(MappingError::NotOurs));
+        sys::remove(&path);
+        assert!(Mapping::open(&path).is_err());
+    }
+}

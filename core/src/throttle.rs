@@ -1,0 +1,148 @@
+//! The throttle: hooks compare a tick word with their thread's last; the collector advances it.
+//!
+//! Each class of threads has `PHASES` tick words, advanced in turn, so that captures spread over the
+//! interval. When nothing runs, the ticker parks: it stores `TICK_PARKED` into every word and sleeps.
+//! That equals no thread's last tick, so the next hook takes the slow path and wakes it.
+//!
+//! A thread's last tick is never `TICK_PARKED` or `TICK_BY_CYCLES`. The hook that finds a parked word
+//! replaces it by `TICK_RUNNING`, so that it and its neighbours are throttled until the ticker has
+//! taken over.
+
+use crate::layout::{
+    CLASSES, Control, PHASES, TICK_BY_CYCLES, TICK_PARKED, TICK_RUNNING, ThreadEntry, Tick,
+};
+use crate::sync::{Ordering, fence};
+
+/// What a hook that saw a new tick is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Capture, and then note this tick as the thread's last.
+    Capture { tick: u32, wake: bool },
+    /// Nothing: too soon by the cycle counter.
+    NotYet,
+}
+
+/// Hook: true when nothing is due. One load from shared memory, one from the thread's own entry.
+#[inline(always)]
+pub fn is_quiet(tick: &Tick, entry: &ThreadEntry) -> bool {
+    tick.0.load(Ordering::Relaxed) == entry.last_tick.load(Ordering::Relaxed)
+}
+
+/// Hook's slow path: what a tick that differs from the last means. When `wake` comes back true, the
+/// caller wakes the futex word `control.parked`.
+pub fn due(
+    control: &Control,
+    tick: &Tick,
+    entry: &ThreadEntry,
+    class: usize,
+    cycles: impl FnOnce() -> u64,
+) -> Due {
+    match tick.0.load(Ordering::Relaxed) {
+        TICK_PARKED => {
+            // Pairs with the ticker's release store of TICK_PARKED: its store to `parked` before
+            // that is now seen, so the swap below cannot be overtaken by it.
+            fence(Ordering::Acquire);
+            let wake = control.parked.swap(0, Ordering::SeqCst) != 0;
+            let _ = tick.0.compare_exchange(
+                TICK_PARKED,
+                TICK_RUNNING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            Due::Capture {
+                tick: TICK_RUNNING,
+                wake,
+            }
+        }
+        TICK_BY_CYCLES => {
+            let interval = control
+                .interval_cycles
+                .get(class)
+                .map_or(0, |i| i.load(Ordering::Relaxed));
+            let last = entry.last_capture_cycles.load(Ordering::Relaxed);
+            if cycles().wrapping_sub(last) < interval {
+                Due::NotYet
+            } else {
+                // Any ordinary value that is not the tick: the next hook comes here again.
+                Due::Capture {
+                    tick: entry.last_tick.load(Ordering::Relaxed),
+                    wake: false,
+                }
+            }
+        }
+        tick => Due::Capture { tick, wake: false },
+    }
+}
+
+/// The tick word of a thread.
+pub fn tick_of(control: &Control, tick_index: u32) -> &Tick {
+    let i = tick_index as usize;
+    let class = control.ticks.get(i / PHASES).unwrap_or(&control.ticks[0]);
+    &class[i % PHASES]
+}
+
+/// The ticker's side: the counts behind the words.
+#[derive(Debug)]
+pub struct Ticker {
+    counts: [[u32; PHASES]; CLASSES],
+}
+
+impl Default for Ticker {
+    fn default() -> Self {
+        Ticker {
+            // A thread's last tick starts as 0, so that its first hook captures.
+            counts: [[1; PHASES]; CLASSES],
+        }
+    }
+}
+
+impl Ticker {
+    /// Advances one word: the threads of this class and phase capture at their next hook.
+    pub fn advance(&mut self, control: &Control, class: usize, phase: usize) {
+        let count = &mut self.counts[class][phase];
+        *count = if *count >= TICK_RUNNING - 1 {
+            1
+        } else {
+            *count + 1
+        };
+        control.ticks[class][phase]
+            .0
+            .store(*count, Ordering::Release);
+    }
+
+    /// Advances every word.
+    pub fn advance_all(&mut self, control: &Control) {
+        for class in 0..CLASSES {
+            for phase in 0..PHASES {
+                self.advance(control, class, phase);
+            }
+        }
+    }
+
+    /// Lets hooks of a class gate themselves by the cycle counter (intervals too short for ticks).
+    pub fn by_cycles(&self, control: &Control, class: usize) {
+        for tick in &control.ticks[class] {
+            tick.0.store(TICK_BY_CYCLES, Ordering::Release);
+        }
+    }
+
+    /// Parks: from here on the first hook of any thread sets `control.parked` to 0 and wakes it.
+    /// Sleep with `sys::wait(&control.parked, 1, …)` while [`is_parked`] holds, then call
+    /// [`Ticker::advance_all`].
+    pub fn park(&self, control: &Control) {
+        control.parked.store(1, Ordering::SeqCst);
+        for tick in control.ticks.as_flattened() {
+            tick.0.store(TICK_PARKED, Ordering::Release);
+        }
+    }
+}
+
+/// Ticker: true until a hook woke it.
+pub fn is_parked(control: &Control) -> bool {
+    control.parked.load(Ordering::SeqCst) != 0
+}
+
+/// Ticker: leaves the parked state by itself. Follow with [`Ticker::advance_all`].
+pub fn unpark(control: &Control) {
+    control.parked.store(0, Ordering::SeqCst);
+}
