@@ -1,6 +1,7 @@
 //! Recording sessions, draining, symbolization and the trace model.
 
 pub mod model;
+pub mod symbolize;
 
 #[cfg(target_os = "linux")]
 pub mod recover;

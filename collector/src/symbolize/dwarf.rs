@@ -1,0 +1,198 @@
+//! DWARF: function, file, line and inlined frames of an address. `addr2line` finds the frames and reads
+//! units as they are needed; the lines where functions are defined come from their entries.
+
+use super::debug_files::{Buffers, Files};
+use super::elf::{Elf, ElfFile};
+use addr2line::gimli::{self, AttributeValue, EndianSlice, RunTimeEndian, UnitOffset, UnitRef};
+use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
+use object::{Object, ObjectSection};
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// How often an entry may point at another one for its definition (inlined → abstract → declared).
+const ORIGINS: usize = 4;
+
+/// The DWARF of one module.
+pub struct Dwarf<'a> {
+    context: addr2line::Context<Reader<'a>>,
+    files: &'a Files,
+    buffers: &'a Buffers,
+}
+
+/// One frame as DWARF knows it.
+#[derive(Debug, Default)]
+pub struct DwarfFrame {
+    /// Linkage name when there is one.
+    pub name: Option<String>,
+    /// File and line being executed.
+    pub file: Option<String>,
+    pub line: u32,
+    /// Where the function is defined, 0 unknown.
+    pub definition_line: u32,
+    /// File of the definition, when it differs from `file`.
+    pub definition_file: Option<String>,
+}
+
+impl<'a> Dwarf<'a> {
+    /// Reads the indices of a file's DWARF; `None` when it has none.
+    pub fn open(
+        elf: &Elf<'a>,
+        supplementary: Option<&Elf<'a>>,
+        files: &'a Files,
+        buffers: &'a Buffers,
+    ) -> Option<Dwarf<'a>> {
+        elf.section_by_name(".debug_info")?;
+        let mut dwarf = gimli::Dwarf::load(|id| section(elf, Some(id.name()), buffers)).ok()?;
+        if let Some(supplementary) = supplementary {
+            dwarf
+                .load_sup(|id| section(supplementary, Some(id.name()), buffers))
+                .ok()?;
+        }
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        Some(Dwarf {
+            context: addr2line::Context::from_dwarf(dwarf).ok()?,
+            files,
+            buffers,
+        })
+    }
+
+    /// The frames at an address, innermost first; empty when DWARF does not cover it.
+    pub fn frames(&self, svma: u64) -> Vec<DwarfFrame> {
+        let mut out = Vec::new();
+        let Ok(mut frames) = self.resolve(self.context.find_frames(svma)) else {
+            return out;
+        };
+        let unit = self.resolve(self.context.find_dwarf_and_unit(svma));
+        while let Ok(Some(frame)) = frames.next() {
+            let mut found = DwarfFrame {
+                name: frame
+                    .function
+                    .as_ref()
+                    .and_then(|name| Some(name.raw_name().ok()?.into_owned())),
+                ..Default::default()
+            };
+            if let Some(location) = frame.location {
+                found.file = location.file.map(str::to_owned);
+                found.line = location.line.unwrap_or(0);
+            }
+            if let (Some(unit), Some(offset)) = (&unit, frame.dw_die_offset) {
+                let definition = definition(*unit, offset);
+                found.definition_line = definition.line;
+                found.definition_file = definition
+                    .file
+                    .filter(|file| Some(file) != found.file.as_ref());
+            }
+            out.push(found);
+        }
+        out
+    }
+
+    fn resolve<L>(&self, mut result: LookupResult<L>) -> L::Output
+    where
+        L: LookupContinuation<Buf = Reader<'a>>,
+    {
+        loop {
+            result = match result {
+                LookupResult::Output(output) => return output,
+                LookupResult::Load { load, continuation } => {
+                    continuation.resume(self.load_dwo(load))
+                }
+            };
+        }
+    }
+
+    /// Split DWARF: the compiler left the unit's body in a `.dwo` file beside the object file.
+    fn load_dwo(&self, load: SplitDwarfLoad<Reader<'a>>) -> Option<Arc<gimli::Dwarf<Reader<'a>>>> {
+        let mut path = PathBuf::new();
+        if let Some(directory) = &load.comp_dir {
+            path.push(directory.to_string().ok()?);
+        }
+        path.push(load.path.as_ref()?.to_string().ok()?);
+        let elf = self.files.alloc(ElfFile::open(&path).ok()?).parse().ok()?;
+        let mut dwarf = gimli::Dwarf::load(|id| section(&elf, id.dwo_name(), self.buffers)).ok()?;
+        let header = dwarf.units().next().ok()??;
+        if dwarf.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
+            return None;
+        }
+        dwarf.make_dwo(&load.parent);
+        Some(Arc::new(dwarf))
+    }
+}
+
+fn section<'a>(
+    elf: &Elf<'a>,
+    name: Option<&str>,
+    buffers: &'a Buffers,
+) -> Result<Reader<'a>, gimli::Error> {
+    let endian = if elf.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
+    };
+    let data = name
+        .and_then(|name| elf.section_by_name(name))
+        .and_then(|section| section.uncompressed_data().ok())
+        .map(|data| match data {
+            Cow::Borrowed(data) => data,
+            Cow::Owned(data) => buffers.alloc(data).as_slice(),
+        });
+    Ok(EndianSlice::new(data.unwrap_or(&[]), endian))
+}
+
+#[derive(Default)]
+struct Definition {
+    line: u32,
+    file: Option<String>,
+}
+
+/// Follows an entry to the one that says where the function is defined.
+fn definition(unit: UnitRef<'_, Reader<'_>>, mut offset: UnitOffset) -> Definition {
+    let mut found = Definition::default();
+    for _ in 0..ORIGINS {
+        let Ok(entry) = unit.entry(offset) else { break };
+        if let Some(line) = entry
+            .attr_value(gimli::DW_AT_decl_line)
+            .and_then(|value| value.udata_value())
+        {
+            found.line = u32::try_from(line).unwrap_or(0);
+            found.file = entry
+                .attr_value(gimli::DW_AT_decl_file)
+                .and_then(|value| file_name(unit, value));
+            break;
+        }
+        let origin = entry
+            .attr_value(gimli::DW_AT_abstract_origin)
+            .or_else(|| entry.attr_value(gimli::DW_AT_specification));
+        match origin {
+            Some(AttributeValue::UnitRef(next)) => offset = next,
+            // Another unit (link-time optimization) or the supplementary file.
+            _ => break,
+        }
+    }
+    found
+}
+
+fn file_name(unit: UnitRef<'_, Reader<'_>>, value: AttributeValue<Reader<'_>>) -> Option<String> {
+    let index = match value {
+        AttributeValue::FileIndex(index) => index,
+        other => other.udata_value()?,
+    };
+    let header = unit.line_program.as_ref()?.header();
+    let file = header.file(index)?;
+    let text = |value| Some(unit.attr_string(value).ok()?.to_string_lossy().into_owned());
+    let mut path = PathBuf::new();
+    if let Some(directory) = unit.comp_dir {
+        path.push(&*directory.to_string_lossy());
+    }
+    // Directory 0 is the compilation directory; before DWARF 5 it is not in the table.
+    if (file.directory_index() != 0 || header.version() >= 5)
+        && let Some(directory) = file.directory(header)
+    {
+        path.push(text(directory)?);
+    }
+    path.push(text(file.path_name())?);
+    path.into_os_string().into_string().ok()
+}

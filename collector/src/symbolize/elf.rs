@@ -1,0 +1,84 @@
+//! Opening object files through ordinary reads: a file that shrinks meanwhile is an error, not a
+//! SIGBUS, as it would be with a mapping.
+
+use object::read::ReadCache;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// A parsed ELF file; its contents are read as they are asked for.
+pub type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
+
+/// Where the bytes of an object file come from.
+#[derive(Debug)]
+pub enum Source {
+    File(File),
+    Memory(io::Cursor<Vec<u8>>),
+}
+
+impl io::Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Source::File(file) => file.read(buffer),
+            Source::Memory(memory) => memory.read(buffer),
+        }
+    }
+}
+
+impl io::Seek for Source {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        match self {
+            Source::File(file) => file.seek(to),
+            Source::Memory(memory) => memory.seek(to),
+        }
+    }
+}
+
+/// An object file that is open, and what was read of it so far.
+#[derive(Debug)]
+pub struct ElfFile(ReadCache<Source>);
+
+impl ElfFile {
+    /// Opens a regular file. Anything else could block (a FIFO) or never end (a device).
+    pub fn open(path: &Path) -> io::Result<ElfFile> {
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(ElfFile(ReadCache::new(Source::File(File::open(path)?))))
+    }
+
+    /// An object file that is not on disk: the vDSO, or an unpacked `.gnu_debugdata`.
+    pub fn from_memory(image: Vec<u8>) -> ElfFile {
+        ElfFile(ReadCache::new(Source::Memory(io::Cursor::new(image))))
+    }
+
+    pub fn parse(&self) -> object::Result<Elf<'_>> {
+        object::File::parse(&self.0)
+    }
+}
+
+/// The vDSO's image as the kernel maps it into every process: read from our own memory.
+#[cfg(target_os = "linux")]
+pub fn vdso_image() -> io::Result<Vec<u8>> {
+    use std::io::{Read, Seek};
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let range = maps
+        .lines()
+        .find(|line| line.ends_with("[vdso]"))
+        .and_then(|line| line.split(' ').next())
+        .and_then(|range| range.split_once('-'))
+        .ok_or_else(|| io::Error::other("no vDSO in this process"))?;
+    let parse = |hex| u64::from_str_radix(hex, 16).map_err(io::Error::other);
+    let (start, end) = (parse(range.0)?, parse(range.1)?);
+    let mut memory = File::open("/proc/self/mem")?;
+    memory.seek(io::SeekFrom::Start(start))?;
+    let mut image = vec![0; end.saturating_sub(start) as usize];
+    memory.read_exact(&mut image)?;
+    Ok(image)
+}
+
+/// Other systems have no vDSO.
+#[cfg(not(target_os = "linux"))]
+pub fn vdso_image() -> io::Result<Vec<u8>> {
+    Err(io::Error::other("this system has no vDSO"))
+}

@@ -1,0 +1,233 @@
+//! Names for the addresses of one module: its file, its debug files, its symbols, its PLT. Everything
+//! read for it is dropped when it is done, so memory follows the largest module, not their sum.
+
+use super::boundaries::{Boundaries, Function};
+use super::debug_files::{self, Buffers, Files};
+use super::demangle::{demangle, is_mangled};
+use super::dwarf::{Dwarf, DwarfFrame};
+use super::elf::{Elf, ElfFile, vdso_image};
+use super::plt::Plt;
+use super::symtab::SymbolTable;
+use object::{Object, ObjectSection};
+use std::path::{Path, PathBuf};
+
+/// One frame: a function at a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NamedFrame {
+    /// Demangled.
+    pub name: String,
+    /// Empty when equal to `name`.
+    pub mangled: String,
+    /// File and line of the definition; empty and 0 when unknown.
+    pub definition_file: String,
+    pub definition_line: u32,
+    /// File and line being executed; empty and 0 when unknown.
+    pub file: String,
+    pub line: u32,
+}
+
+/// Why a module's addresses stay without names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModuleError {
+    #[error("{path}: cannot be opened any more ({reason}); its functions stay without names")]
+    Gone { path: String, reason: String },
+    #[error(
+        "{path}: changed since it was loaded (another build id); its functions stay without names"
+    )]
+    Changed { path: String },
+    #[error(
+        "{path}: not an ELF file that can be read ({reason}); its functions stay without names"
+    )]
+    Unreadable { path: String, reason: String },
+}
+
+/// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each,
+/// outermost first, to `found` with the position in `addresses`. An address that nothing is known
+/// about is not handed over.
+pub fn symbolize(
+    path: &str,
+    build_id: &[u8],
+    debug_roots: &[PathBuf],
+    addresses: &[Address],
+    found: &mut dyn FnMut(usize, Vec<NamedFrame>),
+) -> Result<(), ModuleError> {
+    let files = Files::new();
+    let buffers = Buffers::new();
+    let binary = open(path, &files)?;
+    if !build_id.is_empty()
+        && let Ok(Some(actual)) = binary.build_id()
+        && actual != build_id
+    {
+        return Err(ModuleError::Changed { path: path.into() });
+    }
+
+    let file_path = Path::new(path);
+    let debug = debug_files::separate(file_path, &binary, debug_roots, &files);
+    let debug_path = debug.as_ref().map_or(file_path, |(path, _)| path);
+    let debug = debug.as_ref().map(|(_, elf)| elf);
+    let with_dwarf = debug
+        .filter(|elf| elf.section_by_name(".debug_info").is_some())
+        .unwrap_or(&binary);
+    let supplementary = debug_files::supplementary(debug_path, with_dwarf, debug_roots, &files);
+    let dwarf = Dwarf::open(with_dwarf, supplementary.as_ref(), &files, &buffers);
+    let mini = debug_files::mini_debug_info(&binary)
+        .and_then(|image| files.alloc(ElfFile::from_memory(image)).parse().ok());
+
+    let mut symbols = SymbolTable::default();
+    for elf in [Some(&binary), debug, mini.as_ref()].into_iter().flatten() {
+        symbols.add(elf);
+    }
+    symbols.finish(|svma| section_end(&binary, svma));
+    let names = Names {
+        dwarf,
+        symbols,
+        plt: Plt::read(&binary),
+        boundaries: Boundaries::open(&binary),
+        module: base_name(path),
+    };
+    for (i, address) in addresses.iter().enumerate() {
+        let frames = names.at(*address);
+        if !frames.is_empty() {
+            found(i, frames);
+        }
+    }
+    Ok(())
+}
+
+/// An address to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The file's own virtual address.
+    pub svma: u64,
+    /// It is a return address: the call before it is what is meant.
+    pub is_return: bool,
+}
+
+fn open<'a>(path: &str, files: &'a Files) -> Result<Elf<'a>, ModuleError> {
+    let file = if path == "[vdso]" {
+        vdso_image().map(ElfFile::from_memory)
+    } else {
+        ElfFile::open(Path::new(path))
+    };
+    let file = file.map_err(|reason| ModuleError::Gone {
+        path: path.into(),
+        reason: reason.to_string(),
+    })?;
+    files
+        .alloc(file)
+        .parse()
+        .map_err(|reason| ModuleError::Unreadable {
+            path: path.into(),
+            reason: reason.to_string(),
+        })
+}
+
+fn section_end(binary: &Elf<'_>, svma: u64) -> Option<u64> {
+    binary
+        .sections()
+        .find(|s| s.address() != 0 && (s.address()..s.address() + s.size()).contains(&svma))
+        .map(|s| s.address() + s.size())
+}
+
+/// The last part of a path, as modules are shown.
+pub fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+struct Names<'a> {
+    dwarf: Option<Dwarf<'a>>,
+    symbols: SymbolTable<'a>,
+    plt: Plt,
+    boundaries: Option<Boundaries<'a>>,
+    module: &'a str,
+}
+
+impl Names<'_> {
+    /// Frames at an address, outermost first.
+    fn at(&self, address: Address) -> Vec<NamedFrame> {
+        if !address.is_return {
+            return self.exactly_at(address.svma);
+        }
+        let call = address.svma.wrapping_sub(1);
+        match self.function(call) {
+            // A signal handler "returns" to the first instruction of the trampoline, whose unwind entry
+            // begins one byte early for the sake of those who subtract one.
+            Some(function) if function.returns_from_signal => self.exactly_at(address.svma),
+            _ => self.exactly_at(call),
+        }
+    }
+
+    fn function(&self, svma: u64) -> Option<Function> {
+        self.boundaries.as_ref()?.function(svma)
+    }
+
+    fn exactly_at(&self, svma: u64) -> Vec<NamedFrame> {
+        if let Some(stub) = self.plt.find(svma) {
+            let name = match stub {
+                Some((_, name)) => name.to_owned(),
+                None => format!("{}@plt", self.module),
+            };
+            return vec![NamedFrame {
+                name,
+                ..Default::default()
+            }];
+        }
+        let frames = self.dwarf.as_ref().map(|dwarf| dwarf.frames(svma));
+        let mut frames = frames.unwrap_or_default();
+        // Without a function DWARF knows at most the line (assembly).
+        if frames.is_empty() {
+            frames.push(DwarfFrame::default());
+        }
+        let outermost = frames.len() - 1;
+        frames[outermost].name = self.outermost_name(svma, frames[outermost].name.take());
+        if frames[outermost].name.is_none() {
+            frames[outermost].name = self.function(svma).map(|function| {
+                if function.returns_from_signal {
+                    "<signal handler called>".to_owned()
+                } else {
+                    format!("{}+{:#x}", self.module, function.start)
+                }
+            });
+        }
+        if frames.iter().any(|frame| frame.name.is_none()) {
+            frames.retain(|frame| frame.name.is_some());
+        }
+        frames.into_iter().rev().map(named).collect()
+    }
+
+    /// DWARF's name for a function that is not inlined, or the symbol table's when that says more: its
+    /// mangled name, or the public name (`read`) of a function with several (`__GI___libc_read`).
+    fn outermost_name(&self, svma: u64, dwarf_name: Option<String>) -> Option<String> {
+        let symbol = self.symbols.find(svma);
+        match (dwarf_name, symbol) {
+            (Some(name), Some(symbol)) => {
+                let replace = !is_mangled(&name)
+                    && (is_mangled(symbol.name) || self.symbols.has_alias(symbol.start, &name));
+                Some(if replace {
+                    symbol.name.to_owned()
+                } else {
+                    name
+                })
+            }
+            (name, symbol) => name.or_else(|| symbol.map(|symbol| symbol.name.to_owned())),
+        }
+    }
+}
+
+fn named(frame: DwarfFrame) -> NamedFrame {
+    let mangled = frame.name.unwrap_or_default();
+    let name = demangle(&mangled);
+    let file = frame.file.unwrap_or_default();
+    NamedFrame {
+        definition_file: frame.definition_file.unwrap_or_else(|| file.clone()),
+        definition_line: frame.definition_line,
+        mangled: if mangled == name {
+            String::new()
+        } else {
+            mangled
+        },
+        name,
+        file,
+        line: frame.line,
+    }
+}

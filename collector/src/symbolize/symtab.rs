@@ -1,0 +1,169 @@
+//! Function symbols of one module, by address. Names are read only for the symbols that are hit.
+
+use super::demangle::is_mangled;
+use super::elf::Elf;
+use object::{
+    Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags, SymbolIndex, SymbolKind,
+};
+
+/// How many symbols before an address are looked at for one that spans it: symbols nest rarely, and
+/// then not deeply.
+const NESTING: usize = 16;
+
+/// The symbol tables of a module's file, its debug file and its mini debug info, merged.
+#[derive(Debug, Default)]
+pub struct SymbolTable<'a> {
+    tables: Vec<(&'a Elf<'a>, bool)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    end: u64,
+    /// Which table, and the index therein.
+    table: u32,
+    index: u32,
+    /// Smaller is better: functions before labels; global, weak, local.
+    rank: u8,
+}
+
+/// A symbol that contains an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    pub start: u64,
+    pub name: &'a str,
+}
+
+impl<'a> SymbolTable<'a> {
+    /// Adds the function symbols of a file. Call `finish` when all have been added.
+    pub fn add(&mut self, elf: &'a Elf<'a>) {
+        for dynamic in [false, true] {
+            let table = self.tables.len() as u32;
+            self.tables.push((elf, dynamic));
+            let symbols: Box<dyn Iterator<Item = _>> = if dynamic {
+                Box::new(elf.dynamic_symbols())
+            } else {
+                Box::new(elf.symbols())
+            };
+            for symbol in symbols {
+                if let Some(rank) = rank(elf, &symbol) {
+                    self.entries.push(Entry {
+                        start: symbol.address(),
+                        end: symbol.address().saturating_add(symbol.size()),
+                        table,
+                        index: symbol.index().0 as u32,
+                        rank,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol.
+    pub fn finish(&mut self, text_end: impl Fn(u64) -> Option<u64>) {
+        self.entries.sort_by_key(|e| (e.start, e.rank));
+        let mut next_start = u64::MAX;
+        for i in (0..self.entries.len()).rev() {
+            let start = self.entries[i].start;
+            if self.entries[i].end == start {
+                self.entries[i].end = next_start.min(text_end(start).unwrap_or(start));
+            }
+            if i > 0 && self.entries[i - 1].start != start {
+                next_start = start;
+            }
+        }
+    }
+
+    /// The function that contains an address. Of several names for one address the public one wins.
+    pub fn find(&self, svma: u64) -> Option<Found<'a>> {
+        let after = self.entries.partition_point(|e| e.start <= svma);
+        let candidates = &self.entries[after.saturating_sub(NESTING)..after];
+        let best = candidates
+            .iter()
+            .filter(|e| svma < e.end)
+            .min_by_key(|e| (e.rank >= LABEL, std::cmp::Reverse(e.start)))?;
+        self.aliases(best.start)
+            .filter(|(entry, _)| svma < entry.end)
+            .min_by_key(|(entry, name)| (entry.rank >= LABEL, quality(entry, name)))
+            .map(|(entry, name)| Found {
+                start: entry.start,
+                name,
+            })
+    }
+
+    /// Whether some symbol at `start` has this name.
+    pub fn has_alias(&self, start: u64, name: &str) -> bool {
+        self.aliases(start).any(|(_, alias)| alias == name)
+    }
+
+    fn aliases(&self, start: u64) -> impl Iterator<Item = (Entry, &'a str)> + '_ {
+        let first = self.entries.partition_point(|e| e.start < start);
+        self.entries[first..]
+            .iter()
+            .take_while(move |e| e.start == start)
+            .filter_map(|e| Some((*e, self.name(e)?)))
+    }
+
+    fn name(&self, entry: &Entry) -> Option<&'a str> {
+        let (elf, dynamic) = self.tables[entry.table as usize];
+        let table = if dynamic {
+            elf.dynamic_symbol_table()
+        } else {
+            elf.symbol_table()
+        }?;
+        let symbol = table
+            .symbol_by_index(SymbolIndex(entry.index as usize))
+            .ok()?;
+        symbol.name().ok().filter(|name| !name.is_empty())
+    }
+}
+
+/// First rank of symbols that are labels, not functions.
+const LABEL: u8 = 4;
+
+fn rank<'a>(
+    elf: &Elf<'a>,
+    symbol: &object::Symbol<'a, '_, &'a object::ReadCache<super::elf::Source>>,
+) -> Option<u8> {
+    if !symbol.is_definition() && symbol.kind() != SymbolKind::Unknown || symbol.address() == 0 {
+        return None;
+    }
+    let base = match symbol.kind() {
+        SymbolKind::Text => 0,
+        SymbolKind::Unknown | SymbolKind::Label => LABEL,
+        _ => return None,
+    };
+    if base == LABEL {
+        let section = elf.section_by_index(symbol.section_index()?).ok()?;
+        let SectionFlags::Elf { sh_flags } = section.flags() else {
+            return None;
+        };
+        // Mapping symbols of arm64: $x, $d.
+        if sh_flags & u64::from(object::elf::SHF_EXECINSTR) == 0
+            || symbol.name().is_ok_and(|n| n.starts_with('$'))
+        {
+            return None;
+        }
+    }
+    Some(
+        base + if symbol.is_weak() {
+            1
+        } else if symbol.is_global() {
+            0
+        } else {
+            2
+        },
+    )
+}
+
+/// Order among names of one address: fewer leading underscores (`read` before `__libc_read`), mangled
+/// names first (they say more), then global before local, then the shorter.
+fn quality<'n>(entry: &Entry, name: &'n str) -> (usize, u8, usize, &'n str) {
+    let underscores = if is_mangled(name) {
+        0
+    } else {
+        name.bytes().take_while(|&b| b == b'_').count()
+    };
+    (underscores, entry.rank, name.len(), name)
+}
