@@ -42,6 +42,8 @@ pub struct Module {
     path: &'static CStr,
     build_id: [u8; BUILD_ID_BYTES],
     build_id_bytes: usize,
+    /// Its program headers in memory: address and number.
+    headers: (u64, usize),
     link_map: u64,
     /// First epoch in which it was known.
     pub epoch: u32,
@@ -304,13 +306,13 @@ fn is_still_there(module: &Module) -> bool {
     let Some(found) = find_object(module.text.0) else {
         return false;
     };
-    if found.map_start as u64 != module.start || found.link_map as u64 != module.link_map {
+    if found.link_map as u64 != module.link_map {
         return false;
     }
     // Another library can come to lie at the same place under a link map at the same place.
-    let headers = elf::program_headers(&mut read_safely, module.start);
-    let image = headers.and_then(|(at, count)| elf::image(&mut read_safely, at, count));
-    image.is_none_or(|image| {
+    let (headers, count) = module.headers;
+    let image = elf::image(&mut read_safely, headers, count);
+    image.is_some_and(|image| {
         let (id, length) = elf::build_id(&mut read_safely, &image, module.bias);
         id[..length] == *module.build_id()
             && image.text_start.wrapping_add(module.bias) == module.text.0
@@ -330,36 +332,46 @@ fn retire(place: &Place, module: &Module) {
 
 /// Takes in what `find_object` found. The caller holds `BUSY`.
 fn take_in_object(found: &FoundObject) -> Option<&'static Module> {
-    let start = found.map_start as u64;
     // SAFETY: the dynamic linker keeps the link map of an object whose code is on a stack.
     let (bias, name) = unsafe { ((*found.link_map).address, (*found.link_map).name) };
-    let (headers, count) = elf::program_headers(&mut read_safely, start)?;
+    let headers = headers(found, bias)?;
     let name = if name.is_null() {
         c""
     } else {
         // SAFETY: `l_name` is a NUL-terminated text, alive as long as the link map.
         unsafe { CStr::from_ptr(name) }
     };
-    take_in(
-        bias,
-        headers,
-        count,
-        name,
-        (start, found.map_end as u64),
-        found.link_map as u64,
-    )
+    take_in(bias, headers, name, found.link_map as u64)
+}
+
+/// Where the program headers of an object lie, and how many there are. The range that was found
+/// begins with the ELF header, except in objects with holes between their segments: there it is
+/// only the segment.
+fn headers(found: &FoundObject, bias: u64) -> Option<(u64, usize)> {
+    // SAFETY: reads the auxiliary vector.
+    let (program, count) = unsafe {
+        (
+            libc::getauxval(libc::AT_PHDR),
+            libc::getauxval(libc::AT_PHNUM),
+        )
+    };
+    if find_object(program).is_some_and(|p| p.link_map == found.link_map) {
+        return Some((program, count as usize));
+    }
+    elf::program_headers(&mut read_safely, found.map_start as u64)
+        .or_else(|| elf::program_headers(&mut read_safely, bias))
 }
 
 /// Builds and publishes a module.
 fn take_in(
     bias: u64,
-    headers: u64,
-    count: usize,
+    headers: (u64, usize),
     name: &CStr,
-    (start, end): (u64, u64),
     link_map: u64,
 ) -> Option<&'static Module> {
-    let image = elf::image(&mut read_safely, headers, count)?;
+    let image = elf::image(&mut read_safely, headers.0, headers.1)?;
+    let start = image.start.wrapping_add(bias);
+    let end = image.end.wrapping_add(bias);
     let index = COUNT.load(Ordering::Relaxed);
     let place = PLACES.get(index)?;
     // Whatever was known there before is gone, noticed or not.
@@ -385,6 +397,7 @@ fn take_in(
         path,
         build_id,
         build_id_bytes,
+        headers,
         link_map,
         epoch: epoch(),
         gone: AtomicU32::new(0),
@@ -538,21 +551,14 @@ unsafe extern "C" fn take_in_at_start(
 ) -> c_int {
     // SAFETY: the dynamic linker passes a valid description.
     let info = unsafe { &*info };
-    let (headers, count) = (info.dlpi_phdr as u64, info.dlpi_phnum as usize);
-    let Some(image) = elf::image(&mut read_safely, headers, count) else {
-        return 0;
-    };
     let name = if info.dlpi_name.is_null() {
         c""
     } else {
         // SAFETY: a NUL-terminated text.
         unsafe { CStr::from_ptr(info.dlpi_name) }
     };
-    let range = (
-        image.start.wrapping_add(info.dlpi_addr),
-        image.end.wrapping_add(info.dlpi_addr),
-    );
-    take_in(info.dlpi_addr, headers, count, name, range, 0);
+    let headers = (info.dlpi_phdr as u64, info.dlpi_phnum as usize);
+    take_in(info.dlpi_addr, headers, name, 0);
     0
 }
 

@@ -1,6 +1,6 @@
 //! Walks of this process' own threads: its rules, its memory.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::cache::{Line, RuleCache};
 use super::cfi::RegisterNumbers;
@@ -206,6 +206,33 @@ impl ReadStack for NativeMemory<'_> {
 /// can go without `dlclose` being called: glibc closes its own plug-ins from inside.
 const WALKS_BETWEEN_LOOKS: u32 = 1024;
 
+/// The mode that repeats each walk that reused something as a full one, and counts differences.
+struct Checks {
+    is_on: AtomicBool,
+    walks: AtomicU64,
+    differing: AtomicU64,
+}
+
+static CHECKS: Checks = Checks {
+    is_on: AtomicBool::new(false),
+    walks: AtomicU64::new(0),
+    differing: AtomicU64::new(0),
+};
+
+/// From now on each walk that reuses frames is checked against a full walk, which replaces it where
+/// they differ.
+pub fn check_walks() {
+    CHECKS.is_on.store(true, Ordering::Relaxed);
+}
+
+/// Walks checked so far, and how many of them differed.
+pub fn checked_walks() -> (u64, u64) {
+    (
+        CHECKS.walks.load(Ordering::Relaxed),
+        CHECKS.differing.load(Ordering::Relaxed),
+    )
+}
+
 /// A thread's walker over this process' code, with the thread's last stack.
 #[derive(Debug)]
 #[repr(C)]
@@ -233,7 +260,7 @@ impl NativeWalker {
         }
         let mut memory = NativeMemory::new(registers.sp, *bounds, &mut self.window);
         let skip = modules::own_code();
-        self.stack.walk(
+        let end = self.stack.walk(
             registers,
             bounds.high,
             exact,
@@ -241,7 +268,26 @@ impl NativeWalker {
             limit,
             &NativeRules,
             &mut memory,
-        )
+        );
+        if CHECKS.is_on.load(Ordering::Relaxed) && self.stack.kept() > 0 {
+            CHECKS.walks.fetch_add(1, Ordering::Relaxed);
+            let rules = &NativeRules;
+            let stack = &mut self.stack;
+            if !stack.equals_full_walk(registers, exact, skip, rules, &mut memory) {
+                CHECKS.differing.fetch_add(1, Ordering::Relaxed);
+                stack.forget();
+                return stack.walk(
+                    registers,
+                    bounds.high,
+                    exact,
+                    skip,
+                    limit,
+                    rules,
+                    &mut memory,
+                );
+            }
+        }
+        end
     }
 
     /// The stack of the last walk.

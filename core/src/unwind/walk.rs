@@ -186,14 +186,7 @@ impl Stack {
             self.high = high;
         }
         let limit = limit.clamp(1, MAX_DEPTH - SLACK);
-        let mut walk = Walk {
-            pc: registers.pc,
-            sp: registers.sp,
-            fp: registers.fp,
-            exact,
-            steps: 0,
-            unproven_from: None,
-        };
+        let mut walk = Walk::new(registers, exact, true);
         let (kept, end) = walk.run(self, registers, skip, limit, rules, memory);
         if kept > 0 && (kept + walk.steps > MAX_DEPTH || self.lacks_depth(kept, walk.steps, limit))
         {
@@ -203,6 +196,29 @@ impl Stack {
         }
         self.store(kept, walk.steps, end);
         end
+    }
+
+    /// Whether a full walk from the same place gives the same frames as the last walk did. For tests
+    /// and for the mode that checks every walk.
+    pub fn equals_full_walk<M: ReadStack, R: Rules>(
+        &mut self,
+        registers: &Registers,
+        exact: bool,
+        skip: (u64, u64),
+        rules: &R,
+        memory: &mut M,
+    ) -> bool {
+        let mut walk = Walk::new(registers, exact, false);
+        let limit = self.len.max(1);
+        let (_, end) = walk.run(self, registers, skip, limit, rules, memory);
+        let full = &self.steps[..walk.steps];
+        let same_end = end == self.end || end == WalkEnd::Depth;
+        same_end
+            && full.len() == self.len
+            && full
+                .iter()
+                .zip(self.frames().iter().rev())
+                .all(|(step, frame)| (step.pc, step.sp) == (frame.pc, frame.sp))
     }
 
     /// Whether a stack cut at the limit would shrink by reuse to much less than the limit.
@@ -284,9 +300,23 @@ struct Walk {
     steps: usize,
     /// Number of steps when a run of frames through code of no module began.
     unproven_from: Option<usize>,
+    /// Whether a state of the last walk ends this one.
+    may_reuse: bool,
 }
 
 impl Walk {
+    fn new(registers: &Registers, exact: bool, may_reuse: bool) -> Walk {
+        Walk {
+            pc: registers.pc,
+            sp: registers.sp,
+            fp: registers.fp,
+            exact,
+            steps: 0,
+            unproven_from: None,
+            may_reuse,
+        }
+    }
+
     /// Walks until the root, a state of the last walk, or something that stops it. The number of
     /// frames kept from the last walk, and the end.
     fn run<M: ReadStack, R: Rules>(
@@ -298,7 +328,7 @@ impl Walk {
         rules: &R,
         memory: &mut M,
     ) -> (usize, WalkEnd) {
-        let mut candidate = stack.len;
+        let mut candidate = if self.may_reuse { stack.len } else { 0 };
         let begin_exact = self.exact;
         let mut link = Some(registers.lr);
         // How many of the last walk's words are unchanged: looked at once, when first needed. Frames
