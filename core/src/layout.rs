@@ -333,6 +333,10 @@ pub mod buffer_state {
     pub const FREE: u32 = 0;
     pub const WRITING: u32 = 1;
     pub const COMPLETE: u32 = 2;
+    /// Claimed by its next owner, who is filling in the head: what it held is gone.
+    pub const TAKING: u32 = 3;
+    /// Taken away from an idle owner by the collector; see `crate::buffer`.
+    pub const REVOKED: u32 = 4;
 }
 
 /// Head of one sub-buffer, apart from its words so that scanning for a free one stays in few lines.
@@ -341,10 +345,10 @@ pub mod buffer_state {
 pub struct BufferHeader {
     /// Owner entry << 32 | buffer_state.
     pub state: AtomicU64,
-    /// Words committed: stored with release after the words themselves.
-    pub committed: AtomicU32,
-    /// Words the collector has stored in the trace.
-    pub drained: AtomicU32,
+    /// Words (low half) and records (high half) committed: stored with release after the words.
+    pub committed: AtomicU64,
+    /// What of that is in the trace, in the same form (collector).
+    pub drained: AtomicU64,
     /// Uid of the owning thread and of its process.
     pub thread_uid: AtomicU32,
     pub process_uid: AtomicU32,
@@ -354,12 +358,8 @@ pub struct BufferHeader {
     pub taken_cycles: AtomicU64,
     /// Generation of the CallstackTable in force when it was taken.
     pub generation: AtomicU32,
-    /// Records overwritten with it in ring mode were counted into the overwriting thread's losses;
-    /// this is how often the buffer has been reused.
+    /// How often it has been taken.
     pub uses: AtomicU32,
-    /// Records drained so far (collector).
-    pub drained_records: AtomicU64,
-    pub reserved: AtomicU64,
 }
 
 /// Head of one generation slot of the CallstackTable.

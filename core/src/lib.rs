@@ -2,6 +2,8 @@
 #![no_std]
 extern crate std;
 
+pub mod buffer;
+pub mod callstack;
 pub mod gate;
 pub mod layout;
 pub mod mapping;
