@@ -4,6 +4,7 @@ extern crate std;
 
 pub mod buffer;
 pub mod callstack;
+pub mod clock;
 pub mod gate;
 pub mod layout;
 pub mod mapping;
@@ -11,6 +12,7 @@ pub mod mapping;
 pub mod modules;
 pub mod probe;
 pub mod record;
+pub mod registry;
 pub mod sync;
 pub mod sys;
 pub mod throttle;

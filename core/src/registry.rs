@@ -1,0 +1,276 @@
+//! The registry: which processes and threads take part, each with an entry in the mapping.
+//!
+//! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own
+//! entry; the collector frees it when everything of it is in the trace.
+
+use crate::layout::{
+    Control, PHASES, ProcessEntry, ThreadClass, ThreadEntry, entry_state as state,
+};
+use crate::mapping::Mapping;
+use crate::sync::{AtomicU32, Ordering};
+
+/// Who a process is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewProcess {
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub parent_uid: u32,
+    /// `proto::v1::process::Origin`.
+    pub origin: u32,
+    pub cycles: u64,
+}
+
+/// Who a thread is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewThread {
+    pub tid: u32,
+    /// Index of its process' entry.
+    pub process: u32,
+    pub is_main: bool,
+    pub creator_uid: u32,
+    pub creator_node: u32,
+    pub stack: (u64, u64),
+    pub cycles: u64,
+}
+
+fn claim(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == state::FREE
+        && word
+            .compare_exchange(
+                state::FREE,
+                state::CLAIMED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+}
+
+/// Agent: takes an entry for this process. `None` (counted) when there is none.
+pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
+    let control = mapping.control();
+    let count = mapping.layout().capacity.processes;
+    let found = (0..count).find_map(|i| {
+        mapping
+            .process(i)
+            .filter(|e| claim(&e.state))
+            .map(|e| (i, e))
+    });
+    let Some((i, entry)) = found else {
+        control.processes_refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let uid = control.next_process_uid.fetch_add(1, Ordering::Relaxed);
+    clear_process(entry);
+    entry.uid.store(uid, Ordering::Relaxed);
+    entry.pid.store(new.pid, Ordering::Relaxed);
+    entry.parent_pid.store(new.parent_pid, Ordering::Relaxed);
+    entry.parent_uid.store(new.parent_uid, Ordering::Relaxed);
+    entry.origin.store(new.origin, Ordering::Relaxed);
+    entry.start_cycles.store(new.cycles, Ordering::Relaxed);
+    entry.state.store(state::LIVE, Ordering::Release);
+    control.processes_used.fetch_max(i + 1, Ordering::Release);
+    Some((i, uid))
+}
+
+fn clear_process(entry: &ProcessEntry) {
+    entry.epoch.store(0, Ordering::Relaxed);
+    entry.signal.store(0, Ordering::Relaxed);
+    entry.end_cycles.store(0, Ordering::Relaxed);
+}
+
+/// Agent: takes an entry for this thread. `None` (counted) when there is none.
+pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
+    let control = mapping.control();
+    let limit = control
+        .threads_limit
+        .load(Ordering::Acquire)
+        .min(mapping.layout().capacity.threads);
+    let hint = control.threads_hint.load(Ordering::Relaxed).min(limit);
+    let found = (hint..limit).chain(0..hint).find_map(|i| {
+        mapping
+            .thread(i)
+            .filter(|e| claim(&e.state))
+            .map(|e| (i, e))
+    });
+    let Some((i, entry)) = found else {
+        control.threads_refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    control.threads_hint.store(i + 1, Ordering::Relaxed);
+    let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
+    clear_thread(entry);
+    entry.uid.store(uid, Ordering::Relaxed);
+    entry.tid.store(new.tid, Ordering::Relaxed);
+    entry.process.store(new.process, Ordering::Relaxed);
+    entry.creator_uid.store(new.creator_uid, Ordering::Relaxed);
+    entry
+        .creator_node
+        .store(new.creator_node, Ordering::Relaxed);
+    entry.start_cycles.store(new.cycles, Ordering::Relaxed);
+    entry.stack_low.store(new.stack.0, Ordering::Relaxed);
+    entry.stack_high.store(new.stack.1, Ordering::Relaxed);
+    let class = if new.is_main {
+        ThreadClass::Main
+    } else {
+        ThreadClass::Other
+    };
+    entry.class.store(class as u32, Ordering::Relaxed);
+    entry
+        .tick_index
+        .store(tick_index(class, uid), Ordering::Relaxed);
+    entry.state.store(state::LIVE, Ordering::Release);
+    control.threads_used.fetch_max(i + 1, Ordering::Release);
+    Some((i, entry))
+}
+
+/// The tick word of a thread: its class', and of those in turn by its uid.
+pub fn tick_index(class: ThreadClass, uid: u32) -> u32 {
+    class as u32 * PHASES as u32 + uid % PHASES as u32
+}
+
+fn clear_thread(e: &ThreadEntry) {
+    for word in [
+        &e.allocations,
+        &e.allocated_bytes,
+        &e.frees,
+        &e.records,
+        &e.last_capture_cycles,
+        &e.cpu_ns,
+        &e.end_cycles,
+        &e.episode_begin,
+        &e.episode_arg,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [
+        &e.last_tick,
+        &e.buffer,
+        &e.capturing,
+        &e.samples,
+        &e.episode,
+        &e.episode_probe,
+        &e.closed,
+        &e.in_flight,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in e.losses.iter().chain(&e.registers) {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Agent or collector: this thread has ended.
+pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
+    entry.end_cycles.store(cycles, Ordering::Relaxed);
+    let _ = entry.state.compare_exchange(
+        state::LIVE,
+        state::ENDED,
+        Ordering::Release,
+        Ordering::Relaxed,
+    );
+}
+
+/// Agent or collector: this process has ended, or (`execed`) its image has been replaced.
+pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
+    entry.end_cycles.store(cycles, Ordering::Relaxed);
+    let end = if execed { state::EXECED } else { state::ENDED };
+    let _ = entry
+        .state
+        .compare_exchange(state::LIVE, end, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Collector: an ended thread is in the trace as a whole; its entry may be used again.
+pub fn free_thread(mapping: &Mapping, i: u32) {
+    let Some(entry) = mapping.thread(i) else {
+        return;
+    };
+    if entry
+        .state
+        .compare_exchange(
+            state::ENDED,
+            state::FREE,
+            Ordering::Release,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+    {
+        mapping
+            .control()
+            .threads_hint
+            .fetch_min(i, Ordering::Relaxed);
+    }
+}
+
+/// Collector: an ended process is in the trace as a whole; its entry may be used again.
+pub fn free_process(entry: &ProcessEntry) {
+    for ended in [state::ENDED, state::EXECED] {
+        let _ =
+            entry
+                .state
+                .compare_exchange(ended, state::FREE, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// Collector: thread entries that were ever used, with their indices, whatever their state.
+pub fn threads(mapping: &Mapping) -> impl Iterator<Item = (u32, &ThreadEntry)> {
+    let control: &Control = mapping.control();
+    let used = control
+        .threads_used
+        .load(Ordering::Acquire)
+        .min(control.threads_limit.load(Ordering::Relaxed));
+    (0..used).map_while(|i| mapping.thread(i).map(|e| (i, e)))
+}
+
+/// Collector: process entries that were ever used, with their indices, whatever their state.
+pub fn processes(mapping: &Mapping) -> impl Iterator<Item = (u32, &ProcessEntry)> {
+    let used = mapping.control().processes_used.load(Ordering::Acquire);
+    (0..used).map_while(|i| mapping.process(i).map(|e| (i, e)))
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::tests::small;
+
+    #[test]
+    fn entries_are_reused_and_uids_are_not() {
+        let mapping = small();
+        let (p, uid) = add_process(&mapping, &NewProcess::default()).expect("room");
+        assert_eq!((p, uid), (0, 1));
+        let mut last = 0;
+        for round in 0..100 {
+            let (i, entry) = add_thread(&mapping, &NewThread::default()).expect("room");
+            assert_eq!(i, 0, "round {round}");
+            let uid = entry.uid.load(Ordering::Relaxed);
+            assert!(uid > last);
+            last = uid;
+            assert_eq!(entry.allocations.load(Ordering::Relaxed), 0);
+            entry.allocations.store(5, Ordering::Relaxed);
+            end_thread(entry, 9);
+            free_thread(&mapping, i);
+        }
+        assert_eq!(threads(&mapping).count(), 1);
+    }
+
+    #[test]
+    fn who_finds_no_entry_is_counted() {
+        let mapping = small();
+        for _ in 0..64 {
+            assert!(add_thread(&mapping, &NewThread::default()).is_some());
+        }
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+        for _ in 0..4 {
+            assert!(add_process(&mapping, &NewProcess::default()).is_some());
+        }
+        assert!(add_process(&mapping, &NewProcess::default()).is_none());
+        let control = mapping.control();
+        assert_eq!(control.threads_refused.load(Ordering::Relaxed), 1);
+        assert_eq!(control.processes_refused.load(Ordering::Relaxed), 1);
+        control.processes_used.store(u32::MAX, Ordering::Relaxed);
+        control.threads_used.store(u32::MAX, Ordering::Relaxed);
+        control.threads_limit.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(processes(&mapping).count(), 4);
+        assert_eq!(threads(&mapping).count(), 64);
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+    }
+}
