@@ -142,13 +142,29 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
+/// Numbers that libc does not define for every target.
+mod number {
+    /// include/uapi/asm-generic/unistd.h.
+    #[cfg(target_arch = "aarch64")]
+    pub const FSTAT: libc::c_long = 80;
+    #[cfg(target_arch = "aarch64")]
+    pub const FTRUNCATE: libc::c_long = 46;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const FSTAT: libc::c_long = libc::SYS_fstat;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+}
+
+/// include/uapi/linux/resource.h; libc lacks it for Android.
+const RUSAGE_THREAD: usize = 1;
+
 /// Size and owner of an open regular file.
 pub fn file_size_and_owner(fd: i32) -> Result<(u64, u32), Errno> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: fstat fills a `stat`, which libc declares as the kernel's on 64-bit Linux.
     let status = unsafe {
         call(
-            libc::SYS_fstat,
+            number::FSTAT,
             [fd as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0],
         )?;
         status.assume_init()
@@ -164,7 +180,7 @@ pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
     // SAFETY: touches no memory.
     unsafe {
         call(
-            libc::SYS_ftruncate,
+            number::FTRUNCATE,
             [fd as usize, length as usize, 0, 0, 0, 0],
         )?;
     }
@@ -351,14 +367,7 @@ pub fn thread_usage() -> Usage {
     let usage = unsafe {
         syscall(
             libc::SYS_getrusage,
-            [
-                libc::RUSAGE_THREAD as usize,
-                usage.as_mut_ptr() as usize,
-                0,
-                0,
-                0,
-                0,
-            ],
+            [RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0, 0, 0],
         );
         usage.assume_init()
     };

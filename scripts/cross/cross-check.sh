@@ -1,0 +1,91 @@
+#!/bin/bash
+# Type-checks what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, and runs core's
+# tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
+#
+#   scripts/cross/cross-check.sh [check|run|all]     default: all
+#
+# check   cargo check of the portable packages for each target
+# run     core's tests on arm64 Linux under qemu-user
+#
+# The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
+# the NDK or Xcode builds with the ordinary toolchain:
+#   cargo ndk -t arm64-v8a build -p stackbeat-core     cargo build -p stackbeat-core --target aarch64-apple-ios
+set -euo pipefail
+MODE=${1:-all}
+HERE=$(cd "$(dirname "$0")" && pwd)
+cd "$HERE/../.."
+S=${CROSS_DIR:-$PWD/target/cross}
+mkdir -p "$S"
+CROSS="aarch64-linux-android x86_64-linux-android aarch64-apple-ios aarch64-apple-darwin"
+ARM64_LINUX=aarch64-unknown-linux-gnu
+# What an app carries. The collector's recording and symbolizing parts come along where they compile.
+PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-collector"
+
+step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
+
+install_packages() {
+  local packages="cargo-web rustc-web rust-web-src libstd-rust-web-dev"
+  packages+=" gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+  dpkg -s $packages >/dev/null 2>&1 && return
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $packages </dev/null >/dev/null
+}
+step install_packages
+
+# Debian's tools, not rustup's shims.
+unset RUSTC RUSTUP_TOOLCHAIN RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET RUSTC_BOOTSTRAP
+export PATH=/usr/bin:/bin CARGO_TARGET_DIR=$S/target
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=none
+
+# std for the foreign targets, once per version of Debian's toolchain. Unstable features are allowed for
+# this build only.
+VERSION=$(dpkg-query -W -f '${Version}' rust-web-src)
+SYSROOT=$S/sysroot-$VERSION
+build_std() {
+  local targets; targets=$(printf -- '--target %s ' $CROSS)
+  # A program that takes the place of the linker: libstd.so is not wanted.
+  printf '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n' > "$S/null-cc"
+  chmod +x "$S/null-cc"
+  RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zforce-unstable-if-unmarked --cap-lints=allow -Clinker=$S/null-cc" \
+    CARGO_TARGET_DIR=$S/std cargo build -q --locked --features panic-unwind,backtrace $targets \
+    --manifest-path /usr/lib/rustlib/src/rust/library/sysroot/Cargo.toml
+  local target directory
+  for target in $CROSS; do
+    directory=$SYSROOT/lib/rustlib/$target/lib
+    mkdir -p "$directory"
+    cp "$S/std/$target"/debug/deps/*.rlib "$directory"
+  done
+  touch "$SYSROOT/ok"
+  rm -rf "$S/std"
+}
+[[ -e $SYSROOT/ok ]] || step build_std
+for target in $CROSS; do
+  name=${target^^}
+  declare -x "CARGO_TARGET_${name//-/_}_RUSTFLAGS=--sysroot=$SYSROOT"
+done
+
+# std for arm64 Linux is prebuilt: Debian's arm64 package is unpacked, not installed.
+unpack_arm64_std() {
+  if [[ ! -e $S/arm64/$VERSION ]]; then
+    local options="-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::status=/dev/null"
+    options+=" -o Dir::State::lists=$S/lists -o Dir::Cache=$S/lists"
+    rm -rf "$S/lists" "$S/arm64"
+    mkdir -p "$S/lists/partial" "$S/arm64"
+    apt-get -qq $options update
+    (cd "$S/arm64" && apt-get -qq $options download "libstd-rust-web-dev=$VERSION" && dpkg -x ./*.deb . && rm ./*.deb)
+    touch "$S/arm64/$VERSION"
+    rm -rf "$S/lists"
+  fi
+  ln -sfn "$S/arm64/usr/lib/rustlib/$ARM64_LINUX" /usr/lib/rustlib/$ARM64_LINUX
+}
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+
+unpack_arm64_std
+if [[ $MODE = check || $MODE = all ]]; then
+  step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
+fi
+if [[ $MODE = run || $MODE = all ]]; then
+  step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX
+fi
+echo "cross: $MODE passed"
