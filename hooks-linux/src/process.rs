@@ -358,6 +358,13 @@ macro_rules! spawns {
 }
 spawns! { posix_spawn posix_spawnp }
 
+// The versions before run a file that is no executable by the shell.
+#[cfg(target_arch = "x86_64")]
+versions! {
+    posix_spawn = "GLIBC_2.15";
+    posix_spawnp = "GLIBC_2.15";
+}
+
 macro_rules! ends {
     ($($name:ident)*) => {$(
         original!(fn $name(status: c_int) -> ());

@@ -112,12 +112,12 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if agent::on_signal(info, context) {
         return;
     }
-    let (handler, flags, _) = asked();
+    let (handler, flags, mask) = asked();
     if handler == SIG_DFL || handler == SIG_IGN {
         return;
     }
     if flags & SA_RESETHAND != 0 {
-        ask(SIG_DFL, 0, 0);
+        ask(SIG_DFL, flags, mask);
     }
     // SAFETY: the program's own handler, called with what the kernel gave, under the mask that it
     // asked for.

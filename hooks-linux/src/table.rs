@@ -6,8 +6,9 @@
 //!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
 //!       after fn …  = Probe, argument;            the original, then count and maybe capture: releases
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
-//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE;
-//!                                                 tries first; only a failed try is a wait
+//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, if condition;
+//!                                                 tries first; only a failed try is a wait; where the
+//!                                                 condition fails (invalid arguments) only the original
 //!   }
 //! ```
 //!
@@ -53,6 +54,18 @@ macro_rules! original {
     };
 }
 
+/// Gives hooks the version of the only definition in libc that they may stand for: older ones of the
+/// same name have another layout or meaning (`pthread_cond_wait@GLIBC_2.2.5`), and their callers must
+/// reach them. The build script declares the versions to the linker.
+#[cfg(target_arch = "x86_64")]
+macro_rules! versions {
+    ($($name:ident = $version:literal;)*) => {$(
+        core::arch::global_asm!(concat!(
+            ".symver ", stringify!($name), ", ", stringify!($name), "@@@", $version
+        ));
+    )*};
+}
+
 macro_rules! hooks {
     () => {};
     (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
@@ -89,7 +102,7 @@ macro_rules! hooks {
         hooks! { $($rest)* }
     };
     (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
-     try $try:ident($($try_arg:expr),*) busy $busy:expr; $($rest:tt)*) => {
+     try $try:ident($($try_arg:expr),*) busy $busy:expr $(, if $valid:expr)?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -105,6 +118,9 @@ macro_rules! hooks {
             agent::hit(Probe::$probe, $value as u64);
             // SAFETY: the caller's arguments; the try function takes the same lock.
             unsafe {
+                if !(true $(&& $valid)?) {
+                    return $name::call($($arg),*);
+                }
                 let result = $try::call($($try_arg),*);
                 if result == $busy {
                     return contended($($arg),*);

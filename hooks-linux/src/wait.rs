@@ -1,10 +1,11 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
 use crate::agent;
+use crate::lock::valid;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{
-    clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t, sembuf, siginfo_t,
-    sigset_t, size_t, ssize_t, timespec,
+    CLOCK_REALTIME, clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t,
+    sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
 };
 use stackbeat_core::probe::Probe;
 
@@ -50,13 +51,16 @@ unsafe extern "C-unwind" {
 /// The semaphore waits, which try first. POSIX makes them cancellation points even if they do not
 /// wait, and a failed try leaves its EAGAIN in errno.
 macro_rules! semaphore_waits {
-    ($($name:ident($first:ident: $first_type:ty $(, $arg:ident: $type:ty)*);)*) => {$(
+    ($($name:ident($first:ident: $first_type:ty $(, $arg:ident: $type:ty)*) if $valid:expr;)*) => {$(
         original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*) -> c_int {
             agent::hit(Probe::SemWait, $first as u64);
             // SAFETY: the caller's arguments, passed on; errno of the calling thread is always there.
             unsafe {
+                if !$valid {
+                    return $name::call($first $(, $arg)*);
+                }
                 pthread_testcancel();
                 let error = *libc::__errno_location();
                 if sem_trywait::call($first) == 0 {
@@ -73,7 +77,16 @@ macro_rules! semaphore_waits {
 }
 
 semaphore_waits! {
-    sem_wait(semaphore: *mut sem_t);
-    sem_timedwait(semaphore: *mut sem_t, deadline: *const timespec);
-    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, deadline: *const timespec);
+    sem_wait(semaphore: *mut sem_t) if true;
+    sem_timedwait(semaphore: *mut sem_t, deadline: *const timespec) if valid(CLOCK_REALTIME, deadline);
+    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, deadline: *const timespec) if valid(clock, deadline);
+}
+
+// On x86-64 glibc still has the condition variables of its first years beside those of today.
+#[cfg(target_arch = "x86_64")]
+versions! {
+    pthread_cond_wait = "GLIBC_2.3.2";
+    pthread_cond_timedwait = "GLIBC_2.3.2";
+    pthread_cond_signal = "GLIBC_2.3.2";
+    pthread_cond_broadcast = "GLIBC_2.3.2";
 }
