@@ -1,0 +1,33 @@
+#!/bin/bash
+# Installs the Debian packages whose programs the tests record or compare with. Needs root when something
+# is missing; does nothing when all is there.
+set -euo pipefail
+packages=(
+  # programs that are recorded
+  sqlite3 redis-server redis-tools git xz-utils pigz nodejs gcc g++ python3
+  # tools that results are compared with
+  binutils dwz gdb heaptrack linux-perf protobuf-compiler strace valgrind
+  # debug files for libc
+  libc6-dbg
+  # the HTML page in a real browser
+  chromium
+  procps unzip
+)
+missing=()
+for package in "${packages[@]}"; do
+  case $package in
+    # Present in other packaging on many machines: the program counts.
+    nodejs) command -v node >/dev/null && continue ;;
+    python3 | git | gcc | g++) command -v "$package" >/dev/null && continue ;;
+  esac
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $status == installed ]] || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+if ((EUID != 0)); then
+  echo "tests need these packages; install them as root: apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+echo "installing ${missing[*]}"
+apt-get -qq update
+DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
