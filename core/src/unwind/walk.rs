@@ -91,8 +91,11 @@ const EXACT: u16 = 1;
 const FP_LIVE: u16 = 2;
 /// The words vouch for everything outward.
 const PROVEN: u16 = 4;
-/// It or a frame outward was only reached by frame pointers through unknown code.
+/// A frame outward was only reached by frame pointers through unknown code.
 const GUESSED: u16 = 8;
+
+/// A slot that nobody looks at again: the step that read it is not regular.
+const SOMEWHERE: u64 = 1;
 
 /// A frame as the walk finds it, leaf first, with how it gets to the next one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +110,7 @@ struct Step {
     uses_fp: bool,
     /// The step to the next frame can be vouched for by its words.
     regular: bool,
-    /// Reached by frame pointers through unknown code.
+    /// The step to the next frame followed a frame pointer through unknown code.
     guessed: bool,
 }
 
@@ -245,7 +248,7 @@ impl Stack {
         let mut outer = kept.checked_sub(1).map(|last| self.frames[last]);
         for i in 0..steps {
             let step = &self.steps[steps - 1 - i];
-            // The root has read a word only if it ended the walk by being 0.
+            // Of the root only a word that ended the walk by being 0 was read.
             let (outer_pc, outer_fp) = outer.map_or((0, 0), |outer| (outer.pc, outer.fp));
             if step.pc_slot != 0 {
                 proven &= step.regular;
@@ -267,7 +270,7 @@ impl Stack {
                 proven = false;
             }
             live = step.uses_fp || (live && step.fp_slot == 0);
-            guessed |= step.guessed;
+            guessed |= step.guessed && outer.is_some();
             let frame = Frame {
                 pc: step.pc,
                 sp: step.sp,
@@ -365,7 +368,6 @@ impl Walk {
                     sp: self.sp,
                     fp: self.fp,
                     exact: self.exact,
-                    guessed: self.unproven_from.is_some(),
                     ..Step::default()
                 };
                 self.steps += 1;
@@ -373,6 +375,7 @@ impl Walk {
             let step = &mut stack.steps[self.steps.saturating_sub(1)];
             let link = link.take();
             let result = if rule.kind() == Kind::Complex {
+                step.pc_slot = SOMEWHERE;
                 self.full_step(registers, begin_exact, link.is_some(), rules, memory)
             } else {
                 self.step(rule, link, step, memory)
@@ -462,9 +465,12 @@ impl Walk {
         step: &mut Step,
         memory: &mut M,
     ) -> Result<(), WalkEnd> {
+        if rule.kind() == Kind::End {
+            return Err(WalkEnd::Root);
+        }
+        step.pc_slot = SOMEWHERE;
         let mut read = |address| memory.read(address).ok_or(WalkEnd::BadStack);
         match rule.kind() {
-            Kind::End => Err(WalkEnd::Root),
             Kind::Signal => {
                 let (Some(fp), Some(ra)) = (rule.fp(), rule.ra()) else {
                     return Err(WalkEnd::BadStack);
@@ -569,6 +575,7 @@ impl Walk {
         step.fp_slot = fp;
         step.pc_slot = fp + 8;
         step.regular = true;
+        step.guessed = true;
         self.fp = next_fp;
         self.arrive(pc, fp + 16, false)
     }

@@ -3,4 +3,8 @@
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 
 mod chains;
+mod foreign;
+mod garbage;
+mod gdb;
 mod in_process;
+mod programs;

@@ -1,0 +1,123 @@
+//! The same unwinder over another process, as a sampler outside would use it: modules from
+//! `/proc/PID/maps` and their files, stack words from `/proc/PID/mem`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use stackbeat_core::unwind::cfi::{RegisterNumbers, Section, Tables, frames_address};
+use stackbeat_core::unwind::elf;
+use stackbeat_core::unwind::full::{self, AllRegisters};
+use stackbeat_core::unwind::rule::Rule;
+use stackbeat_core::unwind::walk::{ReadStack, Rules};
+
+/// A loaded file of the process.
+struct Module {
+    start: u64,
+    end: u64,
+    /// The segment with the unwind tables: its address in the process, and its bytes.
+    tables: (u64, Vec<u8>),
+    header: u64,
+}
+
+pub struct Process {
+    memory: File,
+    modules: Vec<Module>,
+}
+
+impl Process {
+    pub fn open(pid: u32) -> Process {
+        let memory = File::open(format!("/proc/{pid}/mem")).expect("its memory can be read");
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+        let mut modules = Vec::new();
+        let mut read = |address, buffer: &mut [u8]| memory.read_exact_at(buffer, address).is_ok();
+        for line in maps.lines() {
+            let mut fields = line.split_whitespace();
+            let range = fields.next().unwrap_or_default();
+            let offset = fields.nth(1).unwrap_or_default();
+            let start = range.split('-').next().unwrap_or_default();
+            let start = u64::from_str_radix(start, 16).expect("an address");
+            if u64::from_str_radix(offset, 16) != Ok(0) {
+                continue;
+            }
+            let Some((headers, count)) = elf::program_headers(&mut read, start) else {
+                continue;
+            };
+            let Some(image) = elf::image(&mut read, headers, count) else {
+                continue;
+            };
+            let bias = start.wrapping_sub(image.start & !4095);
+            let mut bytes = vec![0; image.tables.memory_bytes as usize];
+            let at = image.tables.address.wrapping_add(bias);
+            if memory.read_exact_at(&mut bytes, at).is_ok() {
+                modules.push(Module {
+                    start: image.start.wrapping_add(bias),
+                    end: image.end.wrapping_add(bias),
+                    tables: (at, bytes),
+                    header: image.eh_frame_header.wrapping_add(bias),
+                });
+            }
+        }
+        Process { memory, modules }
+    }
+
+    fn tables(&self, address: u64) -> Option<Tables<'_>> {
+        let module = self
+            .modules
+            .iter()
+            .find(|m| m.start <= address && address < m.end)?;
+        let section = |at: u64| {
+            let offset = at.checked_sub(module.tables.0)? as usize;
+            Some(Section {
+                bytes: module.tables.1.get(offset..)?,
+                address: at,
+            })
+        };
+        let header = section(module.header)?;
+        Some(Tables {
+            header,
+            frames: section(frames_address(&header)?)?,
+        })
+    }
+}
+
+/// The address to look up for a pc.
+fn lookup(pc: u64, exact: bool) -> u64 {
+    if exact { pc } else { pc.wrapping_sub(1) }
+}
+
+impl Rules for &Process {
+    fn rule(&self, pc: u64, exact: bool) -> Rule {
+        let address = lookup(pc, exact);
+        match self.tables(address) {
+            Some(tables) => tables.rule(address, pc, &RegisterNumbers::X86_64),
+            None => Rule::NOWHERE,
+        }
+    }
+
+    fn full_step(
+        &self,
+        registers: &mut AllRegisters,
+        exact: bool,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<bool> {
+        let address = lookup(registers.state().0, exact);
+        let tables = self.tables(address)?;
+        full::step(&tables, address, &RegisterNumbers::X86_64, registers, read)
+    }
+
+    fn generation(&self) -> u32 {
+        1
+    }
+}
+
+impl ReadStack for &Process {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    fn is_own(&self, _: u64) -> bool {
+        true
+    }
+}
