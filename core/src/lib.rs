@@ -2,12 +2,14 @@
 #![no_std]
 extern crate std;
 
+pub mod agent;
 pub mod buffer;
 pub mod callstack;
 pub mod clock;
 pub mod gate;
 pub mod layout;
 pub mod mapping;
+pub mod memory;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod modules;
 pub mod probe;

@@ -76,6 +76,8 @@ pub mod flags {
     pub const FORCED: u8 = 8;
     /// The call was about to wait (a lock was taken, a wait began): its duration is blocked time.
     pub const BLOCKED: u8 = 16;
+    /// The stack lost its leaf end: the CallstackTable was full.
+    pub const STACK_CUT: u8 = 32;
 }
 
 /// Most words one record can have (its length is eight bits).
@@ -88,4 +90,170 @@ pub const fn header(kind: RecordKind, words: u8, probe: u8, flags: u8, node: u32
         | (probe as u64) << 16
         | (flags as u64) << 24
         | (node as u64) << 32
+}
+
+/// What a capture writes down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    pub probe: u8,
+    /// Those of [`flags`] that say nothing about which words follow.
+    pub flags: u8,
+    pub node: u32,
+    pub end_cycles: u64,
+    pub duration_cycles: u64,
+    pub cpu_ns: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    /// Argument and result.
+    pub arg: Option<(u64, i64)>,
+    pub usage: Option<crate::sys::Usage>,
+    pub waker_tid: Option<u32>,
+}
+
+/// Memory that a record is put together in.
+pub type RecordBuffer = [u64; MAX_RECORD_WORDS];
+
+/// Puts words behind each other; what does not fit is left out.
+struct Words<'a> {
+    to: &'a mut RecordBuffer,
+    len: usize,
+}
+
+impl Words<'_> {
+    fn push(&mut self, word: u64) {
+        if let Some(place) = self.to.get_mut(self.len) {
+            *place = word;
+            self.len += 1;
+        }
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0u8; 8];
+            for (to, from) in word.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.push(u64::from_le_bytes(word));
+        }
+    }
+
+    fn finish(self, kind: RecordKind, probe: u8, flags: u8, node: u32) -> usize {
+        if let Some(first) = self.to.first_mut() {
+            *first = header(kind, self.len as u8, probe, flags, node);
+        }
+        self.len
+    }
+}
+
+fn words(to: &mut RecordBuffer) -> Words<'_> {
+    Words { to, len: 1 }
+}
+
+/// Writes a SAMPLE; gives its length in words.
+pub fn write_sample(s: &Sample, to: &mut RecordBuffer) -> usize {
+    let mut w = words(to);
+    let mut bits = s.flags & !(flags::HAS_ARG | flags::HAS_RUSAGE | flags::HAS_WAKER);
+    for word in [
+        s.end_cycles,
+        s.duration_cycles,
+        s.cpu_ns,
+        s.allocations,
+        s.allocated_bytes,
+        s.frees,
+    ] {
+        w.push(word);
+    }
+    if let Some((arg, result)) = s.arg {
+        bits |= flags::HAS_ARG;
+        w.push(arg);
+        w.push(result as u64);
+    }
+    if let Some(u) = s.usage {
+        bits |= flags::HAS_RUSAGE;
+        let half = |n: u64| n & 0xffff_ffff;
+        w.push(half(u.minor_faults) | half(u.major_faults) << 32);
+        w.push(half(u.voluntary_switches) | half(u.involuntary_switches) << 32);
+    }
+    if let Some(tid) = s.waker_tid {
+        bits |= flags::HAS_WAKER;
+        w.push(tid as u64);
+    }
+    w.finish(RecordKind::Sample, s.probe, bits, s.node)
+}
+
+/// Writes a NAME.
+pub fn write_name(name: &[u8; 16], to: &mut RecordBuffer) -> usize {
+    let mut w = words(to);
+    w.push_bytes(name);
+    w.push(0);
+    w.finish(RecordKind::Name, 0, 0, 0)
+}
+
+/// Most bytes of text that one TEXT record holds.
+pub const TEXT_PART_BYTES: usize = (MAX_RECORD_WORDS - 3) * 8;
+
+/// Writes a part of a text; longer ones are cut at `TEXT_PART_BYTES`.
+pub fn write_text(kind: TextKind, offset: usize, part: &[u8], to: &mut RecordBuffer) -> usize {
+    let part = part.get(..TEXT_PART_BYTES).unwrap_or(part);
+    let mut w = words(to);
+    w.push(part.len() as u64);
+    w.push(offset as u64);
+    w.push_bytes(part);
+    w.finish(RecordKind::Text, 0, 0, kind as u32)
+}
+
+/// Writes a MODULE; a path too long for one record loses its front (names are at the end).
+pub fn write_module(
+    range: (u64, u64),
+    bias: u64,
+    epoch: u32,
+    path: &[u8],
+    build_id: &[u8],
+    to: &mut RecordBuffer,
+) -> usize {
+    const PATH_BYTES: usize = (MAX_RECORD_WORDS - 6 - 8) * 8;
+    let build_id = build_id.get(..64).unwrap_or(build_id);
+    let path = path
+        .get(path.len().saturating_sub(PATH_BYTES)..)
+        .unwrap_or(path);
+    let mut w = words(to);
+    for word in [
+        range.0,
+        range.1,
+        bias,
+        epoch as u64,
+        path.len() as u64 | (build_id.len() as u64) << 32,
+    ] {
+        w.push(word);
+    }
+    w.push_bytes(path);
+    w.push_bytes(build_id);
+    w.finish(RecordKind::Module, 0, 0, 0)
+}
+
+/// Writes a MODULE_GONE.
+pub fn write_module_gone(start: u64, first_epoch_without: u32, to: &mut RecordBuffer) -> usize {
+    let mut w = words(to);
+    w.push(start);
+    w.push(first_epoch_without as u64);
+    w.finish(RecordKind::ModuleGone, 0, 0, 0)
+}
+
+/// Writes a MARK; a longer name is cut.
+pub fn write_mark(
+    kind: u8,
+    cycles: u64,
+    value: i64,
+    name: &[u8],
+    node: u32,
+    to: &mut RecordBuffer,
+) -> usize {
+    let name = name.get(..(MAX_RECORD_WORDS - 4) * 8).unwrap_or(name);
+    let mut w = words(to);
+    w.push(cycles);
+    w.push(value as u64);
+    w.push(name.len() as u64);
+    w.push_bytes(name);
+    w.finish(RecordKind::Mark, kind, 0, node)
 }

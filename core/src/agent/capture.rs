@@ -1,0 +1,580 @@
+//! The slow path: a capture is due, or somebody wants one.
+
+use super::process;
+use super::thread::{self, Scratch};
+use super::{PROBE_MASK, Wait, registered};
+use crate::buffer::Writer;
+use crate::callstack::{NodeValue, Table, root_address};
+use crate::gate;
+use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss, node_id, node_kind};
+use crate::mapping::Mapping;
+use crate::probe::Probe;
+use crate::record::{self, RecordBuffer, flags};
+use crate::sync::{Ordering, add_own, fence};
+use crate::sys;
+use crate::sys::tls::{self, Block};
+use crate::throttle::{self, Due};
+use crate::unwind::{MAX_DEPTH, Registers, WalkEnd};
+
+/// Forced captures that a rested thread may do at once.
+const FORCED_BURST: u64 = 16;
+
+/// Why and how to capture.
+pub(super) struct Request<'a> {
+    pub probe: Probe,
+    /// Argument and result of the call.
+    pub arg: Option<(u64, i64)>,
+    /// When a call that has just ended began, in cycles; 0: none.
+    pub begin: u64,
+    /// Bypasses the throttle, within the budget.
+    pub forced: bool,
+    /// Bypasses throttle, budget and mask: starts and ends.
+    pub exempt: bool,
+    /// The thread writes nothing any more: hand its sub-buffer over.
+    pub last: bool,
+    /// Where a signal interrupted the thread.
+    pub interrupted: Option<&'a Registers>,
+}
+
+impl Request<'_> {
+    /// A throttled capture at a moment.
+    pub fn point(probe: Probe) -> Self {
+        Request {
+            probe,
+            arg: None,
+            begin: 0,
+            forced: false,
+            exempt: false,
+            last: false,
+            interrupted: None,
+        }
+    }
+}
+
+/// The re-entrancy guard: one capture at a time on a thread. Holds the stack pointer, so that one
+/// left behind by a longjmp out of a signal handler is recognized.
+pub(super) struct Guard<'a> {
+    block: &'a Block,
+}
+
+impl<'a> Guard<'a> {
+    /// Enters unless the thread is inside already.
+    #[inline(always)]
+    pub fn enter(block: &'a Block) -> Option<Guard<'a>> {
+        let here = 0u8;
+        let sp = (&raw const here).addr();
+        let held = block.guard.load(Ordering::Relaxed);
+        if held != 0 && !Self::is_stale(block, held, sp) {
+            return None;
+        }
+        block.guard.store(sp, Ordering::Relaxed);
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        Some(Guard { block })
+    }
+
+    /// The frame that took it has been left: the stack pointer is above it, on the same stack.
+    #[cold]
+    fn is_stale(block: &Block, held: usize, sp: usize) -> bool {
+        // SAFETY: only the bounds are read, which change under the guard on this thread only.
+        let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+            return false;
+        };
+        let own = scratch.stack_low as usize..scratch.stack_high as usize;
+        own.contains(&held) && own.contains(&sp) && sp > held
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        self.block.guard.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A throttled capture at a call that does not block.
+#[cold]
+#[inline(never)]
+pub(super) fn point(probe: Probe, arg: u64) {
+    let request = Request {
+        arg: Some((arg, 0)),
+        ..Request::point(probe)
+    };
+    slow(&request);
+}
+
+/// A throttled capture at the end of a call that may have blocked.
+#[cold]
+#[inline(never)]
+pub(super) fn wait(wait: &Wait, result: i64) {
+    let request = Request {
+        arg: Some((wait.arg, result)),
+        begin: wait.begin,
+        ..Request::point(wait.probe)
+    };
+    slow(&request);
+}
+
+/// Captures if it is due. Gives the sample's node; 0 when there is none.
+#[inline(never)]
+pub(super) fn slow(request: &Request) -> u32 {
+    if !process::is_active() {
+        process::leave(tls::block());
+        return 0;
+    }
+    process::check_for_fork();
+    let block = tls::block();
+    let Some((entry, tick)) = registered(block) else {
+        return 0;
+    };
+    let Some(guard) = Guard::enter(block) else {
+        if request.interrupted.is_none() {
+            count(entry, loss::REENTRANT);
+        }
+        return 0;
+    };
+    let registers = match request.interrupted {
+        Some(registers) => *registers,
+        None => Registers::here(),
+    };
+    // SAFETY: the guard is held.
+    let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+        return 0;
+    };
+    let Some(mapping) = process::mapping() else {
+        return 0;
+    };
+    let work = core::panic::AssertUnwindSafe(|| {
+        Capture {
+            mapping,
+            control: mapping.control(),
+            block,
+            entry,
+            tick,
+            scratch,
+            request,
+        }
+        .run(&registers)
+    });
+    let node = std::panic::catch_unwind(work).unwrap_or_else(|payload| {
+        // Dropping an unknown payload might panic again.
+        core::mem::forget(payload);
+        process::disable();
+        0
+    });
+    drop(guard);
+    node
+}
+
+pub(super) fn count(entry: &ThreadEntry, cause: usize) {
+    if let Some(counter) = entry.losses.get(cause) {
+        add_own(counter, 1);
+    }
+}
+
+/// The writer of this thread.
+pub(super) type ThreadWriter<'a> = Writer<'a, Mapping>;
+
+/// Appends the first `words` of a record.
+pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize, now: u64) {
+    writer.append(record.get(..words).unwrap_or(&[]), now);
+}
+
+struct Capture<'a> {
+    mapping: &'static Mapping,
+    control: &'static Control,
+    block: &'a Block,
+    entry: &'static ThreadEntry,
+    tick: &'static Tick,
+    scratch: &'a mut Scratch,
+    request: &'a Request<'a>,
+}
+
+impl Capture<'_> {
+    fn run(mut self, registers: &Registers) -> u32 {
+        let mask = self.control.probe_mask.load(Ordering::Relaxed) | process::ALWAYS;
+        PROBE_MASK.store(mask, Ordering::Relaxed);
+        self.follow_class();
+        let request = self.request;
+        if request.interrupted.is_none() && request.begin == 0 {
+            self.open_stale_gate();
+        }
+        let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
+        let tick = self.tick.0.load(Ordering::Relaxed);
+        if !is_on && !request.exempt {
+            if tick < crate::layout::TICK_RUNNING {
+                self.entry.last_tick.store(tick, Ordering::Relaxed);
+            }
+            return 0;
+        }
+        let now = process::now();
+        let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
+        if tick != last_tick {
+            match throttle::due(self.control, self.tick, self.entry, class, || now) {
+                Due::Capture { tick, wake } => {
+                    last_tick = tick;
+                    if wake {
+                        sys::wake(&self.control.parked, 1);
+                    }
+                }
+                Due::NotYet => {
+                    if !(request.exempt || request.forced || request.interrupted.is_some()) {
+                        return 0;
+                    }
+                }
+            }
+        } else if !(request.exempt || request.forced || request.interrupted.is_some()) {
+            return 0;
+        }
+        if request.forced && !request.exempt && !self.pay(now, class) {
+            count(self.entry, loss::FORCED_OVER_BUDGET);
+            return 0;
+        }
+        let node = self.capture(registers, now);
+        self.entry.last_tick.store(last_tick, Ordering::Relaxed);
+        self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
+        node
+    }
+
+    /// Takes the tick word that the entry names now: the collector may have changed its class.
+    fn follow_class(&mut self) {
+        let index = self.entry.tick_index.load(Ordering::Relaxed);
+        let tick = throttle::tick_of(self.control, index);
+        if !core::ptr::eq(tick, self.tick) {
+            self.tick = tick;
+            self.block
+                .tick
+                .store(core::ptr::from_ref(tick).cast_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// A call left by longjmp or cancellation has closed the gate and never opened it.
+    fn open_stale_gate(&self) {
+        if self.entry.closed.load(Ordering::Relaxed) != 0 && !self.request.last {
+            let episode = self.entry.episode.load(Ordering::Relaxed);
+            if episode & 1 != 0 {
+                self.entry
+                    .episode
+                    .store(episode.wrapping_add(1), Ordering::Release);
+                gate::reopen(self.entry, 0);
+            }
+        }
+    }
+
+    /// Pays for a forced capture. False: the budget is spent.
+    fn pay(&mut self, now: u64, class: usize) -> bool {
+        let per_second = self.control.forced_per_second.load(Ordering::Relaxed) as u64;
+        if per_second == 0 {
+            return false;
+        }
+        let ns = self.control.interval_ns[class].load(Ordering::Relaxed) as u128;
+        let cycles = self.control.interval_cycles[class].load(Ordering::Relaxed) as u128;
+        if ns == 0 {
+            return true;
+        }
+        let price = (1_000_000_000 * cycles / ns / per_second as u128) as u64;
+        let due = self.scratch.forced_until.max(now);
+        if due - now > price.saturating_mul(FORCED_BURST) {
+            return false;
+        }
+        self.scratch.forced_until = due.saturating_add(price);
+        true
+    }
+
+    fn capture(&mut self, registers: &Registers, now: u64) -> u32 {
+        let Some(generation) = self.enter_generation() else {
+            return 0;
+        };
+        let node = self.record(registers, now, generation);
+        self.entry.capturing.store(0, Ordering::Release);
+        node
+    }
+
+    /// Announces which generation of the CallstackTable this capture uses. The collector replaces the
+    /// current one first and then looks for threads that still use the old one; both orders are
+    /// sequentially consistent, so one of the two notices. Also what keeps the thread's sub-buffer
+    /// from being taken away (`buffer::settle`).
+    fn enter_generation(&self) -> Option<u32> {
+        for _ in 0..4 {
+            let generation = self.control.generation.load(Ordering::Acquire);
+            self.entry
+                .capturing
+                .store(generation.wrapping_add(1).max(1), Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.control.generation.load(Ordering::SeqCst) == generation {
+                return Some(generation);
+            }
+        }
+        self.entry.capturing.store(0, Ordering::Release);
+        None
+    }
+
+    fn record(&mut self, registers: &Registers, now: u64, generation: u32) -> u32 {
+        let request = self.request;
+        let writer = Writer {
+            pool: self.mapping,
+            entry: self.entry,
+            index: self.block.entry_index.load(Ordering::Relaxed),
+            process_uid: process::uid(),
+            mode: process::mode(self.control),
+            generation,
+        };
+        let cpu_ns = sys::thread_cpu_ns();
+        let (node, cut) = self.stack(registers, generation);
+        report_modules(&writer, &mut self.scratch.record, now);
+        if self.scratch.name == [0; 16] || request.last {
+            thread::write_name(&writer, self.scratch, now);
+        }
+        let usage = if request.exempt {
+            Some(thread::usage_now())
+        } else {
+            self.scratch.usage.read(request.begin != 0)
+        };
+        let mut bits = 0;
+        if request.forced {
+            bits |= flags::FORCED;
+        }
+        if request.begin != 0 {
+            bits |= flags::BLOCKED;
+        }
+        if cut {
+            bits |= flags::STACK_CUT;
+        }
+        let sample = record::Sample {
+            probe: request.probe as u8,
+            flags: bits,
+            node,
+            end_cycles: now,
+            duration_cycles: match request.begin {
+                0 => 0,
+                begin => now.saturating_sub(begin),
+            },
+            cpu_ns,
+            allocations: self.entry.allocations.load(Ordering::Relaxed),
+            allocated_bytes: self.entry.allocated_bytes.load(Ordering::Relaxed),
+            frees: self.entry.frees.load(Ordering::Relaxed),
+            arg: request.arg,
+            usage,
+            waker_tid: None,
+        };
+        let words = record::write_sample(&sample, &mut self.scratch.record);
+        append(&writer, &self.scratch.record, words, now);
+        self.entry.cpu_ns.store(cpu_ns, Ordering::Relaxed);
+        let samples = self.entry.samples.load(Ordering::Relaxed);
+        self.entry
+            .samples
+            .store(samples.wrapping_add(1), Ordering::Relaxed);
+        if request.last {
+            writer.complete();
+        }
+        node
+    }
+
+    /// Walks the stack and finds its node; the flag: the table was full and the leaf end is missing.
+    fn stack(&mut self, registers: &Registers, generation: u32) -> (u32, bool) {
+        let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
+        let limit = limit.clamp(1, MAX_DEPTH);
+        let exact = self.request.interrupted.is_some();
+        let bounds = self.scratch.bounds();
+        let end = self
+            .scratch
+            .walker
+            .walk_stack(registers, &bounds, exact, limit);
+        match end {
+            WalkEnd::Root => {}
+            WalkEnd::Depth => count(self.entry, loss::TRUNCATED_DEPTH),
+            _ => count(self.entry, loss::TRUNCATED_UNWIND),
+        }
+        let Some(table) = Table::of(self.mapping, generation) else {
+            count(self.entry, loss::TABLE_FULL);
+            return (0, true);
+        };
+        let root = root_address(process::uid(), process::epoch());
+        let of_generation = generation as u64 + 1;
+        let same =
+            self.scratch.nodes_generation == of_generation && self.scratch.nodes_root == root;
+        let stack = self.scratch.walker.stack_mut();
+        let kept = if same { stack.kept() } else { 0 };
+        let (node, cut) = nodes(&table, root, end, stack.frames_mut(), kept);
+        if cut {
+            count(self.entry, loss::TABLE_FULL);
+            stack.forget();
+            self.scratch.nodes_generation = 0;
+        } else {
+            self.scratch.nodes_generation = of_generation;
+            self.scratch.nodes_root = root;
+        }
+        let id = match node {
+            0 => 0,
+            node => node_id(generation, table.nodes.len() as u32, node),
+        };
+        (id, cut)
+    }
+}
+
+/// Finds or makes the nodes of frames, root first; the first `kept` have theirs.
+fn nodes(
+    table: &Table,
+    root: u64,
+    end: WalkEnd,
+    frames: &mut [crate::unwind::walk::Frame],
+    kept: usize,
+) -> (u32, bool) {
+    let mut node = match kept.checked_sub(1).and_then(|last| frames.get(last)) {
+        Some(frame) => frame.node,
+        None => match base(table, root, end) {
+            Some(node) => node,
+            None => return (0, true),
+        },
+    };
+    for frame in frames.iter_mut().skip(kept) {
+        let kind = if frame.is_exact() {
+            node_kind::LEAF_PC
+        } else {
+            node_kind::NATIVE
+        };
+        let value = NodeValue {
+            parent: node,
+            address: frame.pc,
+            kind,
+        };
+        match table.insert(value) {
+            Ok(found) => node = found,
+            Err(_) => return (node, true),
+        }
+        frame.node = node;
+    }
+    (node, false)
+}
+
+/// What the outermost frame hangs on.
+fn base(table: &Table, root: u64, end: WalkEnd) -> Option<u32> {
+    let root = table
+        .insert(NodeValue {
+            parent: 0,
+            address: root,
+            kind: node_kind::ROOT,
+        })
+        .ok()?;
+    if end == WalkEnd::Root {
+        return Some(root);
+    }
+    table
+        .insert(NodeValue {
+            parent: root,
+            address: 0,
+            kind: node_kind::TRUNCATED,
+        })
+        .ok()
+}
+
+/// Writes down which modules came and went.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+    crate::modules::report_changes(|module, gone| {
+        let words = match gone {
+            None => record::write_module(
+                (module.start, module.end),
+                module.bias,
+                module.epoch,
+                module.path(),
+                module.build_id(),
+                to,
+            ),
+            Some(epoch) => record::write_module_gone(module.start, epoch, to),
+        };
+        append(writer, to, words, now);
+    });
+}
+
+/// Modules are read from the image list by the platform's hooks.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn report_modules(_writer: &ThreadWriter, _to: &mut RecordBuffer, _now: u64) {}
+
+/// Handles the session's signal.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) unsafe fn on_signal(
+    info: *mut libc::siginfo_t,
+    context: *mut core::ffi::c_void,
+) -> bool {
+    if !process::is_active() {
+        return false;
+    }
+    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
+    let ours = unsafe {
+        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == process::collector_pid()
+    };
+    if !ours {
+        return false;
+    }
+    let block = tls::block();
+    if registered(block).is_none() && !thread::register() {
+        return true;
+    }
+    let Some((entry, _)) = registered(block) else {
+        return true;
+    };
+    gate::arrived(entry);
+    if block.guard.load(Ordering::Relaxed) != 0 {
+        count(entry, loss::SIGNAL_MISSED);
+        return true;
+    }
+    // SAFETY: by contract.
+    let registers = unsafe { registers_of(context) };
+    slow(&Request {
+        interrupted: Some(&registers),
+        ..Request::point(Probe::Running)
+    });
+    true
+}
+
+/// The registers that a signal interrupted.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+#[cfg(all(
+    any(target_os = "linux", target_os = "android"),
+    target_arch = "x86_64"
+))]
+unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+    // SAFETY: by contract it points to a `ucontext_t`.
+    let g = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let register = |i: i32| g[i as usize] as u64;
+    Registers {
+        pc: register(libc::REG_RIP),
+        sp: register(libc::REG_RSP),
+        fp: register(libc::REG_RBP),
+        lr: 0,
+        saved: [
+            register(libc::REG_RBX),
+            register(libc::REG_R12),
+            register(libc::REG_R13),
+            register(libc::REG_R14),
+            register(libc::REG_R15),
+        ],
+    }
+}
+
+/// The registers that a signal interrupted.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+#[cfg(all(
+    any(target_os = "linux", target_os = "android"),
+    target_arch = "aarch64"
+))]
+unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+    // SAFETY: by contract it points to a `ucontext_t`.
+    let m = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    Registers {
+        pc: m.pc,
+        sp: m.sp,
+        fp: m.regs[29],
+        lr: m.regs[30],
+        saved: [0; 5],
+    }
+}

@@ -1,0 +1,254 @@
+//! What a hook calls: the way into the engine from inside the traced program.
+//!
+//! - here: the hot path, as small as it can be
+//! - `capture`: the slow path, when something is due
+//! - `thread`, `process`: who takes part; start, fork, exec, exit
+//!
+//! # Signal safety
+//! Everything but [`init`] may be called from signal handlers, before main and after exit, and on
+//! stacks of any kind. Nothing allocates, waits for another thread, or calls a hooked function.
+//! `errno` is never touched.
+
+mod capture;
+mod process;
+mod rusage;
+mod thread;
+
+use crate::gate;
+use crate::layout::{ThreadEntry, Tick};
+use crate::probe::Probe;
+use crate::sync::add_own;
+use crate::sys::tls::{self, Block, flag};
+use crate::throttle;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+pub use process::{
+    before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent, init,
+    process_exiting, vfork_child, vfork_parent,
+};
+pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
+
+use capture::Request;
+
+/// The session's probe mask, kept near; brought up to date by every capture.
+static PROBE_MASK: AtomicU64 = AtomicU64::new(0);
+
+/// True when the probe's category captures.
+#[inline(always)]
+fn is_enabled(probe: Probe) -> bool {
+    PROBE_MASK.load(Ordering::Relaxed) & probe.category().bit() != 0
+}
+
+/// The calling thread's entry and tick word; `None` on the way that is not hot.
+#[inline(always)]
+fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
+    let entry = block.entry.load(Ordering::Relaxed);
+    // SAFETY: a thread's entry and tick pointers lead into the mapping, which is never unmapped, and
+    // are set together.
+    unsafe {
+        match entry.as_ref() {
+            Some(entry) => Some((entry, &*block.tick.load(Ordering::Relaxed))),
+            None => None,
+        }
+    }
+}
+
+/// A call that does not block was made.
+#[inline(always)]
+pub fn hit(probe: Probe, arg: u64) {
+    match registered(tls::block()) {
+        Some((entry, tick)) => hit_of(entry, tick, probe, arg),
+        None => unregistered_hit(probe, arg),
+    }
+}
+
+#[inline(always)]
+fn hit_of(entry: &ThreadEntry, tick: &Tick, probe: Probe, arg: u64) {
+    if !throttle::is_quiet(tick, entry) && is_enabled(probe) {
+        capture::point(probe, arg);
+    }
+}
+
+/// An allocation of this size succeeded.
+#[inline(always)]
+pub fn allocated(probe: Probe, bytes: usize) {
+    match registered(tls::block()) {
+        Some((entry, tick)) => {
+            add_own(&entry.allocations, 1);
+            add_own(&entry.allocated_bytes, bytes as u64);
+            hit_of(entry, tick, probe, bytes as u64);
+        }
+        None => unregistered_allocation(probe, bytes),
+    }
+}
+
+/// A block was given back.
+#[inline(always)]
+pub fn freed() {
+    match registered(tls::block()) {
+        Some((entry, tick)) => {
+            add_own(&entry.frees, 1);
+            hit_of(entry, tick, Probe::Free, 0);
+        }
+        None => unregistered_free(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unregistered_hit(probe: Probe, arg: u64) {
+    if thread::register() && is_enabled(probe) {
+        capture::point(probe, arg);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unregistered_allocation(probe: Probe, bytes: usize) {
+    if !process::is_active() {
+        return;
+    }
+    let block = tls::block();
+    if block.has(flag::FORKING) {
+        add_own(&block.pending_allocations, 1);
+        add_own(&block.pending_bytes, bytes as u64);
+    } else if thread::register()
+        && let Some((entry, tick)) = registered(block)
+    {
+        add_own(&entry.allocations, 1);
+        add_own(&entry.allocated_bytes, bytes as u64);
+        hit_of(entry, tick, probe, bytes as u64);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unregistered_free() {
+    if !process::is_active() {
+        return;
+    }
+    let block = tls::block();
+    if block.has(flag::FORKING) {
+        add_own(&block.pending_frees, 1);
+    } else if thread::register()
+        && let Some((entry, _)) = registered(block)
+    {
+        add_own(&entry.frees, 1);
+    }
+}
+
+/// A call that may block, between its begin and its end. The guard is not held meanwhile, so the call
+/// may end by cancellation or longjmp: what is left behind is put right at the thread's next capture.
+#[derive(Debug)]
+#[must_use]
+pub struct Wait {
+    entry: *const ThreadEntry,
+    begin: u64,
+    arg: u64,
+    probe: Probe,
+    gate_before: u32,
+}
+
+/// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
+#[inline]
+pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
+    let block = tls::block();
+    let entry = match registered(block) {
+        Some((entry, _)) => entry,
+        None => {
+            if !thread::register() {
+                return Wait {
+                    entry: core::ptr::null(),
+                    begin: 0,
+                    arg,
+                    probe,
+                    gate_before: 0,
+                };
+            }
+            match registered(block) {
+                Some((entry, _)) => entry,
+                None => {
+                    return Wait {
+                        entry: core::ptr::null(),
+                        begin: 0,
+                        arg,
+                        probe,
+                        gate_before: 0,
+                    };
+                }
+            }
+        }
+    };
+    let gate_before = gate::close(entry, process::await_signal);
+    let begin = process::now();
+    entry.episode_probe.store(probe as u32, Ordering::Relaxed);
+    entry.episode_begin.store(begin, Ordering::Relaxed);
+    entry.episode_arg.store(arg, Ordering::Relaxed);
+    let episode = entry.episode.load(Ordering::Relaxed);
+    entry.episode.store(episode | 1, Ordering::Release);
+    Wait {
+        entry,
+        begin,
+        arg,
+        probe,
+        gate_before,
+    }
+}
+
+impl Wait {
+    /// The call has ended with this result (negative: an error).
+    #[inline]
+    pub fn end(self, result: i64) {
+        let Some((entry, tick)) = registered(tls::block()) else {
+            return;
+        };
+        if !core::ptr::eq(entry, self.entry) {
+            return;
+        }
+        let episode = entry.episode.load(Ordering::Relaxed);
+        if self.gate_before == 0 {
+            entry
+                .episode
+                .store((episode | 1).wrapping_add(1), Ordering::Release);
+        }
+        gate::reopen(entry, self.gate_before);
+        if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
+            capture::wait(&self, result);
+        }
+    }
+
+    /// When it began, by the session's clock.
+    pub fn begin_cycles(&self) -> u64 {
+        self.begin
+    }
+}
+
+/// Captures even if nothing is due, as long as the thread's budget of such captures lasts.
+#[inline(never)]
+pub fn force(probe: Probe, arg: u64) {
+    if (registered(tls::block()).is_some() || thread::register()) && is_enabled(probe) {
+        capture::slow(&Request {
+            arg: Some((arg, 0)),
+            forced: true,
+            ..Request::point(probe)
+        });
+    }
+}
+
+/// Handles the session's signal. False when it is not from the session's collector: then it is the
+/// program's own.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub unsafe fn on_signal(info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
+    // SAFETY: passed on.
+    unsafe { capture::on_signal(info, context) }
+}
+
+/// A library was or may have been unloaded.
+#[inline]
+pub fn modules_changed() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::mark_dirty();
+}

@@ -1,0 +1,543 @@
+//! The process: start, fork, exec, exit, and being switched off.
+
+use super::capture::{self, Request, ThreadWriter};
+use super::thread;
+use super::{PROBE_MASK, registered};
+use crate::buffer::Writer;
+use crate::clock;
+use crate::gate;
+use crate::layout::{ClockSource, Control, Mode, entry_state};
+use crate::mapping::Mapping;
+use crate::probe::{Category, Probe};
+use crate::record::{self, TEXT_PART_BYTES, TextKind};
+use crate::registry::{self, NewProcess};
+use crate::sync::add_own;
+use crate::sys::tls::{self, Block, flag};
+use crate::sys::{self, Backing};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Categories that no mask switches off.
+pub(super) const ALWAYS: u64 = Category::Sampler.bit() | Category::User.bit();
+
+/// `proto::v1::process::Origin`.
+mod origin {
+    pub const STARTED: u32 = 0;
+    pub const FORKED: u32 = 1;
+    pub const EXECED: u32 = 2;
+}
+
+/// States of the agent.
+mod state {
+    pub const OFF: u32 = 0;
+    pub const STARTING: u32 = 1;
+    pub const ACTIVE: u32 = 2;
+    /// For good: an internal error, or a child that is not to be followed.
+    pub const DISABLED: u32 = 3;
+}
+
+struct Agent {
+    state: AtomicU32,
+    /// Initialized once, before `state` becomes ACTIVE; never dropped.
+    mapping: UnsafeCell<MaybeUninit<Mapping>>,
+    index: AtomicU32,
+    uid: AtomicU32,
+    pid: AtomicU32,
+    collector_pid: AtomicU32,
+    clock: AtomicU32,
+    /// A page that is zeroed in forked children; null where that cannot be had.
+    own_page: AtomicPtr<AtomicU32>,
+    main_stack: [AtomicU64; 2],
+}
+
+// SAFETY: `mapping` is written by one thread (the one that moved `state` to STARTING) before the
+// release store of ACTIVE, and only read after an acquire load of it.
+unsafe impl Sync for Agent {}
+
+static AGENT: Agent = Agent {
+    state: AtomicU32::new(state::OFF),
+    mapping: UnsafeCell::new(MaybeUninit::uninit()),
+    index: AtomicU32::new(0),
+    uid: AtomicU32::new(0),
+    pid: AtomicU32::new(0),
+    collector_pid: AtomicU32::new(0),
+    clock: AtomicU32::new(0),
+    own_page: AtomicPtr::new(core::ptr::null_mut()),
+    main_stack: [AtomicU64::new(0), AtomicU64::new(0)],
+};
+
+/// True between a successful [`init`] and being switched off.
+#[inline(always)]
+pub(super) fn is_active() -> bool {
+    AGENT.state.load(Ordering::Acquire) == state::ACTIVE
+}
+
+/// The session's mapping.
+#[inline(always)]
+pub(super) fn mapping() -> Option<&'static Mapping> {
+    // SAFETY: initialized before the state became ACTIVE, and never changed after.
+    is_active().then(|| unsafe { (*AGENT.mapping.get()).assume_init_ref() })
+}
+
+pub(super) fn index() -> u32 {
+    AGENT.index.load(Ordering::Relaxed)
+}
+
+pub(super) fn uid() -> u32 {
+    AGENT.uid.load(Ordering::Relaxed)
+}
+
+pub(super) fn pid() -> u32 {
+    AGENT.pid.load(Ordering::Relaxed)
+}
+
+pub(super) fn collector_pid() -> u32 {
+    AGENT.collector_pid.load(Ordering::Relaxed)
+}
+
+pub(super) fn main_stack() -> (u64, u64) {
+    (
+        AGENT.main_stack[0].load(Ordering::Relaxed),
+        AGENT.main_stack[1].load(Ordering::Relaxed),
+    )
+}
+
+pub(super) fn mode(control: &Control) -> Mode {
+    match control.mode.load(Ordering::Relaxed) {
+        1 => Mode::Ring,
+        2 => Mode::Startup,
+        _ => Mode::Endless,
+    }
+}
+
+/// The module epoch, for the roots of stacks.
+pub(super) fn epoch() -> u32 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return crate::modules::epoch();
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    0
+}
+
+/// The moment, by the session's clock.
+#[inline(always)]
+pub(super) fn now() -> u64 {
+    if AGENT.clock.load(Ordering::Relaxed) == ClockSource::Cycles as u32 {
+        clock::cycles()
+    } else {
+        clock::now(ClockSource::Monotonic)
+    }
+}
+
+/// Joins the session whose mapping lies at `path`. Call once, from the constructor, while the process
+/// has one thread. False: there is no such session, and every hook passes straight through.
+pub fn init(path: &CStr) -> bool {
+    if AGENT
+        .state
+        .compare_exchange(
+            state::OFF,
+            state::STARTING,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        )
+        .is_err()
+    {
+        return is_active();
+    }
+    let Ok(mapping) = Mapping::open(path) else {
+        AGENT.state.store(state::OFF, Ordering::Relaxed);
+        return false;
+    };
+    // SAFETY: this thread alone is between STARTING and ACTIVE.
+    let mapping: &'static Mapping = unsafe { (*AGENT.mapping.get()).write(mapping) };
+    let control = mapping.control();
+    AGENT.clock.store(
+        control.clock_source.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    AGENT.collector_pid.store(
+        mapping.header().collector_pid.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    silence_own_panics();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::init();
+    let (low, high) = find_main_stack();
+    AGENT.main_stack[0].store(low, Ordering::Relaxed);
+    AGENT.main_stack[1].store(high, Ordering::Relaxed);
+    make_own_page();
+
+    let pid = sys::process_id();
+    let replaced = registry::processes(mapping).find(|(_, e)| {
+        e.pid.load(Ordering::Relaxed) == pid
+            && e.state.load(Ordering::Acquire) == entry_state::EXECED
+    });
+    let mut new = NewProcess {
+        pid,
+        parent_pid: sys::parent_process_id(),
+        parent_uid: 0,
+        origin: origin::STARTED,
+        cycles: now(),
+    };
+    if let Some((_, before)) = replaced {
+        new.origin = origin::EXECED;
+        new.parent_uid = before.uid.load(Ordering::Relaxed);
+    } else if let Some((_, parent)) = registry::processes(mapping).find(|(_, e)| {
+        e.pid.load(Ordering::Relaxed) == new.parent_pid
+            && e.state.load(Ordering::Relaxed) == entry_state::LIVE
+    }) {
+        new.parent_uid = parent.uid.load(Ordering::Relaxed);
+    }
+    join(mapping, &new)
+}
+
+/// Takes a process entry and becomes active, then writes down what the process is.
+fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
+    let Some((index, uid)) = registry::add_process(mapping, new) else {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return false;
+    };
+    AGENT.index.store(index, Ordering::Relaxed);
+    AGENT.uid.store(uid, Ordering::Relaxed);
+    AGENT.pid.store(new.pid, Ordering::Relaxed);
+    let mask = mapping.control().probe_mask.load(Ordering::Relaxed) | ALWAYS;
+    PROBE_MASK.store(mask, Ordering::Relaxed);
+    AGENT.state.store(state::ACTIVE, Ordering::Release);
+    thread::thread_started(None, thread::Creator::UNKNOWN);
+    write_texts(mapping);
+    true
+}
+
+/// Notes the executable and the command line.
+fn write_texts(mapping: &'static Mapping) {
+    let block = tls::block();
+    let Some((entry, _)) = registered(block) else {
+        return;
+    };
+    let Some(_guard) = capture::Guard::enter(block) else {
+        return;
+    };
+    // SAFETY: the guard is held.
+    let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+        return;
+    };
+    let control = mapping.control();
+    let generation = control.generation.load(Ordering::Acquire);
+    entry
+        .capturing
+        .store(generation.wrapping_add(1).max(1), Ordering::SeqCst);
+    crate::sync::fence(Ordering::SeqCst);
+    let writer: ThreadWriter = Writer {
+        pool: mapping,
+        entry,
+        index: block.entry_index.load(Ordering::Relaxed),
+        process_uid: uid(),
+        mode: mode(control),
+        generation,
+    };
+    let now = now();
+    let mut part = [0u8; TEXT_PART_BYTES];
+    if let Ok(path) = sys::read_link(c"/proc/self/exe", &mut part) {
+        let words = record::write_text(TextKind::Executable, 0, path, &mut scratch.record);
+        capture::append(&writer, &scratch.record, words, now);
+    }
+    if let Ok(fd) = sys::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
+        // A command line may have megabytes; what tells a person which it was is at its beginning.
+        const MOST_PARTS: usize = 4;
+        let mut offset = 0;
+        for _ in 0..MOST_PARTS {
+            let length = match sys::read(fd, &mut part) {
+                Ok(0) | Err(_) => break,
+                Ok(length) => length,
+            };
+            let text = part.get(..length).unwrap_or(&[]);
+            let words =
+                record::write_text(TextKind::CommandLine, offset, text, &mut scratch.record);
+            capture::append(&writer, &scratch.record, words, now);
+            offset += length;
+        }
+        sys::close(fd);
+    }
+    entry.capturing.store(0, Ordering::Release);
+}
+
+/// A panic of the agent's is no message on the program's standard error.
+fn silence_own_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(std::boxed::Box::new(move |info| {
+        if tls::block().guard.load(Ordering::Relaxed) == 0 {
+            before(info);
+        }
+    }));
+}
+
+/// Maps the page that tells a forked child from its parent.
+fn make_own_page() {
+    const PAGE: usize = 4096;
+    let Ok(page) = sys::map(PAGE, Backing::Anonymous, 0) else {
+        return;
+    };
+    // SAFETY: the page is this module's own; `check_for_fork` expects it zeroed in children.
+    if unsafe { sys::wipe_on_fork(page, PAGE) }.is_err() {
+        // SAFETY: nothing refers to it.
+        unsafe { sys::unmap(page, PAGE) };
+        return;
+    }
+    let word = page.cast::<AtomicU32>();
+    // SAFETY: a mapped page, aligned, zeroed.
+    unsafe { (*word).store(1, Ordering::Relaxed) };
+    AGENT.own_page.store(word, Ordering::Relaxed);
+}
+
+/// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
+#[inline(always)]
+pub(super) fn check_for_fork() -> bool {
+    let page = AGENT.own_page.load(Ordering::Relaxed);
+    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+    match unsafe { page.as_ref() } {
+        Some(word) if word.load(Ordering::Relaxed) == 0 => {
+            fork_child();
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The calling thread is about to fork: until [`fork_parent`] or [`fork_child`] its allocations are
+/// counted apart, because the child shares the parent's entry until then.
+pub fn before_fork() {
+    let block = tls::block();
+    if !is_active() || registered(block).is_none() {
+        return;
+    }
+    block.set(flag::FORKING);
+    take_entry_away(block);
+}
+
+/// The fork is over, in the parent.
+pub fn fork_parent() {
+    let block = tls::block();
+    if !block.has(flag::FORKING) {
+        return;
+    }
+    block.clear(flag::FORKING);
+    give_entry_back(block);
+    if let Some((entry, _)) = registered(block) {
+        for (counter, pending) in [
+            (&entry.allocations, &block.pending_allocations),
+            (&entry.allocated_bytes, &block.pending_bytes),
+            (&entry.frees, &block.pending_frees),
+        ] {
+            add_own(counter, pending.swap(0, Ordering::Relaxed));
+        }
+    }
+}
+
+fn take_entry_away(block: &Block) {
+    let entry = block.entry.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    block.saved_entry.store(entry, Ordering::Relaxed);
+}
+
+fn give_entry_back(block: &Block) {
+    let entry = block
+        .saved_entry
+        .swap(core::ptr::null_mut(), Ordering::Relaxed);
+    block.entry.store(entry, Ordering::Relaxed);
+}
+
+/// The calling thread is the only one of a forked child: becomes a process of its own.
+pub fn fork_child() {
+    if !is_active() {
+        return;
+    }
+    let Some(mapping) = mapping() else { return };
+    let block = tls::block();
+    let (parent_pid, parent_uid) = (pid(), uid());
+    if let Some(word) =
+        // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+        unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
+    {
+        word.store(1, Ordering::Relaxed);
+    }
+    thread::forget(block);
+    for pending in [
+        &block.pending_allocations,
+        &block.pending_bytes,
+        &block.pending_frees,
+    ] {
+        pending.store(0, Ordering::Relaxed);
+    }
+    if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return;
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::after_fork();
+    let new = NewProcess {
+        pid: sys::process_id(),
+        parent_pid,
+        parent_uid,
+        origin: origin::FORKED,
+        cycles: now(),
+    };
+    join(mapping, &new);
+}
+
+/// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
+pub fn vfork_child() {
+    let block = tls::block();
+    if is_active() && !block.has(flag::VFORK_CHILD) {
+        block.set(flag::VFORK_CHILD);
+        take_entry_away(block);
+    }
+}
+
+/// The parent goes on after its vfork.
+pub fn vfork_parent() {
+    let block = tls::block();
+    if block.has(flag::VFORK_CHILD) {
+        block.clear(flag::VFORK_CHILD);
+        give_entry_back(block);
+    }
+}
+
+/// The calling thread is about to exec: no signal may be on its way then, because handlers do not
+/// survive, and the other threads are about to die.
+pub fn before_exec() {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return;
+    };
+    if !is_active() || check_for_fork() {
+        return;
+    }
+    capture::slow(&Request {
+        exempt: true,
+        last: true,
+        ..Request::point(Probe::Exec)
+    });
+    gate::close(entry, await_signal);
+    if let Some(process) = mapping().and_then(|m| m.process(index())) {
+        registry::end_process(process, now(), true);
+    }
+}
+
+/// The exec failed: the process goes on.
+pub fn exec_failed() {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return;
+    };
+    gate::reopen(entry, 0);
+    if let Some(process) = mapping().and_then(|m| m.process(index())) {
+        let _ = process.state.compare_exchange(
+            entry_state::EXECED,
+            entry_state::LIVE,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// The process is about to end; hooks may still be called, and other threads may still run.
+pub fn process_exiting() {
+    if !is_active() || registered(tls::block()).is_none() || check_for_fork() {
+        return;
+    }
+    capture::slow(&Request {
+        exempt: true,
+        last: true,
+        ..Request::point(Probe::Exit)
+    });
+    if let Some(process) = mapping().and_then(|m| m.process(index())) {
+        process.end_cycles.store(now(), Ordering::Release);
+    }
+}
+
+/// Whether children are recorded too; false without a session.
+pub fn follow_children() -> bool {
+    mapping().is_some_and(|m| m.control().follow_children.load(Ordering::Relaxed) != 0)
+}
+
+/// An internal error: the agent leaves the program alone from here on.
+#[cold]
+pub(super) fn disable() {
+    if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE {
+        // SAFETY: it was ACTIVE, so the mapping is initialized.
+        let mapping = unsafe { (*AGENT.mapping.get()).assume_init_ref() };
+        mapping
+            .control()
+            .agents_disabled
+            .fetch_add(1, Ordering::Relaxed);
+    }
+    leave(tls::block());
+}
+
+/// Takes a thread out of an agent that is not active any more.
+#[cold]
+pub(super) fn leave(block: &Block) {
+    block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// Waits a moment for a signal that is on its way; false when waiting is useless.
+pub(super) fn await_signal(attempt: u32) -> bool {
+    if attempt == 0
+        && mapping()
+            .is_some_and(|m| sys::signal_is_blocked(m.control().signal.load(Ordering::Relaxed)))
+    {
+        return false;
+    }
+    sys::yield_now();
+    true
+}
+
+/// The main thread's stack: below its top the kernel keeps at least 128 MB free of other mappings
+/// (MIN_GAP in Linux `mm/util.c`), so what lies between the stack pointer and the top is stack.
+fn find_main_stack() -> (u64, u64) {
+    const RESERVED: u64 = 128 << 20;
+    match read_main_stack() {
+        Some((_, high)) => (high.saturating_sub(RESERVED), high),
+        None => (0, 0),
+    }
+}
+
+/// The line `LOW-HIGH … [stack]` of /proc/self/maps, read in pieces.
+fn read_main_stack() -> Option<(u64, u64)> {
+    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
+    let mut line = [0u8; 512];
+    let mut length = 0;
+    let mut found = None;
+    let mut piece = [0u8; 4096];
+    'reading: while let Ok(n) = sys::read(fd, &mut piece) {
+        if n == 0 {
+            break;
+        }
+        for &byte in piece.get(..n).unwrap_or(&[]) {
+            if byte != b'\n' {
+                if let Some(place) = line.get_mut(length) {
+                    *place = byte;
+                    length += 1;
+                }
+                continue;
+            }
+            let text = line.get(..length).unwrap_or(&[]);
+            if text.ends_with(b"[stack]") {
+                found = parse_range(text);
+                break 'reading;
+            }
+            length = 0;
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// `7ffc00000000-7ffc00021000 …`
+fn parse_range(line: &[u8]) -> Option<(u64, u64)> {
+    let text = core::str::from_utf8(line).ok()?;
+    let (range, _) = text.split_once(' ')?;
+    let (low, high) = range.split_once('-')?;
+    Some((
+        u64::from_str_radix(low, 16).ok()?,
+        u64::from_str_radix(high, 16).ok()?,
+    ))
+}

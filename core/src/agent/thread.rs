@@ -1,0 +1,235 @@
+//! Threads: taking part, private memory, and leaving.
+
+use super::capture::{self, Request};
+use super::process;
+use crate::probe::Probe;
+use crate::record::{self, RecordBuffer};
+use crate::registry::{self, NewThread};
+use crate::sys::tls::{self, Block, flag};
+use crate::sys::{self, Backing, Usage};
+use crate::throttle;
+use crate::unwind::{StackBounds, ThreadWalker};
+use core::sync::atomic::Ordering;
+
+/// A thread's private memory: mapped zeroed at its first capture, never constructed.
+#[repr(C)]
+pub(super) struct Scratch {
+    /// Bounds of the thread's own stack; 0, 0: not known.
+    pub stack_low: u64,
+    pub stack_high: u64,
+    /// The name last written down.
+    pub name: [u8; 16],
+    /// For which generation + 1 and root the walker's frames have their nodes.
+    pub nodes_generation: u64,
+    pub nodes_root: u64,
+    /// Budget of forced captures: from when on it is full again, in cycles.
+    pub forced_until: u64,
+    pub usage: super::rusage::State,
+    pub record: RecordBuffer,
+    pub walker: ThreadWalker,
+}
+
+impl Scratch {
+    /// The part of the stack that a walk may read directly.
+    pub fn bounds(&self) -> StackBounds {
+        // SAFETY: the bounds are those of the calling thread's own stack, which outlives the
+        // capture. A walk reads only at or above its stack pointer, and looks whether that lies
+        // inside first.
+        unsafe { StackBounds::of_stack(self.stack_low, self.stack_high) }
+    }
+}
+
+/// The calling thread's scratch memory.
+///
+/// # Safety
+/// Only while holding the guard, and only one at a time.
+pub(super) unsafe fn scratch(block: &Block) -> Option<&'static mut Scratch> {
+    // SAFETY: the pointer is null or a mapping that `register` made for this thread and that stays
+    // until `thread_exiting`; the guard makes the reference the only one.
+    unsafe {
+        block
+            .scratch
+            .load(Ordering::Relaxed)
+            .cast::<Scratch>()
+            .as_mut()
+    }
+}
+
+/// Registers the calling thread; true when it is registered and may be used now.
+#[cold]
+#[inline(never)]
+pub(super) fn register() -> bool {
+    if !process::is_active() {
+        return false;
+    }
+    let block = tls::block();
+    if block.flags.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    process::check_for_fork();
+    let Some(_guard) = capture::Guard::enter(block) else {
+        return false;
+    };
+    if !block.entry.load(Ordering::Relaxed).is_null() {
+        return true;
+    }
+    register_as(block, None, Creator::UNKNOWN)
+}
+
+/// Registers with what is known of the thread. Holding the guard.
+pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Creator) -> bool {
+    let Some(mapping) = process::mapping() else {
+        return false;
+    };
+    let tid = sys::thread_id();
+    let is_main = tid == process::pid();
+    if block.scratch.load(Ordering::Relaxed).is_null() {
+        let Ok(memory) = sys::map(size_of::<Scratch>(), Backing::Anonymous, 0) else {
+            block.set(flag::REFUSED);
+            return false;
+        };
+        block.scratch.store(memory, Ordering::Relaxed);
+    }
+    // SAFETY: the guard is held.
+    let Some(scratch) = (unsafe { scratch(block) }) else {
+        return false;
+    };
+    let stack = stack.unwrap_or_else(|| {
+        if scratch.stack_high != 0 {
+            (scratch.stack_low, scratch.stack_high)
+        } else if is_main {
+            process::main_stack()
+        } else {
+            (0, 0)
+        }
+    });
+    (scratch.stack_low, scratch.stack_high) = stack;
+    scratch.nodes_generation = 0;
+    scratch.name = [0; 16];
+    scratch.usage.reset();
+    let new = NewThread {
+        tid,
+        process: process::index(),
+        is_main,
+        creator_uid: creator.uid,
+        creator_node: creator.node,
+        stack,
+        cycles: process::now(),
+    };
+    let Some((index, entry)) = registry::add_thread(mapping, &new) else {
+        block.set(flag::REFUSED);
+        return false;
+    };
+    let tick = throttle::tick_of(mapping.control(), entry.tick_index.load(Ordering::Relaxed));
+    block.entry_index.store(index, Ordering::Relaxed);
+    block
+        .tick
+        .store(core::ptr::from_ref(tick).cast_mut(), Ordering::Relaxed);
+    block
+        .entry
+        .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
+    true
+}
+
+/// Who creates a thread, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Creator {
+    uid: u32,
+    node: u32,
+}
+
+impl Creator {
+    /// A thread of unknown origin.
+    pub const UNKNOWN: Creator = Creator { uid: 0, node: 0 };
+}
+
+/// The calling thread is about to create one.
+pub fn creating_thread() -> Creator {
+    let block = tls::block();
+    if block.entry.load(Ordering::Relaxed).is_null() && !register() {
+        return Creator::UNKNOWN;
+    }
+    let node = capture::slow(&Request {
+        forced: true,
+        ..Request::point(Probe::ThreadCreate)
+    });
+    let uid = super::registered(block).map_or(0, |(e, _)| e.uid.load(Ordering::Relaxed));
+    Creator { uid, node }
+}
+
+/// The calling thread begins. `stack`: lowest address and end of what a walk may read.
+pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
+    if !process::is_active() {
+        return;
+    }
+    let block = tls::block();
+    if block.flags.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    process::check_for_fork();
+    if let Some(_guard) = capture::Guard::enter(block) {
+        let stack = stack.map(|(low, high)| (low as u64, high as u64));
+        if block.entry.load(Ordering::Relaxed).is_null() {
+            register_as(block, stack, creator);
+        } else if let (Some(stack), Some(scratch)) =
+            // SAFETY: the guard is held.
+            (stack, unsafe { scratch(block) })
+        {
+            // An earlier call on this thread has registered it.
+            (scratch.stack_low, scratch.stack_high) = stack;
+        }
+    }
+    capture::slow(&Request {
+        exempt: true,
+        ..Request::point(Probe::ThreadStart)
+    });
+}
+
+/// The calling thread is about to end: it will not be seen any more.
+pub fn thread_exiting() {
+    let block = tls::block();
+    let Some((entry, _)) = super::registered(block) else {
+        return;
+    };
+    if process::is_active() && !process::check_for_fork() {
+        capture::slow(&Request {
+            exempt: true,
+            last: true,
+            ..Request::point(Probe::ThreadExit)
+        });
+        registry::end_thread(entry, process::now());
+    }
+    block.set(flag::EXITED);
+    block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
+    let memory = block.scratch.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    if !memory.is_null() {
+        // SAFETY: the thread's own mapping; nothing refers to it outside of captures, and none comes
+        // any more.
+        unsafe { sys::unmap(memory, size_of::<Scratch>()) };
+    }
+}
+
+/// Writes the thread's name down if it has changed.
+pub(super) fn write_name(writer: &capture::ThreadWriter, scratch: &mut Scratch, now: u64) {
+    let name = sys::thread_name();
+    if name != scratch.name {
+        scratch.name = name;
+        let words = record::write_name(&name, &mut scratch.record);
+        capture::append(writer, &scratch.record, words, now);
+    }
+}
+
+/// Faults and switches as they are now.
+pub(super) fn usage_now() -> Usage {
+    sys::thread_usage()
+}
+
+/// Gives a thread's entry up without ending it: the process is another one now.
+pub(super) fn forget(block: &Block) {
+    block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
+    block
+        .saved_entry
+        .store(core::ptr::null_mut(), Ordering::Relaxed);
+    block.flags.store(0, Ordering::Relaxed);
+    block.guard.store(0, Ordering::Relaxed);
+}

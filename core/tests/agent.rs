@@ -1,0 +1,287 @@
+//! The agent in a real process: hits become records, with the right stacks and counters, across
+//! threads and forks. One test function: there is one agent in a process.
+#![cfg(target_os = "linux")]
+
+use stackbeat_core::agent;
+use stackbeat_core::buffer::{self, Pool};
+use stackbeat_core::callstack::Table;
+use stackbeat_core::layout::{Capacity, ThreadEntry, entry_state, node_kind};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::probe::Probe;
+use stackbeat_core::record::{RecordKind, flags};
+use stackbeat_core::registry;
+use stackbeat_core::throttle::Ticker;
+use std::ffi::CString;
+use std::sync::atomic::Ordering;
+
+struct Seen {
+    thread_uid: u32,
+    probe: u8,
+    flags: u8,
+    node: u32,
+    words: Vec<u64>,
+}
+
+/// All samples that were not drained yet, and how many records of other kinds came between.
+fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
+    let mut seen = Vec::new();
+    let mut others = 0;
+    for i in 0..mapping.count() {
+        let mut words = Vec::new();
+        let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
+            continue;
+        };
+        buffer::stored(mapping, &drained);
+        let mut rest = words.as_slice();
+        let mut records = 0;
+        while let Some(header) = rest.first() {
+            let length = (header >> 8 & 0xff) as usize;
+            let (record, next) = rest.split_at(length);
+            rest = next;
+            records += 1;
+            if *header as u8 == RecordKind::Sample as u8 {
+                seen.push(Seen {
+                    thread_uid: drained.thread_uid,
+                    probe: (header >> 16) as u8,
+                    flags: (header >> 24) as u8,
+                    node: (header >> 32) as u32,
+                    words: record.to_vec(),
+                });
+            } else {
+                others += 1;
+            }
+        }
+        assert_eq!(records, drained.records);
+    }
+    (seen, others)
+}
+
+fn find(mapping: &Mapping, tid: u32) -> &ThreadEntry {
+    registry::threads(mapping)
+        .map(|(_, e)| e)
+        .find(|e| e.tid.load(Ordering::Relaxed) == tid)
+        .expect("the thread is registered")
+}
+
+fn tid() -> u32 {
+    stackbeat_core::sys::thread_id()
+}
+
+#[inline(never)]
+fn outer_of_test() {
+    middle_of_test();
+    std::hint::black_box(());
+}
+
+#[inline(never)]
+fn middle_of_test() {
+    agent::hit(Probe::Read, 7);
+    std::hint::black_box(());
+}
+
+/// Whether some frame of the stack lies in the first `bytes` of a function.
+fn has(stack: &[u64], function: fn(), bytes: u64) -> bool {
+    let start = function as usize as u64;
+    stack.iter().any(|a| (start..start + bytes).contains(a))
+}
+
+fn stack_of(mapping: &Mapping, node: u32) -> Vec<u64> {
+    let table = Table::of(mapping, 0).expect("generation 0");
+    let mut stack = Vec::new();
+    let mut i = node;
+    while i != 0 {
+        let value = table.read(i).expect("a node that a record names is there");
+        if value.kind != node_kind::ROOT {
+            stack.push(value.address);
+        }
+        i = value.parent;
+    }
+    stack
+}
+
+#[test]
+fn a_session_in_this_process() {
+    let path = CString::new(format!(
+        "/dev/shm/stackbeat-test-agent.{}",
+        std::process::id()
+    ))
+    .expect("no NUL");
+    let mapping = Mapping::create(
+        &path,
+        Capacity {
+            buffers: 64,
+            ..Capacity::default()
+        },
+    )
+    .expect("created");
+    let control = mapping.control();
+    control.switch.store(1, Ordering::Relaxed);
+    control.depth_limit.store(128, Ordering::Relaxed);
+    control.probe_mask.store(u64::MAX, Ordering::Relaxed);
+    control.forced_per_second.store(100, Ordering::Relaxed);
+    control.follow_children.store(1, Ordering::Relaxed);
+    for class in 0..3 {
+        control.interval_ns[class].store(1_000_000, Ordering::Relaxed);
+        control.interval_cycles[class].store(2_000_000, Ordering::Relaxed);
+    }
+    let mut ticker = Ticker::default();
+    ticker.advance_all(control);
+
+    agent::hit(Probe::Read, 1); // before init: nothing happens
+    assert!(!agent::init(c"/dev/shm/stackbeat-no-such-session"));
+    assert!(agent::init(&path));
+    stackbeat_core::sys::remove(&path);
+    let (start, others) = samples(&mapping);
+    assert_eq!(start.len(), 1);
+    assert_eq!(start[0].probe, Probe::ThreadStart as u8);
+    assert!(others >= 3, "executable, command line, name: {others}");
+
+    // One capture a tick, with its stack.
+    for _ in 0..10 {
+        outer_of_test();
+    }
+    assert_eq!(samples(&mapping).0.len(), 0, "no tick since the start");
+    ticker.advance_all(control);
+    for _ in 0..10 {
+        outer_of_test();
+    }
+    let (seen, _) = samples(&mapping);
+    assert_eq!(seen.len(), 1);
+    let stack = stack_of(&mapping, seen[0].node);
+    // The hook's hot path is inlined into the middle one.
+    assert!(has(&stack, middle_of_test, 1024), "{stack:x?}");
+    assert!(has(&stack, outer_of_test, 32), "{stack:x?}");
+    assert_eq!(seen[0].probe, Probe::Read as u8);
+    assert_ne!(seen[0].flags & flags::HAS_ARG, 0);
+    assert_eq!(seen[0].words[7], 7);
+
+    // Counters are exact whatever is captured.
+    for i in 0..1000 {
+        agent::allocated(Probe::Malloc, i);
+        agent::freed();
+    }
+    let me = find(&mapping, tid());
+    assert_eq!(me.allocations.load(Ordering::Relaxed), 1000);
+    assert_eq!(me.allocated_bytes.load(Ordering::Relaxed), 499_500);
+    assert_eq!(me.frees.load(Ordering::Relaxed), 1000);
+
+    // A wait that a tick passed in has its length and result; its gate is open again.
+    let wait = agent::begin_wait(Probe::Nanosleep, 3);
+    assert_eq!(me.closed.load(Ordering::Relaxed), 1);
+    assert_eq!(me.episode.load(Ordering::Relaxed) & 1, 1);
+    std::thread::sleep(std::time::Duration::from_millis(3));
+    ticker.advance_all(control);
+    wait.end(-4);
+    assert_eq!(me.closed.load(Ordering::Relaxed), 0);
+    assert_eq!(me.episode.load(Ordering::Relaxed) & 1, 0);
+    let (seen, _) = samples(&mapping);
+    assert_eq!(seen.len(), 1);
+    assert_ne!(seen[0].flags & flags::BLOCKED, 0);
+    assert!(seen[0].words[2] > 1_000_000, "cycles of a 3 ms sleep");
+    assert_eq!(seen[0].words[8] as i64, -4);
+
+    // Forced captures have a budget.
+    for _ in 0..200 {
+        agent::force(Probe::MutexUnlock, 0);
+    }
+    let forced = samples(&mapping).0.len();
+    assert!((10..=40).contains(&forced), "{forced}");
+    let refused = me.losses[6].load(Ordering::Relaxed);
+    assert_eq!(refused as usize + forced, 200);
+
+    // A masked category captures nothing, and leaves the tick to the others.
+    control
+        .probe_mask
+        .store(!Probe::Read.category().bit(), Ordering::Relaxed);
+    ticker.advance_all(control);
+    agent::freed();
+    samples(&mapping);
+    ticker.advance_all(control);
+    agent::hit(Probe::Read, 0);
+    assert_eq!(samples(&mapping).0.len(), 0);
+    agent::freed();
+    assert_eq!(samples(&mapping).0.len(), 1);
+    control.probe_mask.store(u64::MAX, Ordering::Relaxed);
+    ticker.advance_all(control);
+    agent::freed();
+
+    // Parked: the next hook captures and says that somebody runs.
+    ticker.park(control);
+    assert_eq!(control.parked.load(Ordering::Relaxed), 1);
+    samples(&mapping);
+    agent::hit(Probe::Read, 0);
+    agent::hit(Probe::Read, 0);
+    assert_eq!(samples(&mapping).0.len(), 1);
+    assert_eq!(control.parked.load(Ordering::Relaxed), 0);
+    ticker.advance_all(control);
+
+    // Another thread, once the budget has a capture again.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let creator = agent::creating_thread();
+    let other = std::thread::spawn(move || {
+        agent::thread_started(None, creator);
+        agent::hit(Probe::Write, 0);
+        agent::thread_exiting();
+        agent::hit(Probe::Write, 0);
+        tid()
+    })
+    .join()
+    .expect("no panic");
+    let entry = find(&mapping, other);
+    assert_eq!(entry.state.load(Ordering::Relaxed), entry_state::ENDED);
+    assert_eq!(
+        entry.creator_uid.load(Ordering::Relaxed),
+        me.uid.load(Ordering::Relaxed)
+    );
+    assert_ne!(entry.creator_node.load(Ordering::Relaxed), 0);
+    let uid = entry.uid.load(Ordering::Relaxed);
+    let (seen, _) = samples(&mapping);
+    let probes: Vec<u8> = seen
+        .iter()
+        .filter(|s| s.thread_uid == uid)
+        .map(|s| s.probe)
+        .collect();
+    assert_eq!(probes, [Probe::ThreadStart as u8, Probe::ThreadExit as u8]);
+
+    // A forked child that nobody announced notices at its first capture.
+    let before = me.allocations.load(Ordering::Relaxed);
+    // SAFETY: the child only calls the agent and _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        ticker.advance_all(control);
+        outer_of_test();
+        outer_of_test();
+        for _ in 0..10 {
+            agent::allocated(Probe::Malloc, 1);
+        }
+        agent::process_exiting();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+    let in_child = find(&mapping, child as u32);
+    assert_ne!(
+        in_child.process.load(Ordering::Relaxed),
+        me.process.load(Ordering::Relaxed)
+    );
+    assert_eq!(in_child.allocations.load(Ordering::Relaxed), 10);
+    assert_eq!(me.allocations.load(Ordering::Relaxed), before);
+    let process = mapping
+        .process(in_child.process.load(Ordering::Relaxed))
+        .expect("it exists");
+    assert_eq!(process.pid.load(Ordering::Relaxed), child as u32);
+    assert_eq!(
+        process.parent_pid.load(Ordering::Relaxed),
+        std::process::id()
+    );
+
+    // Switched off: nothing more.
+    samples(&mapping);
+    control.switch.store(0, Ordering::Relaxed);
+    ticker.advance_all(control);
+    outer_of_test();
+    assert_eq!(samples(&mapping).0.len(), 0);
+}
