@@ -4,9 +4,9 @@
 //! jemalloc, preloaded after us or linked) stays in use. `reallocarray` is not hooked: it calls
 //! `realloc` through the PLT. `operator new` calls `malloc`.
 
-use crate::agent;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 macro_rules! allocations {

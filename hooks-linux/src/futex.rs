@@ -4,10 +4,10 @@
 //! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
 //! original with all registers as they came.
 
-use crate::agent;
 use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 mod original {

@@ -4,9 +4,9 @@
 //! which every supported ABI passes like a fixed one, so it is passed on whether the caller gave it or
 //! not.
 
-use crate::agent;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, size_t, ssize_t, stat as Stat};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

@@ -7,7 +7,6 @@
 #[macro_use]
 mod table;
 
-mod agent;
 mod alloc;
 mod clock;
 mod env;
@@ -25,3 +24,8 @@ mod sleep;
 mod start;
 mod thread;
 mod wait;
+
+/// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it
+/// hooks.
+#[global_allocator]
+static ARENA: stackbeat_core::memory::Arena = stackbeat_core::memory::Arena::new();

@@ -3,9 +3,9 @@
 //! `dlopen` searches the RUNPATH of whoever called it, which it knows by its return address: the hook
 //! must not be that caller. So it is a jump that leaves the return address in place.
 
-use crate::agent;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 original!(fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void);
@@ -23,20 +23,28 @@ macro_rules! jump_after_loading {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
                 // Three arguments and the stack's alignment.
+                ".cfi_startproc",
                 "push rdi",
                 "push rsi",
                 "push rdx",
+                ".cfi_adjust_cfa_offset 24",
                 "call {loading}",
                 "pop rdx",
                 "pop rsi",
                 "pop rdi",
+                ".cfi_adjust_cfa_offset -24",
                 "jmp [rip + {original}]",
+                ".cfi_endproc",
                 loading = sym loading,
                 original = sym $name::ORIGINAL,
             );
             #[cfg(target_arch = "aarch64")]
             naked_asm!(
+                ".cfi_startproc",
                 "stp x29, x30, [sp, #-48]!",
+                ".cfi_def_cfa_offset 48",
+                ".cfi_offset x29, -48",
+                ".cfi_offset x30, -40",
                 "mov x29, sp",
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
@@ -47,6 +55,7 @@ macro_rules! jump_after_loading {
                 "adrp x16, {original}",
                 "ldr x16, [x16, :lo12:{original}]",
                 "br x16",
+                ".cfi_endproc",
                 loading = sym loading,
                 original = sym $name::ORIGINAL,
             );

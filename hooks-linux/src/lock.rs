@@ -4,12 +4,12 @@
 //! error-checking, robust and priority locks as the locking ones do, except that they answer EBUSY
 //! where those would wait or report a deadlock; then the locking function itself decides.
 
-use crate::agent;
 use core::ffi::c_int;
 use libc::{
     CLOCK_MONOTONIC, CLOCK_REALTIME, EBUSY, clockid_t, pthread_mutex_t, pthread_rwlock_t,
     pthread_spinlock_t, timespec,
 };
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 /// Whether a deadline is one that the timed functions accept: some of them look at it before they look

@@ -1,8 +1,8 @@
 //! Mapping calls of the program.
 
-use crate::agent;
 use core::ffi::{c_int, c_void};
 use libc::{off_t, off64_t, size_t};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

@@ -1,8 +1,8 @@
 //! Sockets.
 
-use crate::agent;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

@@ -1,8 +1,8 @@
 //! Waiting for events. The kernel never restarts these after a signal, not even with SA_RESTART.
 
-use crate::agent;
 use core::ffi::{c_int, c_long, c_void};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

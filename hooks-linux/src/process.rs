@@ -4,11 +4,11 @@
 //! their parent: nothing here allocates, and the engine is told "not me" by a thread-local flag that the
 //! parent clears when it goes on.
 
-use crate::{agent, env};
+use crate::env;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {
@@ -24,12 +24,15 @@ hooks! {
     hit fn exit(status: c_int) -> () = Exit, status;
 }
 
-/// Set by the fork handler in the child, which runs inside the original fork, so that the hook around
-/// it does not announce the child a second time.
-static ANNOUNCED: AtomicBool = AtomicBool::new(false);
+extern "C" fn before_fork() {
+    agent::before_fork();
+}
 
-extern "C" fn forked() {
-    ANNOUNCED.store(true, Ordering::Relaxed);
+extern "C" fn fork_parent() {
+    agent::fork_parent();
+}
+
+extern "C" fn fork_child() {
     agent::fork_child();
 }
 
@@ -41,28 +44,35 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Sees the forks that libc does by itself (`daemon`, `forkpty`).
+/// Registers for every fork, also those that libc does by itself (`daemon`, `forkpty`).
 pub(crate) fn watch_forks() {
-    // SAFETY: `forked` is fit for a fork child: it calls nothing of libc.
-    unsafe { pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: the handlers are fit for a fork: they call nothing of libc.
+    unsafe { pthread_atfork(Some(before_fork), Some(fork_parent), Some(fork_child)) };
 }
 
-macro_rules! forks {
-    ($($name:ident)*) => {$(
-        original!(fn $name() -> pid_t);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name() -> pid_t {
-            agent::force(Probe::Fork, 0);
-            // SAFETY: no arguments.
-            let pid = unsafe { $name::call() };
-            if pid == 0 && !ANNOUNCED.swap(false, Ordering::Relaxed) {
-                agent::fork_child();
-            }
-            pid
-        }
-    )*};
+original!(fn fork() -> pid_t);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fork() -> pid_t {
+    agent::force(Probe::Fork, 0);
+    // SAFETY: no arguments.
+    unsafe { fork::call() }
 }
-forks! { fork _Fork }
+
+original!(fn _Fork() -> pid_t);
+/// Runs no fork handlers.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    agent::force(Probe::Fork, 0);
+    agent::before_fork();
+    // SAFETY: no arguments.
+    let pid = unsafe { _Fork::call() };
+    if pid == 0 {
+        agent::fork_child();
+    } else {
+        agent::fork_parent();
+    }
+    pid
+}
 
 extern "C" fn vfork_child() {
     agent::vfork_child();

@@ -6,7 +6,6 @@
 //! here, shown to it again, and called for every SIGURG that is not ours. All other signals are none
 //! of our business.
 
-use crate::agent;
 use core::ffi::{c_int, c_void};
 use core::mem::{MaybeUninit, zeroed};
 use core::ptr::null_mut;
@@ -15,6 +14,7 @@ use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
     SIGURG, sighandler_t, siginfo_t, sigset_t,
 };
+use stackbeat_core::agent;
 
 type Action = libc::sigaction;
 
@@ -109,7 +109,8 @@ pub(crate) fn start() {
 }
 
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    if agent::on_signal(info, context) {
+    // SAFETY: what the kernel passed.
+    if unsafe { agent::on_signal(info, context) } {
         return;
     }
     let (handler, flags, mask) = asked();

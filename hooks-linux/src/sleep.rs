@@ -1,8 +1,8 @@
 //! Sleeps, and giving up the processor.
 
-use crate::agent;
 use core::ffi::{c_int, c_uint};
 use libc::{clockid_t, timespec, useconds_t};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

@@ -1,7 +1,8 @@
 //! The library's constructor and destructor.
 
-use crate::{agent, env, process, resolve, signal, thread};
+use crate::{env, process, resolve, signal, thread};
 use core::ffi::{c_char, c_int};
+use stackbeat_core::agent;
 use stackbeat_core::layout::SESSION_VARIABLE;
 
 /// Tools that stand before libc as we do and cannot share the place: beside them the agent stays off.

@@ -1,11 +1,11 @@
 //! Threads: their start, their end, and waiting for it.
 
-use crate::agent;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use libc::{clockid_t, pthread_attr_t, pthread_key_t, pthread_t, timespec};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {
@@ -112,7 +112,8 @@ unsafe extern "C-unwind" fn run(slot: *mut c_void) -> *mut c_void {
         // glibc puts the thread's own block, to which the thread pointer points, and its static
         // thread-locals at the top of its stack: what is walked lies below.
         let high = libc::pthread_self() as usize;
-        agent::thread_started(Some((high.saturating_sub(stack_bytes), high)), creator);
+        let low = high.saturating_sub(stack_bytes);
+        agent::thread_started(Some((low, high)), creator);
         watch_end();
         (routine, argument)
     };

@@ -1,12 +1,12 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
-use crate::agent;
 use crate::lock::valid;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{
     CLOCK_REALTIME, clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t,
     sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
 };
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {

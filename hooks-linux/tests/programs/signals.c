@@ -1,0 +1,132 @@
+/* The program's own view of SIGURG, and of every other signal. */
+#include "show.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <fcntl.h>
+
+static volatile int plain, rich, value, blocked_inside;
+
+static void on_plain(int s) {
+    sigset_t now;
+    plain += s;
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    blocked_inside = sigismember(&now, SIGURG) * 2 + sigismember(&now, SIGUSR2);
+}
+
+static void on_rich(int s, siginfo_t *info, void *context) {
+    rich += s + (context != NULL);
+    value = info->si_value.sival_int;
+}
+
+static sigjmp_buf back;
+static void jump(int s) { siglongjmp(back, s); }
+
+static void show_action(int signal_number) {
+    struct sigaction a;
+    SHOW(sigaction(signal_number, NULL, &a));
+    printf("handler %s flags %x usr2 %d\n",
+           a.sa_handler == SIG_DFL   ? "default"
+           : a.sa_handler == SIG_IGN ? "ignored"
+           : a.sa_handler == on_plain ? "plain"
+           : (void *)a.sa_sigaction == (void *)on_rich ? "rich" : "strange",
+           (unsigned)(a.sa_flags & ~0x04000000), sigismember(&a.sa_mask, SIGUSR2));
+}
+
+int main(void) {
+    show_action(SIGURG);
+    SHOW(raise(SIGURG));
+
+    struct sigaction a = {.sa_handler = on_plain};
+    sigaddset(&a.sa_mask, SIGUSR2);
+    SHOW(sigaction(SIGURG, &a, NULL));
+    show_action(SIGURG);
+    SHOW(raise(SIGURG));
+    SHOW(plain);
+    SHOW(blocked_inside);
+    SHOW(kill(getpid(), SIGURG));
+    SHOW(plain);
+
+    struct sigaction b = {.sa_sigaction = on_rich, .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    struct sigaction old;
+    SHOW(sigaction(SIGURG, &b, &old));
+    SHOW(old.sa_handler == on_plain);
+    SHOW(sigqueue(getpid(), SIGURG, (union sigval){.sival_int = 31}));
+    SHOW(rich);
+    SHOW(value);
+    show_action(SIGURG);
+    SHOW(raise(SIGURG));
+    SHOW(rich);
+
+    SHOW(signal(SIGURG, on_plain) == SIG_DFL);
+    show_action(SIGURG);
+    SHOW(siginterrupt(SIGURG, 1));
+    show_action(SIGURG);
+    SHOW(signal(SIGURG, SIG_IGN) == on_plain);
+    SHOW(raise(SIGURG));
+    SHOW(sigignore(SIGURG));
+    SHOW(sigset(SIGURG, on_plain) == SIG_IGN);
+    SHOW(raise(SIGURG));
+    SHOW(plain);
+    SHOW(sigaction(65, &a, NULL));
+    SHOW(sigaction(SIGKILL, &a, NULL));
+
+    /* A SIGURG without SA_RESTART interrupts a read; with it the read goes on. */
+    int p[2];
+    char c;
+    if (pipe(p)) return 1;
+    for (int restart = 0; restart < 2; restart++) {
+        a.sa_flags = restart ? SA_RESTART : 0;
+        sigaction(SIGURG, &a, NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            usleep(30000);
+            kill(getppid(), SIGURG);
+            usleep(30000);
+            if (write(p[1], "x", 1) != 1) _exit(1);
+            _exit(0);
+        }
+        SHOW(read(p[0], &c, 1));
+        if (!restart) SHOW(read(p[0], &c, 1));
+        SHOW(waitpid(child, NULL, 0) == child);
+    }
+
+    /* Blocked, pending, fetched. */
+    sigset_t urg, pending;
+    sigemptyset(&urg);
+    sigaddset(&urg, SIGURG);
+    int which = 0;
+    SHOW(pthread_sigmask(SIG_BLOCK, &urg, NULL));
+    SHOW(raise(SIGURG));
+    SHOW(sigpending(&pending));
+    SHOW(sigismember(&pending, SIGURG));
+    SHOW(sigwait(&urg, &which));
+    SHOW(which == SIGURG);
+    SHOW(pthread_sigmask(SIG_UNBLOCK, &urg, NULL));
+
+    /* A handler that leaves a hooked call by a jump. */
+    signal(SIGALRM, jump);
+    for (int i = 0; i < 3; i++) {
+        if (sigsetjmp(back, 1) == 0) {
+            ualarm(10000, 0);
+            if (i == 0) (void)!read(p[0], &c, 1);
+            else if (i == 1) pause();
+            else sleep(5);
+            printf("not reached\n");
+        } else {
+            printf("jumped out %d\n", i);
+        }
+        free(malloc(100));
+    }
+
+    stack_t alt = {.ss_sp = malloc(65536), .ss_size = 65536};
+    SHOW(sigaltstack(&alt, NULL));
+    struct sigaction on_alt = {.sa_handler = on_plain, .sa_flags = SA_ONSTACK};
+    SHOW(sigaction(SIGUSR1, &on_alt, NULL));
+    SHOW(raise(SIGUSR1));
+
+    /* An ignored SIGURG stays ignored in what is exec'd, a handled one becomes the default. */
+    return 0;
+}

@@ -1,0 +1,140 @@
+//! Real programs under the agent print what they print without it, and are seen.
+//!
+//! A program that is not installed is passed over (named in the test's output).
+
+mod common;
+
+use common::{Session, assert_same, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|f| f.join(program))
+        .find(|f| f.exists())
+}
+
+/// Runs a shell script both ways; `needs` are the programs it calls.
+fn same(needs: &[&str], script: &str) {
+    if let Some(missing) = needs.iter().find(|p| installed(p).is_none()) {
+        eprintln!("passed over: {missing} is not installed");
+        return;
+    }
+    let shell = Path::new("/bin/sh");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let fresh = |name: &str| {
+        let f = folder.path().join(name);
+        std::fs::create_dir(&f).expect("a folder");
+        f
+    };
+    let plain = run(Command::new(shell)
+        .arg("-c")
+        .arg(script)
+        .current_dir(fresh("plain")));
+    let session = Session::new()
+        .tick(Duration::from_millis(1))
+        .interrupt(Duration::from_millis(1));
+    let hooked = run(session
+        .command(shell)
+        .arg("-c")
+        .arg(script)
+        .current_dir(fresh("hooked")));
+    assert_same(script, &plain, &hooked);
+    assert!(
+        plain.status.success(),
+        "{}",
+        String::from_utf8_lossy(&plain.stderr)
+    );
+    let samples: u64 = session.samples().values().sum();
+    assert!(samples > 10, "only {samples} samples");
+}
+
+#[test]
+fn python() {
+    same(
+        &["python3"],
+        "python3 -m test -q test_json test_threading_local test_struct 2>&1 | grep -v -i 'duration\\|sec\\|rss\\|load\\|seed' | head -20
+         python3 -c 'import subprocess, threading, json
+t = [threading.Thread(target=lambda: sum(range(200000))) for _ in range(4)]
+[x.start() for x in t]; [x.join() for x in t]
+print(subprocess.run([\"echo\", \"child\"], capture_output=True, env={}).stdout)
+print(json.dumps({str(i): i for i in range(1000)})[:50])'",
+    );
+}
+
+#[test]
+fn sqlite() {
+    same(
+        &["sqlite3"],
+        "sqlite3 db 'create table t(a integer primary key, b text);
+         with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
+         insert into t select i, hex(i * 7919) from n;
+         select count(*), sum(length(x.b)) from t x join t y on x.a = y.a + 1;'",
+    );
+}
+
+#[test]
+fn git() {
+    same(
+        &["git"],
+        "export GIT_AUTHOR_DATE=2000-01-01T00:00:00Z GIT_COMMITTER_DATE=2000-01-01T00:00:00Z
+         export GIT_CONFIG_GLOBAL=/dev/null
+         git init -q -b main . && git config user.name n && git config user.email e
+         for i in 1 2 3 4 5; do seq $((i * 1000)) > file$i; git add . ; git commit -qm $i; done
+         git log -p --stat | cksum; git gc -q; git fsck --full 2>&1; git rev-parse HEAD",
+    );
+}
+
+#[test]
+fn node() {
+    same(
+        &["node"],
+        "node -e 'const {Worker, isMainThread} = require(\"worker_threads\");
+         const fs = require(\"fs\");
+         const w = new Worker(\"let s = 0; for (let i = 0; i < 1e6; i++) s += i; require(\\\"worker_threads\\\").parentPort.postMessage(s)\", {eval: true});
+         w.on(\"message\", m => console.log(m));
+         fs.promises.readFile(\"/etc/passwd\").then(b => console.log(b.length));
+         setTimeout(() => console.log(JSON.stringify([...Array(1000).keys()]).length), 50);' | sort",
+    );
+}
+
+#[test]
+fn gcc() {
+    same(
+        &["gcc"],
+        "for i in 1 2 3; do printf '#include <stdio.h>\nint main(void) { puts(\"hello %d\"); return 0; }\n' $i > a$i.c; done
+         for i in 1 2 3; do gcc -O2 -o a$i a$i.c && ./a$i; done; gcc -c missing.c 2>&1; true",
+    );
+}
+
+#[test]
+fn xz() {
+    same(
+        &["xz"],
+        "seq 1000000 > numbers; xz -T2 -2 --block-size=1MiB -k numbers; cksum < numbers.xz; xz -dc -T2 numbers.xz | cksum",
+    );
+}
+
+#[test]
+fn redis() {
+    same(
+        &["redis-server", "redis-cli", "redis-benchmark"],
+        "redis-server --port 0 --unixsocket $PWD/s --save '' --daemonize yes --pidfile $PWD/pid > log
+         for i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -s s ping > /dev/null 2>&1 && break; sleep 0.1; done
+         redis-benchmark -s s -n 5000 -c 10 -q -t set,get,lpush > /dev/null
+         redis-cli -s s set key value; redis-cli -s s get key; redis-cli -s s llen mylist
+         redis-cli -s s shutdown nosave; true",
+    );
+}
+
+#[test]
+fn shells_and_pipes() {
+    same(
+        &["find", "sort", "awk", "perl"],
+        "find /usr/include -name '*.h' | sort | awk '{ n += length } END { print (NR > 0), (n > 0) }'
+         perl -e 'my $p = open(my $f, \"-|\", \"echo from perl\"); print <$f>; close $f; fork == 0 and exit 3; wait; print $? >> 8, \"\\n\"'
+         (trap 'echo trapped' USR1; kill -USR1 $$ ; sleep 0.05; echo after) 2>&1 || echo killed",
+    );
+}

@@ -1,0 +1,23 @@
+//! The collector's signals never disturb a call: no EINTR, no short count, no early return, in any kind
+//! of blocking call, with every thread interrupted thousands of times a second.
+
+mod common;
+
+use common::{Session, assert_same, compile, run};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[test]
+fn signals_disturb_no_call() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), "storm.c", &[]);
+    let plain = run(&mut Command::new(&program));
+    let session = Session::new()
+        .tick(Duration::from_micros(200))
+        .interrupt(Duration::from_micros(50));
+    let hooked = run(&mut session.command(&program));
+    assert_same("storm.c", &plain, &hooked);
+    let sent = session.sent.load(Ordering::Relaxed);
+    assert!(sent > 1000, "only {sent} signals were sent");
+}

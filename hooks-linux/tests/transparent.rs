@@ -1,0 +1,177 @@
+//! Every hooked call does under the agent what it does without: results, errno, side effects, exit
+//! status; and each is seen.
+
+mod common;
+
+use common::{Session, assert_same, compile, run};
+use stackbeat_core::probe::Probe;
+use std::process::Command;
+use std::time::Duration;
+
+/// Runs a program without the agent, with it (each hook captures), and with it while ticks run and its
+/// threads are interrupted. Asserts that all three look the same and that the probes were seen.
+fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), file, &[]);
+    let arguments: Vec<_> = arguments
+        .iter()
+        .map(|a| a.replace("FOLDER", folder.path().to_str().expect("UTF-8")))
+        .collect();
+    let plain = run(Command::new(&program).args(&arguments));
+
+    let session = Session::new().capture_all();
+    let hooked = run(session.command(&program).args(&arguments));
+    assert_same(file, &plain, &hooked);
+    let samples = session.samples();
+    for probe in probes {
+        assert!(
+            samples.contains_key(probe),
+            "{file}: no {} among {samples:?}",
+            probe.name()
+        );
+    }
+
+    let session = Session::new()
+        .tick(Duration::from_millis(1))
+        .interrupt(Duration::from_micros(300));
+    let interrupted = run(session.command(&program).args(&arguments));
+    assert_same(file, &plain, &interrupted);
+}
+
+#[test]
+fn allocations() {
+    use Probe::*;
+    same(
+        "alloc.c",
+        &[],
+        &[
+            Malloc, Calloc, Realloc, Memalign, Mmap, Munmap, Mremap, Mprotect, Madvise,
+        ],
+    );
+}
+
+#[test]
+fn locks() {
+    use Probe::*;
+    same(
+        "locks.c",
+        &[],
+        &[
+            MutexLock,
+            MutexUnlock,
+            RwlockRead,
+            RwlockWrite,
+            RwlockUnlock,
+            SpinLock,
+            ClockRead,
+            ThreadCreate,
+            ThreadJoin,
+        ],
+    );
+}
+
+#[test]
+fn waits() {
+    use Probe::*;
+    same(
+        "waits.c",
+        &[],
+        &[
+            CondWait,
+            CondSignal,
+            SemWait,
+            SemPost,
+            BarrierWait,
+            FutexWait,
+            FutexWake,
+            SignalWait,
+            Nanosleep,
+            Yield,
+            Wait,
+        ],
+    );
+}
+
+#[test]
+fn files() {
+    use Probe::*;
+    same(
+        "io.c",
+        &["FOLDER/file"],
+        &[
+            Read, Write, Sendfile, Splice, Open, Close, Fsync, Fcntl, Stat, FileLock,
+        ],
+    );
+}
+
+#[test]
+fn sockets_and_polling() {
+    use Probe::*;
+    same(
+        "net.c",
+        &[],
+        &[
+            Connect, Accept, Send, Recv, Getsockopt, Poll, Select, EpollWait,
+        ],
+    );
+}
+
+#[test]
+fn signals() {
+    same("signals.c", &[], &[]);
+}
+
+#[test]
+fn cancellation_and_thread_ends() {
+    same("cancel.c", &[], &[Probe::ThreadCreate]);
+}
+
+#[test]
+fn exceptions() {
+    same("throw.cpp", &[], &[]);
+}
+
+#[test]
+fn before_main_and_after_it() {
+    same("life.c", &[], &[]);
+}
+
+#[test]
+fn processes() {
+    use Probe::*;
+    same("process.c", &[], &[Fork, Exec, Spawn, Wait, Exit]);
+}
+
+/// A child whose environment was cleared, replaced or has another preload is recorded all the same.
+#[test]
+fn children_keep_the_agent() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), "process.c", &[]);
+    let session = Session::new();
+    let output = run(&mut session.command(&program));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let children = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|l| l.starts_with("child ") && !l.starts_with("child ended"))
+        .count();
+    let with_agent = errors.lines().filter(|l| *l == "preload 2").count();
+    assert!(children > 20, "{children} children");
+    assert_eq!(with_agent, children, "{errors}");
+}
+
+/// `dlopen` from a library finds what lies on that library's own RUNPATH.
+#[test]
+fn libraries_by_runpath() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).expect("a folder");
+    compile(&inner, "inner.c", &["-shared", "-fPIC"]);
+    let runpath = format!("-Wl,--enable-new-dtags,-rpath,{}", inner.display());
+    let outer = compile(folder.path(), "outer.c", &["-shared", "-fPIC", &runpath]);
+    let program = compile(folder.path(), "library.c", &[]);
+    let plain = run(Command::new(&program).arg(&outer));
+    let session = Session::new().capture_all();
+    let hooked = run(session.command(&program).arg(&outer));
+    assert_same("library.c", &plain, &hooked);
+    assert!(session.samples().contains_key(&Probe::LibraryLoad));
+}
