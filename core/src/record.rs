@@ -78,6 +78,9 @@ pub mod flags {
     pub const BLOCKED: u8 = 16;
     /// The stack lost its leaf end: the CallstackTable was full.
     pub const STACK_CUT: u8 = 32;
+    /// An event loop has turned (a poll returned) since the thread's record before this one, without a
+    /// record of its own: equal stacks on both sides are different executions.
+    pub const TURN: u8 = 64;
 }
 
 /// Most words one record can have (its length is eight bits).

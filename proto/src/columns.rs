@@ -1,6 +1,7 @@
 //! Samples as columns: between the rows that a collector drains or a reader hands out and the
 //! delta-coded columns of `SampleBatch`.
 
+use crate::stream::take_varint;
 use crate::v1::SampleBatch;
 
 /// The low bits of a record's flags (`core::record::flags::HAS_*`) say which words follow; in columns
@@ -51,6 +52,69 @@ pub enum ColumnError {
     },
     #[error("column {column} names positions beyond the {rows} samples")]
     Position { column: &'static str, rows: usize },
+}
+
+/// What a batch says before its columns are decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    pub thread_uid: u32,
+    pub first_record: u64,
+    pub rows: u64,
+    /// End time of the first sample and the highest of all.
+    pub first_ns: u64,
+    pub last_ns: u64,
+}
+
+/// The outline of a serialized `SampleBatch`, without decoding its other columns; `None` when it is
+/// damaged.
+pub fn outline(mut batch: &[u8]) -> Option<Outline> {
+    let mut outline = Outline::default();
+    let mut unit = 1u64;
+    let mut time = 0u64;
+    let mut last = 0u64;
+    let mut add = |outline: &mut Outline, raw: u64| {
+        let delta = (raw >> 1) ^ (raw & 1).wrapping_neg();
+        time = time.wrapping_add(delta);
+        if outline.rows == 0 {
+            outline.first_ns = time;
+        }
+        last = last.max(time);
+        outline.rows += 1;
+    };
+    while !batch.is_empty() {
+        let (tag, used) = take_varint(batch)?;
+        batch = &batch[used..];
+        match tag & 7 {
+            0 => {
+                let (value, used) = take_varint(batch)?;
+                batch = &batch[used..];
+                match tag >> 3 {
+                    1 => outline.thread_uid = value as u32,
+                    2 => outline.first_record = value,
+                    3 => unit = u64::from(value as u32).max(1),
+                    4 => add(&mut outline, value),
+                    _ => {}
+                }
+            }
+            1 => batch = batch.get(8..)?,
+            2 => {
+                let (length, used) = take_varint(batch)?;
+                let end = used.checked_add(usize::try_from(length).ok()?)?;
+                let mut content = batch.get(used..end)?;
+                batch = &batch[end..];
+                while tag >> 3 == 4 && !content.is_empty() {
+                    let (value, used) = take_varint(content)?;
+                    content = &content[used..];
+                    add(&mut outline, value);
+                }
+            }
+            5 => batch = batch.get(4..)?,
+            _ => return None,
+        }
+    }
+    outline.first_ns = outline.first_ns.wrapping_mul(unit);
+    outline.last_ns = last.wrapping_mul(unit);
+    Some(outline)
 }
 
 /// The unit for times that keeps deltas of one interval within two bytes: a power of two, in ns.
@@ -562,7 +626,14 @@ mod tests {
                 .collect();
             let bytes = encode(9, &rows, 1).encode_to_vec();
             let batch = SampleBatch::decode(&bytes[..]).expect("own encoding");
-            assert_eq!(batch.thread_uid, 9);
+            let expected = Outline {
+                thread_uid: 9,
+                first_record: rows.first().map_or(0, |row| row.record),
+                rows: rows.len() as u64,
+                first_ns: rows.first().map_or(0, |row| row.time_ns),
+                last_ns: rows.iter().map(|row| row.time_ns).max().unwrap_or(0),
+            };
+            assert_eq!(outline(&bytes), Some(expected));
             assert_eq!(decode(&batch).expect("own columns"), rows);
         }
     }

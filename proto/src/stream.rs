@@ -28,6 +28,9 @@ const PACKET_TAG: u64 = 0x0a;
 /// Tag of `Packet.compressed_packets`: field 13, length-delimited.
 const COMPRESSED_TAG: u8 = 0x6a;
 
+/// Tag of `Packet.samples`: field 6, length-delimited.
+const SAMPLES_TAG: u64 = 0x32;
+
 /// Appends `packet` to `out` as the next packet of a stream.
 pub fn write_packet(packet: &Packet, out: &mut Vec<u8>) {
     let length = packet.encoded_len();
@@ -131,6 +134,14 @@ impl RawPacket<'_> {
             Some((tag, _)) => (tag >> 3) as u32,
             None => 0,
         }
+    }
+
+    /// The serialized `SampleBatch`, when the packet is one and nothing else.
+    pub fn samples(&self) -> Option<&[u8]> {
+        let (tag, a) = take_varint(self.body)?;
+        let (length, b) = take_varint(&self.body[a..])?;
+        let content = &self.body[a + b..];
+        (tag == SAMPLES_TAG && length == content.len() as u64).then_some(content)
     }
 
     /// Decodes it.

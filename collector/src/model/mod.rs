@@ -1,10 +1,29 @@
 //! The trace model: what a `.beat` file says, as threads whose time is cut into segments and slices.
 //!
-//! A trace is read twice: `Trace::open` reads everything but the samples (processes, threads, modules,
-//! nodes, symbols, losses), `Trace::visit` streams the samples as segments, so that memory follows the
-//! number of distinct stacks and threads, not the length of the recording.
+//! A trace is read twice: [`Trace::open`] reads everything but the samples (processes, threads,
+//! modules, nodes, symbols, losses), [`Trace::visit`] streams the samples as segments and slices, so
+//! that memory follows the number of distinct stacks and threads, not the length of the recording.
+//! `docs/slices.md` says how samples become segments and slices.
+//!
+//! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
-use stackbeat_core::probe::{Cause, Probe};
+mod check;
+mod load;
+mod names;
+mod segments;
+mod slices;
+mod stacks;
+mod trace;
+mod visit;
+
+use std::borrow::Cow;
+
+use stackbeat_core::probe::{Category, Cause, Probe};
+pub use stackbeat_proto::columns::{Rusage, SampleRow};
+
+pub use check::{Violation, conservation};
+pub use trace::{Damage, Loss, Module, Origin, Process, Thread, Trace, TraceError};
+pub use visit::{Counter, ThreadTotals, Visitor};
 
 /// Index into `Trace::threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,8 +52,45 @@ impl StackIndex {
     pub const NONE: StackIndex = StackIndex(0);
 }
 
+/// The number of a probe as it stands in the file; newer versions may have probes that this one does
+/// not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProbeId(pub u8);
+
+impl ProbeId {
+    /// The probe, when this version knows it.
+    pub fn known(self) -> Option<Probe> {
+        Probe::from_number(self.0)
+    }
+
+    /// The name shown to users; `probe 77` when it is not known.
+    pub fn name(self) -> Cow<'static, str> {
+        match self.known() {
+            Some(probe) => Cow::Borrowed(probe.name()),
+            None => Cow::Owned(format!("probe {}", self.0)),
+        }
+    }
+
+    /// What a thread inside this call waits for. A call that is not known counts as
+    /// `Cause::Unknown`.
+    pub fn cause(self) -> Cause {
+        self.known().map_or(Cause::Unknown, Probe::cause)
+    }
+
+    /// The category, when the probe is known.
+    pub fn category(self) -> Option<Category> {
+        self.known().map(Probe::category)
+    }
+}
+
+impl From<Probe> for ProbeId {
+    fn from(probe: Probe) -> Self {
+        ProbeId(probe as u8)
+    }
+}
+
 /// A function as users see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Demangled name, or `module+0xoffset` when no symbol is known.
     pub name: String,
@@ -66,7 +122,7 @@ pub enum SegmentKind {
     /// On its way through code: running, or ready to run.
     Running,
     /// Inside a blocking call, exactly from `begin_ns` to `end_ns`.
-    Blocked(Probe),
+    Blocked(ProbeId),
     /// Longer than the evidence reaches: no sample says what the thread did.
     Gap,
 }
@@ -97,13 +153,31 @@ pub struct Amounts {
     pub samples: u64,
 }
 
+impl Amounts {
+    /// Adds `other` to each amount; sums stop at the highest number.
+    pub fn add(&mut self, other: &Amounts) {
+        let each = |mine: &mut u64, theirs: u64| *mine = mine.saturating_add(theirs);
+        each(&mut self.cpu_ns, other.cpu_ns);
+        each(&mut self.allocations, other.allocations);
+        each(&mut self.allocated_bytes, other.allocated_bytes);
+        each(&mut self.frees, other.frees);
+        each(&mut self.minor_faults, other.minor_faults);
+        each(&mut self.major_faults, other.major_faults);
+        each(&mut self.voluntary_switches, other.voluntary_switches);
+        each(&mut self.involuntary_switches, other.involuntary_switches);
+        each(&mut self.samples, other.samples);
+    }
+}
+
 /// A stretch of one thread's time with one stack. The segments of a thread follow each other without
-/// overlap or hole from the thread's start to its end, so their lengths sum to its wall time.
+/// overlap or hole from the thread's start to its end, so their lengths sum to its wall time. A segment
+/// may be empty when it only carries amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub thread: ThreadIndex,
     pub begin_ns: u64,
     pub end_ns: u64,
+    /// For a gap: what the stacks on its two sides have in common.
     pub stack: StackIndex,
     pub kind: SegmentKind,
     pub amounts: Amounts,
@@ -117,11 +191,20 @@ pub struct Segment {
     pub new_turn: bool,
 }
 
-/// A call of a function, reconstructed: `depth` 0 is the outermost frame.
+impl Segment {
+    /// Its length in ns.
+    pub fn wall_ns(&self) -> u64 {
+        self.end_ns - self.begin_ns
+    }
+}
+
+/// A call of a function, reconstructed: `depth` 0 is the outermost frame. Blocking calls and gaps are
+/// slices too, innermost ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     pub thread: ThreadIndex,
     pub depth: u32,
+    /// Where it was first seen. For a blocking call or a gap a frame that only names it.
     pub frame: FrameIndex,
     pub begin_ns: u64,
     pub end_ns: u64,
@@ -129,10 +212,18 @@ pub struct Slice {
     pub total: Amounts,
     /// Without callees.
     pub own: Amounts,
-    /// Time without callees, ns.
+    /// Time without callees, blocking calls and gaps, ns.
     pub self_ns: u64,
     /// Of the slice's time, blocked (with callees), ns.
     pub blocked_ns: u64,
+    /// Of the slice's time, without evidence (with callees), ns.
+    pub gap_ns: u64,
     /// The blocking call that this slice is, with its cause; `None` for functions.
-    pub blocking: Option<Probe>,
+    pub blocking: Option<ProbeId>,
+    /// This slice is a stretch without evidence.
+    pub gap: bool,
+    /// Argument, result and waker of the blocking call, when known.
+    pub arg: Option<u64>,
+    pub result: Option<i64>,
+    pub waker_tid: Option<u32>,
 }

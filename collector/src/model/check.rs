@@ -1,0 +1,201 @@
+//! Conservation: what the segments and slices of a thread add up to must be what the thread really
+//! spent. Nothing that is invented or forgotten on the way from samples to slices passes it.
+
+use std::fmt;
+
+use super::{
+    Segment, SegmentKind, Slice, Thread, ThreadIndex, ThreadTotals, Trace, TraceError, Visitor,
+};
+
+/// A sum that does not come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub thread: ThreadIndex,
+    pub what: &'static str,
+    pub expected: u64,
+    pub found: u64,
+    /// Difference that is allowed.
+    pub bound: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "thread {}: {}: expected {}, found {} (allowed difference {})",
+            self.thread.0, self.what, self.expected, self.found, self.bound
+        )
+    }
+}
+
+/// Checks, for every thread of a trace:
+/// - its segments follow each other from its start to its end, exactly;
+/// - running + blocked + gaps = wall, and the slices' self, blocked and gap times sum to the same,
+///   exactly, where stacks are known;
+/// - CPU, allocations, frees and bytes in segments and in slices = the thread's exact counters, exactly;
+/// - CPU time of running segments is at most their wall time, within `CPU_SLACK_NS` a sample (the two
+///   clocks are read one after the other, and times are rounded).
+pub fn conservation(trace: &Trace) -> Result<Vec<Violation>, TraceError> {
+    let mut check = Check {
+        threads: vec![Sums::default(); trace.threads().len()],
+        violations: Vec::new(),
+    };
+    trace.visit(&mut check)?;
+    Ok(check.violations)
+}
+
+/// Two clocks read one after the other may disagree by so much per sample.
+const CPU_SLACK_NS: u64 = 20_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    begun: bool,
+    at_ns: u64,
+    without_stack: ThreadTotals,
+    slices: ThreadTotals,
+    ended: bool,
+}
+
+struct Check {
+    threads: Vec<Sums>,
+    violations: Vec<Violation>,
+}
+
+impl Check {
+    fn expect(
+        &mut self,
+        thread: ThreadIndex,
+        what: &'static str,
+        expected: u64,
+        found: u64,
+        bound: u64,
+    ) {
+        if expected.abs_diff(found) > bound {
+            self.violations.push(Violation {
+                thread,
+                what,
+                expected,
+                found,
+                bound,
+            });
+        }
+    }
+
+    /// The thread's exact counters at its end against the sums.
+    fn counters(&mut self, index: ThreadIndex, thread: &Thread, totals: &ThreadTotals) {
+        let Some(exact) = &thread.totals else { return };
+        let found = &totals.amounts;
+        let cpu = found.cpu_ns + totals.cpu_before_start_ns;
+        // The last sample may have rounded its clock reading down, never up.
+        self.expect(index, "cpu time", exact.cpu_ns, cpu, 0);
+        self.expect(
+            index,
+            "allocations",
+            exact.allocations,
+            found.allocations,
+            0,
+        );
+        self.expect(
+            index,
+            "allocated bytes",
+            exact.allocated_bytes,
+            found.allocated_bytes,
+            0,
+        );
+        self.expect(index, "frees", exact.frees, found.frees, 0);
+    }
+}
+
+impl Visitor for Check {
+    fn wants_slices(&self) -> bool {
+        true
+    }
+
+    fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        let index = segment.thread;
+        let sums = &mut self.threads[index.0 as usize];
+        let at = if sums.begun {
+            sums.at_ns
+        } else {
+            trace.thread(index).start_ns
+        };
+        sums.begun = true;
+        sums.at_ns = segment.end_ns;
+        let no_frames = trace.stack_frames(segment.stack).is_empty();
+        if no_frames && segment.kind == SegmentKind::Running {
+            sums.without_stack.add(segment);
+        }
+        self.expect(index, "begin of a segment", at, segment.begin_ns, 0);
+        if segment.end_ns < segment.begin_ns {
+            self.expect(
+                index,
+                "end of a segment",
+                segment.begin_ns,
+                segment.end_ns,
+                0,
+            );
+        }
+        if segment.kind == SegmentKind::Running {
+            let wall = segment.wall_ns();
+            let slack = CPU_SLACK_NS.saturating_mul(segment.amounts.samples + 1);
+            if segment.amounts.cpu_ns > wall.saturating_add(slack) {
+                let cpu = segment.amounts.cpu_ns;
+                self.expect(index, "cpu time of a segment", wall, cpu, slack);
+            }
+        }
+    }
+
+    fn slice(&mut self, _trace: &Trace, slice: &Slice) {
+        let sums = &mut self.threads[slice.thread.0 as usize].slices;
+        sums.running_ns += slice.self_ns;
+        if slice.gap {
+            sums.gap_ns += slice.gap_ns;
+        } else if let Some(probe) = slice.blocking {
+            sums.blocked_ns[probe.cause() as usize] += slice.blocked_ns;
+        }
+        sums.amounts.add(&slice.own);
+        let length = slice.end_ns.saturating_sub(slice.begin_ns);
+        let parts = slice.self_ns + slice.blocked_ns + slice.gap_ns;
+        if slice.end_ns < slice.begin_ns || parts > length {
+            self.expect(slice.thread, "length of a slice", length, parts, 0);
+        }
+    }
+
+    fn thread_end(&mut self, trace: &Trace, index: ThreadIndex, totals: &ThreadTotals) {
+        let sums = self.threads[index.0 as usize];
+        self.threads[index.0 as usize].ended = true;
+        let thread = trace.thread(index);
+        let wall = thread.end_ns - thread.start_ns;
+        self.expect(index, "ends of a thread", 0, u64::from(sums.ended), 0);
+        self.expect(index, "wall time", wall, totals.wall_ns, 0);
+        let parts = totals.running_ns + totals.gap_ns + totals.all_blocked_ns();
+        self.expect(index, "running + blocked + gaps", totals.wall_ns, parts, 0);
+        let bare = &sums.without_stack;
+        let running = sums.slices.running_ns + bare.running_ns;
+        self.expect(index, "self times", totals.running_ns, running, 0);
+        let blocked = sums.slices.all_blocked_ns();
+        self.expect(index, "blocked slices", totals.all_blocked_ns(), blocked, 0);
+        self.expect(
+            index,
+            "slices without evidence",
+            totals.gap_ns,
+            sums.slices.gap_ns,
+            0,
+        );
+        let mut amounts = sums.slices.amounts;
+        amounts.add(&bare.amounts);
+        let pairs = [
+            ("cpu time in slices", totals.amounts.cpu_ns, amounts.cpu_ns),
+            (
+                "allocations in slices",
+                totals.amounts.allocations,
+                amounts.allocations,
+            ),
+            ("samples in slices", totals.amounts.samples, amounts.samples),
+        ];
+        for (what, expected, found) in pairs {
+            self.expect(index, what, expected, found, 0);
+        }
+        self.counters(index, thread, totals);
+    }
+}

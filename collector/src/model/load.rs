@@ -1,0 +1,482 @@
+//! The first pass over a file: everything but the samples, of which only the outlines are read.
+
+use std::path::Path;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamError};
+use stackbeat_proto::v1::{self, packet::Body};
+
+use super::names::Names;
+use super::stacks::{RawNode, Stacks};
+use super::trace::{Source, open_source};
+use super::{
+    Amounts, Damage, Loss, Module, Origin, Process, ProcessIndex, StackIndex, Thread, ThreadIndex,
+    Trace, TraceError,
+};
+
+/// Notes of damage that are kept in full.
+const DAMAGE_LIMIT: usize = 100;
+
+pub(super) fn load(path: &Path, source: Source) -> Result<Trace, TraceError> {
+    let mut loader = Loader::default();
+    {
+        let mut reader = PacketReader::new(open_source(path, &source)?);
+        let header = first_packet(path, &mut reader)?;
+        loader.header(header);
+        while let Some(item) = reader.next_raw() {
+            match item {
+                Ok(raw) => loader.packet(raw),
+                Err(StreamError::Io { source, .. }) => {
+                    return Err(TraceError::Read {
+                        path: path.to_owned(),
+                        source,
+                    });
+                }
+                Err(error) => loader.damage(error.offset(), error.to_string()),
+            }
+        }
+        loader.bytes = reader.good_end();
+    }
+    Ok(loader.finish(path, source))
+}
+
+/// The header, or why this is no trace that can be read.
+fn first_packet<R: std::io::Read>(
+    path: &Path,
+    reader: &mut PacketReader<R>,
+) -> Result<v1::SessionHeader, TraceError> {
+    let path = path.to_owned();
+    let not = |reason: String| TraceError::NotATrace {
+        path: path.clone(),
+        reason,
+    };
+    let header = match reader.next() {
+        None => return Err(TraceError::Empty { path }),
+        Some(Err(StreamError::Io { source, .. })) => return Err(TraceError::Read { path, source }),
+        Some(Err(error)) => return Err(not(error.to_string())),
+        Some(Ok((_, packet))) => match packet.body {
+            Some(Body::Header(header)) => header,
+            _ => return Err(not("its first packet is no session header".to_owned())),
+        },
+    };
+    match header.format_version {
+        0 => Err(not("its header has no format version".to_owned())),
+        version if version > FORMAT_VERSION => Err(TraceError::Newer {
+            path,
+            version,
+            writer: header.stackbeat_version,
+        }),
+        _ => Ok(header),
+    }
+}
+
+#[derive(Default)]
+struct Loader {
+    header: v1::SessionHeader,
+    clock: Vec<v1::ClockSnapshot>,
+    footer: Option<v1::Footer>,
+    processes: Vec<Process>,
+    parent_uids: Vec<u32>,
+    process_of_uid: HashMap<u32, ProcessIndex>,
+    threads: Vec<ThreadFacts>,
+    thread_of_uid: HashMap<u32, ThreadIndex>,
+    modules: Vec<Module>,
+    module_of: HashMap<(ProcessIndex, u64, u32), usize>,
+    nodes: Vec<RawNode>,
+    names: Option<Names>,
+    losses: Vec<Loss>,
+    loss_of: HashMap<(u32, i32), usize>,
+    turns: Vec<(ThreadIndex, u64)>,
+    damage: Vec<Damage>,
+    more_damage: u64,
+    bytes: u64,
+    samples: u64,
+    unknown_packets: u64,
+}
+
+/// What is collected about a thread before its process and its times are settled.
+struct ThreadFacts {
+    thread: Thread,
+    creator_uid: u32,
+    creator_node: u32,
+    end: Option<u64>,
+    /// Times of samples seen, `first > last` while there is none.
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Loader {
+    fn damage(&mut self, offset: u64, what: String) {
+        if self.damage.len() < DAMAGE_LIMIT {
+            self.damage.push(Damage { offset, what });
+        } else {
+            self.more_damage += 1;
+        }
+    }
+
+    fn header(&mut self, header: v1::SessionHeader) {
+        self.clock.extend(header.start);
+        self.header = header;
+    }
+
+    fn packet(&mut self, raw: RawPacket<'_>) {
+        if let Some(batch) = raw.samples() {
+            match columns::outline(batch) {
+                Some(outline) => self.samples(outline),
+                None => self.damage(
+                    raw.offset,
+                    format!(
+                        "the samples in the packet at byte {} are damaged",
+                        raw.offset
+                    ),
+                ),
+            }
+            return;
+        }
+        let packet = match raw.decode() {
+            Ok(packet) => packet,
+            Err(error) => return self.damage(raw.offset, error.to_string()),
+        };
+        match packet.body {
+            None => self.unknown_packets += 1,
+            Some(Body::Header(_)) => self.damage(
+                raw.offset,
+                format!(
+                    "a second session header stands at byte {}: two traces in one file? The first \
+                     one counts",
+                    raw.offset
+                ),
+            ),
+            Some(Body::Process(process)) => self.process(process),
+            Some(Body::ProcessEnd(end)) => self.process_end(&end),
+            Some(Body::Thread(thread)) => self.thread(thread),
+            Some(Body::ThreadEnd(end)) => self.thread_end(&end),
+            Some(Body::Module(module)) => self.module(module),
+            Some(Body::Nodes(nodes)) => self.nodes(&nodes, raw.offset),
+            Some(Body::Samples(batch)) => {
+                // Not the usual encoding, but the same message.
+                let bytes = prost::Message::encode_to_vec(&batch);
+                if let Some(outline) = columns::outline(&bytes) {
+                    self.samples(outline);
+                }
+            }
+            Some(Body::Clock(clock)) => self.clock.push(clock),
+            Some(Body::Event(event)) => {
+                if event.kind == v1::event::Kind::Turn as i32 {
+                    let thread = self.thread_index(event.thread_uid);
+                    self.turns.push((thread, event.time_ns));
+                }
+            }
+            Some(Body::Counters(_)) => {}
+            Some(Body::Loss(loss)) => self.loss(&loss),
+            Some(Body::Symbols(symbols)) => {
+                let odd = self
+                    .names
+                    .get_or_insert_with(Names::new)
+                    .add_symbols(&symbols);
+                if odd != 0 {
+                    self.damage(raw.offset, format!("{odd} symbols do not fit the others"));
+                }
+            }
+            Some(Body::Footer(footer)) => {
+                self.clock.extend(footer.end);
+                self.footer = Some(footer);
+            }
+            Some(Body::CompressedPackets(_)) => self.damage(
+                raw.offset,
+                format!("the packet at byte {} is compressed twice", raw.offset),
+            ),
+        }
+    }
+
+    fn process_index(&mut self, uid: u32) -> ProcessIndex {
+        *self.process_of_uid.entry(uid).or_insert_with(|| {
+            self.parent_uids.push(0);
+            self.processes.push(Process {
+                uid,
+                pid: 0,
+                parent_pid: 0,
+                parent: None,
+                start_ns: 0,
+                end_ns: 0,
+                command_line: Vec::new(),
+                executable: String::new(),
+                origin: Origin::Started,
+                capabilities: Vec::new(),
+                exec_ns: 0,
+                wait_status: None,
+                execed: false,
+                ended: false,
+            });
+            ProcessIndex(self.processes.len() as u32 - 1)
+        })
+    }
+
+    fn process(&mut self, from: v1::Process) {
+        let index = self.process_index(from.uid).0 as usize;
+        self.parent_uids[index] = from.parent_uid;
+        let process = &mut self.processes[index];
+        process.origin = from.origin();
+        process.pid = from.pid;
+        process.parent_pid = from.parent_pid;
+        process.start_ns = from.start_ns;
+        process.command_line = from.command_line;
+        process.executable = from.executable;
+        process.capabilities = from.capabilities;
+        process.exec_ns = from.exec_ns;
+    }
+
+    fn process_end(&mut self, end: &v1::ProcessEnd) {
+        let index = self.process_index(end.uid).0 as usize;
+        let process = &mut self.processes[index];
+        process.end_ns = end.end_ns;
+        process.wait_status = end.wait_status;
+        process.execed = end.execed;
+        process.ended = true;
+    }
+
+    fn thread_index(&mut self, uid: u32) -> ThreadIndex {
+        *self.thread_of_uid.entry(uid).or_insert_with(|| {
+            self.threads.push(ThreadFacts {
+                thread: Thread {
+                    uid,
+                    // Of no process until a Thread packet says otherwise.
+                    process: ProcessIndex(u32::MAX),
+                    tid: 0,
+                    name: String::new(),
+                    is_main: false,
+                    start_ns: 0,
+                    end_ns: 0,
+                    exited: false,
+                    creator: None,
+                    creator_stack: StackIndex::NONE,
+                    samples: 0,
+                    records_written: None,
+                    totals: None,
+                    batches: 0,
+                },
+                creator_uid: 0,
+                creator_node: 0,
+                end: None,
+                first_ns: u64::MAX,
+                last_ns: 0,
+            });
+            ThreadIndex(self.threads.len() as u32 - 1)
+        })
+    }
+
+    fn thread(&mut self, from: v1::Thread) {
+        let process = self.process_index(from.process_uid);
+        let index = self.thread_index(from.uid).0 as usize;
+        let facts = &mut self.threads[index];
+        facts.creator_uid = from.creator_uid;
+        facts.creator_node = from.creator_node;
+        let thread = &mut facts.thread;
+        thread.process = process;
+        thread.tid = from.tid;
+        if !from.name.is_empty() {
+            thread.name = from.name;
+        }
+        thread.is_main = from.is_main;
+        thread.start_ns = from.start_ns;
+    }
+
+    fn thread_end(&mut self, end: &v1::ThreadEnd) {
+        let index = self.thread_index(end.uid).0 as usize;
+        let facts = &mut self.threads[index];
+        facts.end = Some(end.end_ns);
+        facts.thread.exited = end.exited;
+        facts.thread.records_written = Some(end.records_written);
+        facts.thread.totals = Some(Amounts {
+            cpu_ns: end.cpu_ns,
+            allocations: end.allocations,
+            allocated_bytes: end.allocated_bytes,
+            frees: end.frees,
+            minor_faults: end.minor_faults,
+            major_faults: end.major_faults,
+            voluntary_switches: end.voluntary_switches,
+            involuntary_switches: end.involuntary_switches,
+            samples: 0,
+        });
+    }
+
+    fn module(&mut self, from: v1::Module) {
+        let process = self.process_index(from.process_uid);
+        let module = Module {
+            process,
+            epoch: from.epoch,
+            end_epoch: from.end_epoch,
+            path: from.path,
+            build_id: from.build_id,
+            start: from.start,
+            end: from.end,
+            bias: from.bias,
+        };
+        // A module that is gone is written again, with its end.
+        match self.module_of.entry((process, module.start, module.epoch)) {
+            Entry::Occupied(entry) => self.modules[*entry.get()] = module,
+            Entry::Vacant(entry) => {
+                entry.insert(self.modules.len());
+                self.modules.push(module);
+            }
+        }
+    }
+
+    fn nodes(&mut self, nodes: &v1::CallstackNodes, offset: u64) {
+        let n = nodes.id.len();
+        if nodes.parent.len() != n || nodes.address.len() != n {
+            let what = format!("the columns of the nodes at byte {offset} differ in length");
+            return self.damage(offset, what);
+        }
+        let mut kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
+            let kind = run.get(1).copied().unwrap_or(0).min(255) as u8;
+            std::iter::repeat_n(kind, run[0] as usize)
+        });
+        let (mut id, mut address) = (0u32, 0u64);
+        self.nodes.reserve(n);
+        for i in 0..n {
+            id = id.wrapping_add(nodes.id[i] as u32);
+            address = address.wrapping_add(nodes.address[i] as u64);
+            let kind = kinds.next().unwrap_or(0);
+            let parent = if kind == v1::NodeKind::Root as u8 {
+                0
+            } else {
+                id.wrapping_sub(nodes.parent[i] as u32)
+            };
+            self.nodes.push(RawNode {
+                id,
+                parent,
+                address,
+                kind,
+            });
+        }
+    }
+
+    fn samples(&mut self, outline: columns::Outline) {
+        let index = self.thread_index(outline.thread_uid).0 as usize;
+        let facts = &mut self.threads[index];
+        facts.thread.batches += 1;
+        facts.thread.samples += outline.rows;
+        self.samples += outline.rows;
+        if outline.rows != 0 {
+            facts.first_ns = facts.first_ns.min(outline.first_ns);
+            facts.last_ns = facts.last_ns.max(outline.last_ns);
+        }
+    }
+
+    fn loss(&mut self, from: &v1::Loss) {
+        let thread = match from.thread_uid {
+            0 => None,
+            uid => Some(self.thread_index(uid)),
+        };
+        let loss = Loss {
+            thread,
+            cause: from.cause,
+            count: from.count,
+        };
+        match self.loss_of.entry((from.thread_uid, from.cause)) {
+            Entry::Occupied(entry) => self.losses[*entry.get()] = loss,
+            Entry::Vacant(entry) => {
+                entry.insert(self.losses.len());
+                self.losses.push(loss);
+            }
+        }
+    }
+
+    fn finish(mut self, path: &Path, source: Source) -> Trace {
+        if self.unknown_packets != 0 {
+            let what = format!(
+                "{} packets are of kinds that this version does not know",
+                self.unknown_packets
+            );
+            self.damage(0, what);
+        }
+        for (index, parent) in self.parent_uids.iter().enumerate() {
+            self.processes[index].parent = self.process_of_uid.get(parent).copied();
+        }
+        let mut names = self.names.take().unwrap_or_else(Names::new);
+        names.set_modules(&self.modules, &self.processes);
+        let nodes = std::mem::take(&mut self.nodes);
+        let stacks = Stacks::build(&nodes, &mut names, &self.process_of_uid);
+        drop(nodes);
+        names.finish();
+        if stacks.odd_nodes != 0 {
+            let what = format!(
+                "{} nodes of the callstack table contradict others or have no parent",
+                stacks.odd_nodes
+            );
+            self.damage(0, what);
+        }
+        self.settle_threads(&stacks);
+        if self.more_damage != 0 {
+            let what = format!("and {} more faults", self.more_damage);
+            self.damage.push(Damage { offset: 0, what });
+        }
+        self.turns.sort_unstable();
+        Trace {
+            path: path.to_owned(),
+            source,
+            config: self.header.config.clone().unwrap_or_default(),
+            summary: self.header.summary.clone().unwrap_or_default(),
+            header: self.header,
+            footer: self.footer,
+            clock: self.clock,
+            processes: self.processes,
+            threads: self.threads.into_iter().map(|facts| facts.thread).collect(),
+            modules: self.modules,
+            losses: self.losses,
+            damage: self.damage,
+            names,
+            stacks,
+            thread_of_uid: self.thread_of_uid,
+            process_of_uid: self.process_of_uid,
+            turns: self.turns,
+            bytes: self.bytes,
+            samples: self.samples,
+        }
+    }
+
+    /// Gives each thread its process, creator, begin and end, and each process its end.
+    fn settle_threads(&mut self, stacks: &Stacks) {
+        let session_end = self.footer.as_ref().map_or(0, |footer| footer.end_ns);
+        let last_sample = self.threads.iter().map(|facts| facts.last_ns).max();
+        let session_end = session_end.max(last_sample.unwrap_or(0));
+        for index in 0..self.threads.len() {
+            if self.threads[index].thread.process.0 == u32::MAX {
+                self.threads[index].thread.process = self.process_index(0);
+            }
+            let facts = &mut self.threads[index];
+            let process = &self.processes[facts.thread.process.0 as usize];
+            let has_samples = facts.first_ns <= facts.last_ns;
+            let thread = &mut facts.thread;
+            if thread.start_ns == 0 {
+                thread.start_ns = match (has_samples, process.start_ns) {
+                    (true, start) if start == 0 || start > facts.first_ns => facts.first_ns,
+                    (_, start) => start,
+                };
+            }
+            let end = match facts.end {
+                Some(end) => end,
+                None if process.ended && process.end_ns != 0 => process.end_ns,
+                None => session_end,
+            };
+            thread.end_ns = end.max(facts.last_ns).max(thread.start_ns);
+            thread.creator = self.thread_of_uid.get(&facts.creator_uid).copied();
+            thread.creator_stack = stacks.of_node(facts.creator_node);
+        }
+        for facts in &self.threads {
+            let process = &mut self.processes[facts.thread.process.0 as usize];
+            if !process.ended {
+                process.end_ns = process.end_ns.max(facts.thread.end_ns);
+            }
+            if process.start_ns == 0 {
+                process.start_ns = facts.thread.start_ns;
+            }
+        }
+        for process in &mut self.processes {
+            process.end_ns = process.end_ns.max(process.start_ns);
+        }
+    }
+}

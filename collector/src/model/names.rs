@@ -1,0 +1,283 @@
+//! Names: which functions and lines stand at an address of a process.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use stackbeat_proto::v1::{self, NodeKind};
+
+use super::trace::{Module, Origin, Process};
+use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
+
+/// Most functions inlined into each other that one address may have.
+const INLINE_LIMIT: usize = 1000;
+/// Forks and execs to follow upwards in search of a module.
+const ANCESTOR_LIMIT: usize = 64;
+
+/// Modules to look at that begin below an address.
+const OVERLAP_LIMIT: usize = 64;
+
+/// Functions, and the frames of every address that stacks name.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub functions: Vec<Function>,
+    pub frames: Vec<Frame>,
+    function_index: HashMap<Function, FunctionIndex>,
+    /// (process uid, epoch, address, kind) → run of `symbol_frames`.
+    symbols: HashMap<(u32, u32, u64, u8), (u32, u16)>,
+    /// Function and line.
+    symbol_frames: Vec<(FunctionIndex, u32)>,
+    /// (process index, epoch, address, kind) → run of `frames`.
+    known: HashMap<(u32, u32, u64, u8), (u32, u32)>,
+    modules: ModuleMap,
+    /// First of 256 frames, one for each probe, then the gap's.
+    synthetic: u32,
+}
+
+impl Names {
+    pub fn new() -> Names {
+        let mut this = Names::default();
+        for probe in 0..=255 {
+            let name = ProbeId(probe).name().into_owned();
+            this.synthetic_frame(name);
+        }
+        this.synthetic_frame("[no evidence]".to_owned());
+        this
+    }
+
+    fn synthetic_frame(&mut self, name: String) {
+        let function = self.intern(Function {
+            name,
+            ..Function::default()
+        });
+        self.frames.push(Frame {
+            function,
+            address: 0,
+            line: 0,
+            inlined: false,
+            truncated: false,
+        });
+    }
+
+    pub fn probe_frame(&self, probe: ProbeId) -> FrameIndex {
+        FrameIndex(self.synthetic + u32::from(probe.0))
+    }
+
+    pub fn gap_frame(&self) -> FrameIndex {
+        FrameIndex(self.synthetic + 256)
+    }
+
+    fn intern(&mut self, function: Function) -> FunctionIndex {
+        if let Some(index) = self.function_index.get(&function) {
+            return *index;
+        }
+        let index = FunctionIndex(self.functions.len() as u32);
+        self.functions.push(function.clone());
+        self.function_index.insert(function, index);
+        index
+    }
+
+    /// Takes over a packet of symbols. Returns how many of its entries make no sense.
+    pub fn add_symbols(&mut self, packet: &v1::Symbols) -> u64 {
+        let string = |index: u32| {
+            packet
+                .strings
+                .get(index as usize)
+                .map_or("", |s| s.as_str())
+        };
+        let functions: Vec<FunctionIndex> = packet
+            .functions
+            .iter()
+            .map(|function| {
+                self.intern(Function {
+                    name: string(function.name).to_owned(),
+                    module: string(function.module).to_owned(),
+                    file: string(function.file).to_owned(),
+                    line: function.line,
+                })
+            })
+            .collect();
+        let mut odd = 0;
+        for address in &packet.addresses {
+            let count = address.function.len();
+            let from = self.symbol_frames.len();
+            if count == 0 || count > INLINE_LIMIT {
+                odd += u64::from(count != 0);
+                continue;
+            }
+            for (i, function) in address.function.iter().enumerate() {
+                match functions.get(*function as usize) {
+                    Some(function) => {
+                        let line = address.line.get(i).copied().unwrap_or(0);
+                        self.symbol_frames.push((*function, line));
+                    }
+                    None => odd += 1,
+                }
+            }
+            let count = self.symbol_frames.len() - from;
+            if count != 0 {
+                let key = (
+                    address.process_uid,
+                    address.epoch,
+                    address.address,
+                    address.kind as u8,
+                );
+                self.symbols.insert(key, (from as u32, count as u16));
+            }
+        }
+        odd
+    }
+
+    /// The modules and processes that addresses without symbols are named by.
+    pub fn set_modules(&mut self, modules: &[Module], processes: &[Process]) {
+        self.modules = ModuleMap::new(modules, processes);
+    }
+
+    /// The frames at an address of a process (an index, `u32::MAX` when not known), outermost first.
+    pub fn frames_of(&mut self, process: u32, epoch: u32, address: u64, kind: u8) -> Range<u32> {
+        let key = (process, epoch, address, kind);
+        if let Some(&(from, to)) = self.known.get(&key) {
+            return from..to;
+        }
+        let from = self.frames.len() as u32;
+        let truncated = kind == NodeKind::Truncated as u8;
+        let uid = self
+            .modules
+            .uids
+            .get(process as usize)
+            .copied()
+            .unwrap_or(0);
+        match self.symbols.get(&(uid, epoch, address, kind)) {
+            Some(&(start, count)) if !truncated => {
+                for i in 0..u32::from(count) {
+                    let (function, line) = self.symbol_frames[(start + i) as usize];
+                    self.frames.push(Frame {
+                        function,
+                        address,
+                        line,
+                        inlined: i != 0,
+                        truncated: false,
+                    });
+                }
+            }
+            _ => {
+                let function = if truncated {
+                    Function {
+                        name: "[truncated]".to_owned(),
+                        ..Function::default()
+                    }
+                } else {
+                    self.modules.name(process, epoch, address, kind)
+                };
+                let function = self.intern(function);
+                self.frames.push(Frame {
+                    function,
+                    address,
+                    line: 0,
+                    inlined: false,
+                    truncated,
+                });
+            }
+        }
+        let to = self.frames.len() as u32;
+        self.known.insert(key, (from, to));
+        from..to
+    }
+
+    /// Frees what is only needed while stacks are built.
+    pub fn finish(&mut self) {
+        self.function_index = HashMap::new();
+        self.symbols = HashMap::new();
+        self.symbol_frames = Vec::new();
+        self.known = HashMap::new();
+        self.modules = ModuleMap::default();
+    }
+}
+
+/// Modules by process and address.
+#[derive(Debug, Default)]
+struct ModuleMap {
+    modules: Vec<Module>,
+    /// Of each process: a run of `modules`, sorted by start.
+    runs: Vec<Range<usize>>,
+    /// Of each process: where to look further, for one that was forked.
+    parents: Vec<Option<ProcessIndex>>,
+    uids: Vec<u32>,
+}
+
+impl ModuleMap {
+    fn new(modules: &[Module], processes: &[Process]) -> ModuleMap {
+        let mut modules = modules.to_vec();
+        modules.sort_by_key(|module| (module.process, module.start, module.epoch));
+        let mut runs = vec![0..0; processes.len()];
+        let mut from = 0;
+        while from < modules.len() {
+            let process = modules[from].process;
+            let length = modules[from..]
+                .iter()
+                .take_while(|module| module.process == process)
+                .count();
+            runs[process.0 as usize] = from..from + length;
+            from += length;
+        }
+        ModuleMap {
+            modules,
+            runs,
+            parents: processes
+                .iter()
+                .map(|process| match process.origin {
+                    Origin::Forked => process.parent,
+                    _ => None,
+                })
+                .collect(),
+            uids: processes.iter().map(|process| process.uid).collect(),
+        }
+    }
+
+    fn find(&self, process: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {
+        let run = &self.modules[self.runs.get(process as usize)?.clone()];
+        let at = run.partition_point(|module| module.start <= address);
+        // Modules of different epochs may overlap, so the nearest start is not always the right one.
+        run[..at].iter().rev().take(OVERLAP_LIMIT).find(|module| {
+            let loaded = epoch.is_none_or(|epoch| {
+                module.epoch <= epoch && (module.end_epoch == 0 || epoch < module.end_epoch)
+            });
+            address < module.end && loaded
+        })
+    }
+
+    /// A name for an address without symbol.
+    fn name(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Function {
+        // A return address stands behind its call, which may be the module's last instruction.
+        let inside = if kind == NodeKind::LeafPc as u8 {
+            address
+        } else {
+            address.wrapping_sub(1)
+        };
+        let mut at = process;
+        let mut found = self.find(at, Some(epoch), inside);
+        for _ in 0..ANCESTOR_LIMIT {
+            if found.is_some() {
+                break;
+            }
+            match self.parents.get(at as usize) {
+                Some(Some(parent)) => at = parent.0,
+                _ => break,
+            }
+            found = self.find(at, None, inside);
+        }
+        match found {
+            Some(module) => {
+                let file = module.path.rsplit('/').next().unwrap_or(&module.path);
+                Function {
+                    name: format!("{file}+{:#x}", address.wrapping_sub(module.bias)),
+                    module: module.path.clone(),
+                    ..Function::default()
+                }
+            }
+            None => Function {
+                name: format!("{address:#x}"),
+                ..Function::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! From the samples of one thread to its segments: a state machine that sees one sample after the
+//! other and keeps only the last one. `docs/slices.md` says why it decides as it does.
+//!
+//! Two neighbouring samples A and B leave an interval between the end of A and the begin of B:
+//!
+//! ```text
+//!        A's end                                             B's begin   B's end
+//!   ────────┤  A's stack  ├──── gap, if any ────┤  B's stack  ├─ the call ─┤
+//! ```
+
+use stackbeat_core::probe::Category;
+use stackbeat_core::record::flags;
+
+use super::stacks::Stacks;
+use super::{Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex};
+
+/// Interval assumed when the file does not say one.
+const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
+
+/// The time that a thread may spend off the CPU between two samples and still count as running (or
+/// ready to run) its neighbours' code.
+pub(super) fn gap_bound_ns(interval_ns: u64) -> u64 {
+    let interval = if interval_ns == 0 {
+        DEFAULT_INTERVAL_NS
+    } else {
+        interval_ns
+    };
+    interval.saturating_mul(2)
+}
+
+/// What is remembered of the last sample.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    end_ns: u64,
+    stack: StackIndex,
+    record: u64,
+}
+
+/// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
+#[derive(Debug)]
+pub(super) struct Segmenter {
+    thread: ThreadIndex,
+    start_ns: u64,
+    end_ns: u64,
+    gap_bound_ns: u64,
+    last: Option<Last>,
+    /// Highest totals seen, as a base for differences.
+    seen: Amounts,
+    /// CPU time that the thread had used before `start_ns`.
+    pub cpu_before_start_ns: u64,
+    /// The last segment, still growing while the stack stays the same.
+    pending: Option<Segment>,
+    /// The next segment begins a turn of an event loop.
+    turn: bool,
+}
+
+impl Segmenter {
+    pub fn new(thread: ThreadIndex, start_ns: u64, end_ns: u64, gap_bound_ns: u64) -> Segmenter {
+        Segmenter {
+            thread,
+            start_ns,
+            end_ns,
+            gap_bound_ns,
+            last: None,
+            seen: Amounts::default(),
+            cpu_before_start_ns: 0,
+            pending: None,
+            turn: false,
+        }
+    }
+
+    /// Takes the next sample. `turn_ns`: a moment since the last sample at which an event loop began
+    /// a turn, if the file marks one.
+    pub fn sample(
+        &mut self,
+        row: &SampleRow,
+        stack: StackIndex,
+        turn_ns: Option<u64>,
+        stacks: &Stacks,
+        out: &mut impl FnMut(&Segment),
+    ) {
+        let from = self.last.map_or(self.start_ns, |last| last.end_ns);
+        let end = row.time_ns.clamp(from, self.end_ns.max(from));
+        let begin = end.saturating_sub(row.duration_ns).max(from);
+        let probe = ProbeId(row.probe);
+        let lost = self
+            .last
+            .is_some_and(|last| row.record > last.record.saturating_add(1));
+
+        let mut delta = self.delta(row);
+        if self.last.is_none() {
+            // A thread that is older than its first image here, by exec or attach, comes with CPU
+            // time that belongs to before.
+            let before = delta.cpu_ns.saturating_sub(end - from);
+            self.cpu_before_start_ns = before;
+            delta.cpu_ns -= before;
+        }
+        let blocks = row.duration_ns != 0 && probe.cause() != stackbeat_core::probe::Cause::None;
+        let inside = if blocks {
+            self.split_off_call(&mut delta, row, begin - from, end - begin)
+        } else {
+            Amounts::default()
+        };
+
+        let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
+        let (a_end, b_begin) = self.bounds(from, begin, delta.cpu_ns, lost);
+        let a_end = match turn_ns {
+            Some(turn) if a_end == b_begin => turn.clamp(from, begin),
+            _ => a_end,
+        };
+        let b_begin = b_begin.max(a_end);
+        let exact_running = !blocks && row.duration_ns != 0;
+
+        // What happened between the samples, shared out over A's part and B's.
+        let (a_wall, b_wall) = (a_end - from, begin - b_begin);
+        let mut in_gap = Amounts::default();
+        if lost && b_begin > a_end {
+            // Nothing tells whose work it was.
+            in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
+            delta.cpu_ns -= in_gap.cpu_ns;
+        }
+        let a_amounts = split(
+            &mut delta,
+            a_wall,
+            a_wall + b_wall,
+            probe,
+            self.last.is_some(),
+        );
+        if let Some(last) = self.last {
+            if a_wall != 0 || a_amounts != Amounts::default() {
+                self.push(
+                    last.stack,
+                    SegmentKind::Running,
+                    from,
+                    a_end,
+                    a_amounts,
+                    out,
+                );
+            }
+        }
+        if b_begin > a_end {
+            let common = match self.last {
+                Some(last) => stacks.common(last.stack, stack),
+                None => StackIndex::NONE,
+            };
+            self.push(common, SegmentKind::Gap, a_end, b_begin, in_gap, out);
+        }
+        self.turn |= turned;
+        if blocks {
+            if b_wall != 0 || delta != Amounts::default() {
+                self.push(stack, SegmentKind::Running, b_begin, begin, delta, out);
+            }
+            let call = Segment {
+                thread: self.thread,
+                begin_ns: begin,
+                end_ns: end,
+                stack,
+                kind: SegmentKind::Blocked(probe),
+                amounts: Amounts {
+                    samples: 1,
+                    ..inside
+                },
+                arg: row.arg.map(|(arg, _)| arg),
+                result: row.arg.map(|(_, result)| result),
+                waker_tid: row.waker_tid,
+                new_turn: std::mem::take(&mut self.turn),
+            };
+            self.flush(out);
+            self.pending = Some(call);
+        } else {
+            delta.samples += 1;
+            let to = if exact_running { end } else { begin };
+            self.push(stack, SegmentKind::Running, b_begin, to, delta, out);
+        }
+        if probe.category() == Some(Category::Poll) {
+            self.turn = true;
+        }
+        self.last = Some(Last {
+            end_ns: end,
+            stack,
+            record: row.record,
+        });
+    }
+
+    /// The thread has no more samples. `totals` are its exact counters at its end, if known.
+    pub fn finish(&mut self, totals: Option<&Amounts>, out: &mut impl FnMut(&Segment)) {
+        let from = self.last.map_or(self.start_ns, |last| last.end_ns);
+        let end = self.end_ns.max(from);
+        let mut rest = Amounts::default();
+        if let Some(totals) = totals {
+            rest = difference(totals, &self.seen);
+            if self.last.is_none() {
+                let before = rest.cpu_ns.saturating_sub(end - from);
+                self.cpu_before_start_ns = before;
+                rest.cpu_ns -= before;
+            }
+        }
+        match self.last {
+            None => {
+                if end > from || rest != Amounts::default() {
+                    self.push(StackIndex::NONE, SegmentKind::Gap, from, end, rest, out);
+                }
+            }
+            Some(last) => {
+                let off = (end - from).saturating_sub(rest.cpu_ns);
+                let until = if off > self.gap_bound_ns {
+                    end - off
+                } else {
+                    end
+                };
+                if until > from || rest != Amounts::default() {
+                    self.push(last.stack, SegmentKind::Running, from, until, rest, out);
+                }
+                if end > until {
+                    let none = Amounts::default();
+                    self.push(last.stack, SegmentKind::Gap, until, end, none, out);
+                }
+            }
+        }
+        self.flush(out);
+    }
+
+    /// Totals that `row` adds to what has been seen.
+    fn delta(&mut self, row: &SampleRow) -> Amounts {
+        let usage = row.rusage.unwrap_or(Rusage {
+            minor_faults: self.seen.minor_faults,
+            major_faults: self.seen.major_faults,
+            voluntary_switches: self.seen.voluntary_switches,
+            involuntary_switches: self.seen.involuntary_switches,
+        });
+        let now = Amounts {
+            cpu_ns: row.cpu_ns.max(self.seen.cpu_ns),
+            allocations: row.allocations.max(self.seen.allocations),
+            allocated_bytes: row.allocated_bytes.max(self.seen.allocated_bytes),
+            frees: row.frees.max(self.seen.frees),
+            minor_faults: usage.minor_faults.max(self.seen.minor_faults),
+            major_faults: usage.major_faults.max(self.seen.major_faults),
+            voluntary_switches: usage.voluntary_switches.max(self.seen.voluntary_switches),
+            involuntary_switches: usage
+                .involuntary_switches
+                .max(self.seen.involuntary_switches),
+            samples: 0,
+        };
+        let delta = difference(&now, &self.seen);
+        self.seen = now;
+        delta
+    }
+
+    /// Takes out of `delta` what belongs to the inside of a blocking call of `wall` ns, after
+    /// `between` ns without a sample.
+    fn split_off_call(
+        &self,
+        delta: &mut Amounts,
+        row: &SampleRow,
+        between: u64,
+        wall: u64,
+    ) -> Amounts {
+        // A call that waited used hardly any CPU; one that did not may have worked all the time.
+        let cpu = if row.flags & flags::BLOCKED != 0 {
+            delta.cpu_ns.saturating_sub(between).min(wall)
+        } else {
+            share(delta.cpu_ns, wall, between.saturating_add(wall))
+                .max(delta.cpu_ns.saturating_sub(between))
+                .min(wall)
+                .min(delta.cpu_ns)
+        };
+        delta.cpu_ns -= cpu;
+        Amounts {
+            cpu_ns: cpu,
+            voluntary_switches: std::mem::take(&mut delta.voluntary_switches),
+            ..Amounts::default()
+        }
+    }
+
+    /// Where, in an interval without sample, A's part ends and B's begins. They differ when there
+    /// is a gap.
+    fn bounds(&self, from: u64, to: u64, cpu_ns: u64, lost: bool) -> (u64, u64) {
+        let length = to - from;
+        let has_a = self.last.is_some();
+        let running = if lost { 0 } else { cpu_ns.min(length) };
+        if length - running <= self.gap_bound_ns {
+            let middle = if has_a { from + length / 2 } else { from };
+            return (middle, middle);
+        }
+        // With lost samples the neighbours speak for as long as two samples may lie apart.
+        let running = if lost { self.gap_bound_ns } else { running };
+        if has_a {
+            (from + running / 2, to - (running - running / 2))
+        } else {
+            (from, to - running)
+        }
+    }
+
+    fn push(
+        &mut self,
+        stack: StackIndex,
+        kind: SegmentKind,
+        begin_ns: u64,
+        end_ns: u64,
+        amounts: Amounts,
+        out: &mut impl FnMut(&Segment),
+    ) {
+        if let Some(pending) = &mut self.pending {
+            if pending.stack == stack && pending.kind == kind && !self.turn {
+                pending.end_ns = end_ns;
+                pending.amounts.add(&amounts);
+                return;
+            }
+        }
+        self.flush(out);
+        self.pending = Some(Segment {
+            thread: self.thread,
+            begin_ns,
+            end_ns,
+            stack,
+            kind,
+            amounts,
+            arg: None,
+            result: None,
+            waker_tid: None,
+            new_turn: std::mem::take(&mut self.turn),
+        });
+    }
+
+    fn flush(&mut self, out: &mut impl FnMut(&Segment)) {
+        if let Some(segment) = self.pending.take() {
+            out(&segment);
+        }
+    }
+}
+
+/// `amount × part / whole`, rounded down; all of it when `whole` is 0.
+fn share(amount: u64, part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return amount;
+    }
+    (u128::from(amount) * u128::from(part.min(whole)) / u128::from(whole)) as u64
+}
+
+/// Takes A's share out of what happened between A and B.
+fn split(delta: &mut Amounts, part: u64, whole: u64, b: ProbeId, has_a: bool) -> Amounts {
+    if !has_a || whole == 0 {
+        return Amounts::default();
+    }
+    let mut a = Amounts {
+        cpu_ns: share(delta.cpu_ns, part, whole),
+        ..Amounts::default()
+    };
+    delta.cpu_ns -= a.cpu_ns;
+    // A sample taken by an allocation is itself evidence of who allocates.
+    if b.category() != Some(Category::Alloc) {
+        a.allocations = share(delta.allocations, part, whole);
+        a.allocated_bytes = share(delta.allocated_bytes, part, whole);
+        a.frees = share(delta.frees, part, whole);
+        delta.allocations -= a.allocations;
+        delta.allocated_bytes -= a.allocated_bytes;
+        delta.frees -= a.frees;
+    }
+    a
+}
+
+fn difference(now: &Amounts, then: &Amounts) -> Amounts {
+    Amounts {
+        cpu_ns: now.cpu_ns.saturating_sub(then.cpu_ns),
+        allocations: now.allocations.saturating_sub(then.allocations),
+        allocated_bytes: now.allocated_bytes.saturating_sub(then.allocated_bytes),
+        frees: now.frees.saturating_sub(then.frees),
+        minor_faults: now.minor_faults.saturating_sub(then.minor_faults),
+        major_faults: now.major_faults.saturating_sub(then.major_faults),
+        voluntary_switches: now
+            .voluntary_switches
+            .saturating_sub(then.voluntary_switches),
+        involuntary_switches: now
+            .involuntary_switches
+            .saturating_sub(then.involuntary_switches),
+        samples: 0,
+    }
+}

@@ -1,0 +1,397 @@
+//! `Trace`: what a file says apart from its samples.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stackbeat_proto::stream::FORMAT_VERSION;
+use stackbeat_proto::v1;
+
+use super::names::Names;
+use super::stacks::Stacks;
+use super::{
+    Amounts, Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex,
+    ThreadIndex,
+};
+
+pub use stackbeat_proto::v1::process::Origin;
+
+/// Why a trace cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    #[error("cannot open {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "{} is empty: the recording ended before it wrote anything; record again, or try \
+         `stackbeat recover` on its mapping in /dev/shm",
+        path.display()
+    )]
+    Empty { path: PathBuf },
+    #[error(
+        "{} is not a stackbeat trace ({reason}); expected a file written by `stackbeat record`",
+        path.display()
+    )]
+    NotATrace { path: PathBuf, reason: String },
+    #[error(
+        "{} has format version {version} (written by stackbeat {writer}), this stackbeat reads up to \
+         version {FORMAT_VERSION}; use stackbeat {writer} or newer",
+        path.display()
+    )]
+    Newer {
+        path: PathBuf,
+        version: u32,
+        writer: String,
+    },
+}
+
+/// Something in the file that could not be read; the rest of the trace is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Byte of the file near which it stands.
+    pub offset: u64,
+    pub what: String,
+}
+
+/// One program image in one process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub uid: u32,
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// The process that forked it, or its own image before exec.
+    pub parent: Option<ProcessIndex>,
+    pub start_ns: u64,
+    /// Its last moment in the trace.
+    pub end_ns: u64,
+    pub command_line: Vec<String>,
+    pub executable: String,
+    pub origin: Origin,
+    pub capabilities: Vec<String>,
+    /// Start of the process by the kernel's clock, 0 when unknown.
+    pub exec_ns: u64,
+    /// As waitpid gives it, for the program that was started.
+    pub wait_status: Option<i32>,
+    /// Ended by a successful exec.
+    pub execed: bool,
+    /// The file says that it ended; otherwise the recording ended first.
+    pub ended: bool,
+}
+
+impl Process {
+    /// The executable's file name, else the first word of the command line, else its pid.
+    pub fn name(&self) -> String {
+        let path = match (self.executable.as_str(), self.command_line.first()) {
+            ("", Some(first)) => first.as_str(),
+            (executable, _) => executable,
+        };
+        match path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => format!("pid {}", self.pid),
+        }
+    }
+}
+
+/// One thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub uid: u32,
+    pub process: ProcessIndex,
+    pub tid: u32,
+    /// The last known name; empty when none is known.
+    pub name: String,
+    pub is_main: bool,
+    /// From here to `end_ns` its segments reach.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// It ended while recording; otherwise the recording ended first.
+    pub exited: bool,
+    pub creator: Option<ThreadIndex>,
+    /// Stack of the creator then.
+    pub creator_stack: StackIndex,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Records that the thread wrote, when the file says it.
+    pub records_written: Option<u64>,
+    /// Exact counters at its end, when the file has them. `samples` is 0.
+    pub totals: Option<Amounts>,
+    /// Number of sample batches in the file.
+    pub(super) batches: u64,
+}
+
+/// A file mapped into a process as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub process: ProcessIndex,
+    /// The process' module epochs in which it is loaded, `end_epoch` excluded, 0: until the end.
+    pub epoch: u32,
+    pub end_epoch: u32,
+    pub path: String,
+    pub build_id: Vec<u8>,
+    pub start: u64,
+    pub end: u64,
+    /// Address − bias = the file's own virtual address.
+    pub bias: u64,
+}
+
+/// Something that was lost, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// `None`: the whole session.
+    pub thread: Option<ThreadIndex>,
+    /// `proto::v1::loss::Cause`, or a number that a newer version has given it.
+    pub cause: i32,
+    pub count: u64,
+}
+
+impl Loss {
+    /// What happened, in words.
+    pub fn name(&self) -> String {
+        use v1::loss::Cause;
+        match Cause::try_from(self.cause) {
+            Ok(Cause::Unknown) => "unknown".to_owned(),
+            Ok(Cause::BufferFull) => "no free buffer".to_owned(),
+            Ok(Cause::Overwritten) => "overwritten by newer records".to_owned(),
+            Ok(Cause::TableFull) => "stack cut: callstack table full".to_owned(),
+            Ok(Cause::TruncatedDepth) => "stack cut: deeper than the limit".to_owned(),
+            Ok(Cause::TruncatedUnwind) => "stack cut: could not be walked further".to_owned(),
+            Ok(Cause::ForcedOverBudget) => "forced capture over its budget".to_owned(),
+            Ok(Cause::Reentrant) => "capture within a capture".to_owned(),
+            Ok(Cause::ThreadTableFull) => "thread not registered: table full".to_owned(),
+            Ok(Cause::ProcessTableFull) => "process not registered: table full".to_owned(),
+            Ok(Cause::Disk) => "not written to disk".to_owned(),
+            Ok(Cause::Damaged) => "damaged record".to_owned(),
+            Ok(Cause::NotHooked) => "child program not followed".to_owned(),
+            Ok(Cause::SignalMissed) => "interruption at a bad moment".to_owned(),
+            Ok(Cause::AgentDisabled) => "agent switched itself off".to_owned(),
+            Err(_) => format!("cause {}", self.cause),
+        }
+    }
+
+    /// True when records are missing for it, false when a record is only less complete.
+    pub fn loses_records(&self) -> bool {
+        use v1::loss::Cause;
+        matches!(
+            Cause::try_from(self.cause),
+            Ok(Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged) | Err(_)
+        )
+    }
+}
+
+/// Where the bytes of a trace are.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+/// A trace: everything but its samples, which [`Trace::visit`] streams.
+#[derive(Debug)]
+pub struct Trace {
+    pub(super) path: PathBuf,
+    pub(super) source: Source,
+    pub(super) header: v1::SessionHeader,
+    pub(super) config: v1::Config,
+    pub(super) summary: v1::Summary,
+    pub(super) footer: Option<v1::Footer>,
+    pub(super) clock: Vec<v1::ClockSnapshot>,
+    pub(super) processes: Vec<Process>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) modules: Vec<Module>,
+    pub(super) losses: Vec<Loss>,
+    pub(super) damage: Vec<Damage>,
+    pub(super) names: Names,
+    pub(super) stacks: Stacks,
+    pub(super) thread_of_uid: hashbrown::HashMap<u32, ThreadIndex>,
+    pub(super) process_of_uid: hashbrown::HashMap<u32, ProcessIndex>,
+    /// Turns of event loops that the file marks, by thread and time.
+    pub(super) turns: Vec<(ThreadIndex, u64)>,
+    pub(super) bytes: u64,
+    pub(super) samples: u64,
+}
+
+impl Trace {
+    /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
+    /// it: see [`Trace::damage`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
+        let path = path.as_ref();
+        super::load::load(path, Source::File(path.to_owned()))
+    }
+
+    /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
+        super::load::load(name.as_ref(), Source::Bytes(bytes.into()))
+    }
+
+    /// The file it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file that were read.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Samples in the file.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub fn header(&self) -> &v1::SessionHeader {
+        &self.header
+    }
+
+    pub fn config(&self) -> &v1::Config {
+        &self.config
+    }
+
+    /// How the recording ended, and what it wrote, stored and lost.
+    pub fn summary(&self) -> &v1::Summary {
+        &self.summary
+    }
+
+    /// The last packet of a finished recording.
+    pub fn footer(&self) -> Option<&v1::Footer> {
+        self.footer.as_ref()
+    }
+
+    /// What the collector measured about itself.
+    pub fn figures(&self) -> &[v1::footer::CollectorFigure] {
+        self.footer.as_ref().map_or(&[], |footer| &footer.figures)
+    }
+
+    /// Instants read on several clocks, in the order of the file.
+    pub fn clock(&self) -> &[v1::ClockSnapshot] {
+        &self.clock
+    }
+
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// What could not be read.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    pub fn functions(&self) -> &[Function] {
+        &self.names.functions
+    }
+
+    pub fn frames(&self) -> &[Frame] {
+        &self.names.frames
+    }
+
+    /// # Panics
+    /// If the index is not from this trace; so do the others.
+    pub fn process(&self, index: ProcessIndex) -> &Process {
+        &self.processes[index.0 as usize]
+    }
+
+    pub fn thread(&self, index: ThreadIndex) -> &Thread {
+        &self.threads[index.0 as usize]
+    }
+
+    pub fn function(&self, index: FunctionIndex) -> &Function {
+        &self.names.functions[index.0 as usize]
+    }
+
+    pub fn frame(&self, index: FrameIndex) -> &Frame {
+        &self.names.frames[index.0 as usize]
+    }
+
+    /// The frame that names a blocking call where slices and stacks show it as innermost.
+    pub fn probe_frame(&self, probe: ProbeId) -> FrameIndex {
+        self.names.probe_frame(probe)
+    }
+
+    /// The frame that names a stretch without evidence.
+    pub fn gap_frame(&self) -> FrameIndex {
+        self.names.gap_frame()
+    }
+
+    /// Number of stacks, `StackIndex::NONE` included: each index below it is a stack.
+    pub fn stack_count(&self) -> u32 {
+        self.stacks.count()
+    }
+
+    /// The stack without its innermost node; `NONE` for the outermost ones.
+    pub fn stack_parent(&self, stack: StackIndex) -> StackIndex {
+        self.stacks.parent(stack)
+    }
+
+    /// The frames of a stack's innermost node, outermost first: one, more with inlined functions,
+    /// none for a root.
+    pub fn stack_tip(
+        &self,
+        stack: StackIndex,
+    ) -> impl DoubleEndedIterator<Item = FrameIndex> + use<> {
+        self.stacks.tip(stack).map(FrameIndex)
+    }
+
+    /// All frames of a stack, outermost first; none for `StackIndex::NONE`.
+    pub fn stack_frames(&self, stack: StackIndex) -> Vec<FrameIndex> {
+        let mut frames = Vec::new();
+        self.stacks.frames_into(stack, &mut frames);
+        frames
+    }
+
+    /// The process in whose addresses a stack is, when the file says it.
+    pub fn stack_process(&self, stack: StackIndex) -> Option<ProcessIndex> {
+        self.stacks.process(stack)
+    }
+
+    /// Start of the recording.
+    pub fn start_ns(&self) -> u64 {
+        let first = self.threads.iter().map(|thread| thread.start_ns).min();
+        match &self.header.start {
+            Some(start) if start.monotonic_ns != 0 => {
+                start.monotonic_ns.min(first.unwrap_or(start.monotonic_ns))
+            }
+            _ => first.unwrap_or(0),
+        }
+    }
+
+    /// End of the recording: of its last thread, or as its footer says.
+    pub fn end_ns(&self) -> u64 {
+        let last = self.threads.iter().map(|thread| thread.end_ns).max();
+        let said = self.footer.as_ref().map_or(0, |footer| footer.end_ns);
+        last.unwrap_or(0).max(said).max(self.start_ns())
+    }
+
+    /// The bytes from the beginning.
+    pub(super) fn input(&self) -> Result<Box<dyn Read + '_>, TraceError> {
+        open_source(&self.path, &self.source)
+    }
+}
+
+pub(super) fn open_source<'a>(
+    path: &Path,
+    source: &'a Source,
+) -> Result<Box<dyn Read + 'a>, TraceError> {
+    Ok(match source {
+        Source::File(file) => {
+            let input = File::open(file).map_err(|source| TraceError::Open {
+                path: path.to_owned(),
+                source,
+            })?;
+            Box::new(input)
+        }
+        Source::Bytes(bytes) => Box::new(&bytes[..]),
+    })
+}

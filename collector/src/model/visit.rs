@@ -1,0 +1,289 @@
+//! The second pass over a file: samples in, segments and slices out.
+
+use hashbrown::HashMap;
+use stackbeat_core::probe::Cause;
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::{PacketReader, StreamError};
+use stackbeat_proto::v1::{self, packet::Body};
+
+use super::segments::{Segmenter, gap_bound_ns};
+use super::slices::Slicer;
+use super::{
+    Amounts, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace,
+    TraceError,
+};
+
+/// Receives what a trace's samples mean. Threads are interleaved, each thread's items come in order
+/// of time.
+#[allow(unused_variables)]
+pub trait Visitor {
+    fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {}
+    fn segment(&mut self, trace: &Trace, segment: &Segment);
+    /// A slice that has ended, callees before callers. Only called when `wants_slices`.
+    fn slice(&mut self, trace: &Trace, slice: &Slice) {}
+    fn wants_slices(&self) -> bool {
+        false
+    }
+    fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {}
+    fn event(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+        stack: StackIndex,
+    ) {
+    }
+    fn counter(&mut self, trace: &Trace, counter: &Counter) {}
+    fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, totals: &ThreadTotals) {}
+}
+
+/// A stretch of a counter's values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// `None` with no thread either: the machine or the session.
+    pub process: Option<ProcessIndex>,
+    pub thread: Option<ThreadIndex>,
+    pub name: String,
+    pub unit: String,
+    /// Time in ns, value.
+    pub values: Vec<(u64, i64)>,
+}
+
+/// The sums over a thread's segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTotals {
+    pub wall_ns: u64,
+    pub running_ns: u64,
+    pub gap_ns: u64,
+    /// By `Cause` number.
+    pub blocked_ns: [u64; Cause::ALL.len()],
+    pub amounts: Amounts,
+    /// CPU time that the thread had used before it came into this trace; not in `amounts`.
+    pub cpu_before_start_ns: u64,
+}
+
+impl ThreadTotals {
+    /// Blocked time of all causes.
+    pub fn all_blocked_ns(&self) -> u64 {
+        self.blocked_ns.iter().sum()
+    }
+
+    pub(super) fn add(&mut self, segment: &Segment) {
+        let wall = segment.wall_ns();
+        self.wall_ns += wall;
+        match segment.kind {
+            SegmentKind::Running => self.running_ns += wall,
+            SegmentKind::Gap => self.gap_ns += wall,
+            SegmentKind::Blocked(probe) => self.blocked_ns[probe.cause() as usize] += wall,
+        }
+        self.amounts.add(&segment.amounts);
+    }
+}
+
+struct ThreadState {
+    segmenter: Segmenter,
+    slicer: Option<Slicer>,
+    totals: ThreadTotals,
+    batches_left: u64,
+    /// Position in `Trace::turns`.
+    next_turn: usize,
+}
+
+impl Trace {
+    /// Streams the samples as segments, and as slices if the visitor wants them. Memory follows the
+    /// threads that are alive at one time and the depth of their stacks. Damaged batches are left out;
+    /// `open` has noted them.
+    pub fn visit(&self, visitor: &mut dyn Visitor) -> Result<(), TraceError> {
+        Visit {
+            trace: self,
+            wants_slices: visitor.wants_slices(),
+            visitor,
+            live: HashMap::new(),
+            done: vec![false; self.threads.len()],
+            rows: Vec::new(),
+        }
+        .run()
+    }
+}
+
+struct Visit<'a> {
+    trace: &'a Trace,
+    visitor: &'a mut dyn Visitor,
+    wants_slices: bool,
+    live: HashMap<ThreadIndex, Box<ThreadState>>,
+    done: Vec<bool>,
+    rows: Vec<SampleRow>,
+}
+
+impl Visit<'_> {
+    fn run(mut self) -> Result<(), TraceError> {
+        let mut reader = PacketReader::new(self.trace.input()?);
+        while let Some(item) = reader.next_raw() {
+            let raw = match item {
+                Ok(raw) => raw,
+                Err(StreamError::Io { source, .. }) => {
+                    return Err(TraceError::Read {
+                        path: self.trace.path.clone(),
+                        source,
+                    });
+                }
+                Err(_) => continue,
+            };
+            match raw.field() {
+                // Samples, events, counters: the numbers of `Packet.body`.
+                6 | 8 | 9 => {}
+                _ => continue,
+            }
+            match raw.decode().map(|packet| packet.body) {
+                Ok(Some(Body::Samples(batch))) => self.samples(&batch),
+                Ok(Some(Body::Event(event))) => {
+                    let thread = self.trace.thread_of_uid.get(&event.thread_uid).copied();
+                    let stack = self.trace.stacks.of_node(event.node);
+                    self.visitor.event(self.trace, thread, &event, stack);
+                }
+                Ok(Some(Body::Counters(counters))) => self.counters(counters),
+                _ => {}
+            }
+        }
+        for index in 0..self.trace.threads.len() as u32 {
+            let thread = ThreadIndex(index);
+            if !self.done[index as usize] {
+                self.begin(thread);
+                self.end(thread);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, index: ThreadIndex) {
+        if self.live.contains_key(&index) {
+            return;
+        }
+        let trace = self.trace;
+        let thread = trace.thread(index);
+        let interval_ns = if thread.is_main && trace.config.main_interval_ns != 0 {
+            trace.config.main_interval_ns
+        } else {
+            trace.config.interval_ns
+        };
+        let state = ThreadState {
+            segmenter: Segmenter::new(
+                index,
+                thread.start_ns,
+                thread.end_ns,
+                gap_bound_ns(interval_ns),
+            ),
+            slicer: self.wants_slices.then(|| Slicer::new(index)),
+            totals: ThreadTotals::default(),
+            batches_left: thread.batches,
+            next_turn: trace.turns.partition_point(|turn| *turn < (index, 0)),
+        };
+        self.live.insert(index, Box::new(state));
+        self.visitor.thread_begin(trace, index);
+    }
+
+    fn samples(&mut self, batch: &v1::SampleBatch) {
+        let trace = self.trace;
+        let Some(&index) = trace.thread_of_uid.get(&batch.thread_uid) else {
+            return;
+        };
+        if self.done[index.0 as usize] {
+            return;
+        }
+        self.begin(index);
+        let decoded = columns::decode_into(batch, &mut self.rows).is_ok();
+        let Some(state) = self.live.get_mut(&index) else {
+            return;
+        };
+        if decoded {
+            let ThreadState {
+                segmenter,
+                slicer,
+                totals,
+                next_turn,
+                ..
+            } = &mut **state;
+            let visitor = &mut *self.visitor;
+            for row in &self.rows {
+                let stack = trace.stacks.of_node(row.node);
+                let mut turn = None;
+                while let Some(&(thread, at)) = trace.turns.get(*next_turn) {
+                    if thread != index || at > row.time_ns {
+                        break;
+                    }
+                    turn = Some(at);
+                    *next_turn += 1;
+                }
+                visitor.sample(trace, index, row, stack);
+                segmenter.sample(row, stack, turn, &trace.stacks, &mut |segment| {
+                    deliver(trace, visitor, slicer, totals, segment);
+                });
+            }
+        }
+        state.batches_left = state.batches_left.saturating_sub(1);
+        if state.batches_left == 0 {
+            self.end(index);
+        }
+    }
+
+    fn end(&mut self, index: ThreadIndex) {
+        let Some(mut state) = self.live.remove(&index) else {
+            return;
+        };
+        let trace = self.trace;
+        let visitor = &mut *self.visitor;
+        let ThreadState {
+            segmenter,
+            slicer,
+            totals,
+            ..
+        } = &mut *state;
+        segmenter.finish(trace.thread(index).totals.as_ref(), &mut |segment| {
+            deliver(trace, visitor, slicer, totals, segment);
+        });
+        totals.cpu_before_start_ns = segmenter.cpu_before_start_ns;
+        if let Some(slicer) = slicer {
+            slicer.finish(&trace.names, &mut |slice| visitor.slice(trace, slice));
+        }
+        visitor.thread_end(trace, index, totals);
+        self.done[index.0 as usize] = true;
+    }
+
+    fn counters(&mut self, batch: v1::CounterBatch) {
+        let (mut time, mut value) = (0u64, 0i64);
+        let counter = Counter {
+            process: self.trace.process_of_uid.get(&batch.process_uid).copied(),
+            thread: self.trace.thread_of_uid.get(&batch.thread_uid).copied(),
+            values: batch
+                .time
+                .iter()
+                .zip(&batch.value)
+                .map(|(time_delta, value_delta)| {
+                    time = time.wrapping_add(*time_delta as u64);
+                    value = value.wrapping_add(*value_delta);
+                    (time, value)
+                })
+                .collect(),
+            name: batch.name,
+            unit: batch.unit,
+        };
+        self.visitor.counter(self.trace, &counter);
+    }
+}
+
+/// Hands one segment to everybody.
+fn deliver(
+    trace: &Trace,
+    visitor: &mut dyn Visitor,
+    slicer: &mut Option<Slicer>,
+    totals: &mut ThreadTotals,
+    segment: &Segment,
+) {
+    totals.add(segment);
+    visitor.segment(trace, segment);
+    if let Some(slicer) = slicer {
+        slicer.segment(segment, &trace.stacks, &trace.names, &mut |slice| {
+            visitor.slice(trace, slice);
+        });
+    }
+}
