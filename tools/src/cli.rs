@@ -32,6 +32,12 @@ pub struct Cli {
 pub enum Command {
     Record(RecordArgs),
     Recover(RecoverArgs),
+    Report(ReportArgs),
+    Info(InfoArgs),
+    Doctor(DoctorArgs),
+    Demo(DemoArgs),
+    #[command(hide = true)]
+    DemoWorker(WorkerArgs),
     /// Print the shell completions of this command.
     #[command(after_help = "\
 Examples:
@@ -153,6 +159,125 @@ pub struct RecoverArgs {
     /// Print what was found as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Show where the time of a recording went.
+///
+/// Tables of threads, functions and blocking calls; JSON for scripts; a page with a flame graph and a
+/// timeline for browsers.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat report app.beat
+  stackbeat report app.beat --html app.html            flame graph and timeline, one file, no network
+  stackbeat report app.beat --sort blocked --top 30
+  stackbeat report app.beat --thread worker-3
+  stackbeat report app.beat --function parse_row       who calls it, what does it call
+  stackbeat report app.beat --json | jq '.functions[:5]'
+
+Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
+from the begin to the end of the calls that waited.")]
+pub struct ReportArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// What the heaviest functions are heavy by.
+    #[arg(long, value_enum, default_value_t = SortKey::SelfTime)]
+    pub sort: SortKey,
+    /// Lines per table; 0 for all. 15 by default, all in JSON.
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    #[arg(long, value_name = "NAME|TID")]
+    pub thread: Vec<String>,
+    /// Only processes with this name (or part of it) or process id; may be repeated.
+    #[arg(long, value_name = "NAME|PID")]
+    pub process: Vec<String>,
+    /// Show the callers and callees of the functions with this name, or part of it.
+    #[arg(long, value_name = "NAME", conflicts_with = "html")]
+    pub function: Option<String>,
+    /// Print JSON (docs/json.md).
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// Write a page with flame graph and timeline; `-` for standard output.
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+/// What `--sort` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Time running in the function itself.
+    #[value(name = "self")]
+    SelfTime,
+    /// Wall time with callees.
+    Total,
+    /// CPU time of the function itself.
+    Cpu,
+    /// Blocked time with callees.
+    Blocked,
+    /// Bytes allocated by the function itself.
+    Alloc,
+}
+
+/// Show what a trace says about itself: settings, counts, losses, completeness.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat info app.beat
+  stackbeat info app.beat --check        exit code 1 when a sum does not come out
+  stackbeat info app.beat --json | jq .losses")]
+pub struct InfoArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Check that every thread's times, CPU time and allocations add up.
+    #[arg(long)]
+    pub check: bool,
+    /// List every module.
+    #[arg(long)]
+    pub modules: bool,
+    /// Print JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Say which hooks and clocks work on this machine, and why not.
+///
+/// Makes a short recording of a program that passes every kind of hook and checks what came out.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat doctor
+  stackbeat doctor --json
+
+Exit code 1: something that recording needs does not work.")]
+pub struct DoctorArgs {
+    /// Look at the machine only, record nothing.
+    #[arg(long)]
+    pub no_recording: bool,
+    /// Print JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Record an installed program and a bundled one, show their tables, write their pages.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat demo
+  stackbeat demo -o /tmp/look")]
+pub struct DemoArgs {
+    /// Folder for traces and pages.
+    #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-demo")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+}
+
+/// Run a program that `demo` and `doctor` record.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    pub program: String,
 }
 
 /// Prints the completions for one shell.

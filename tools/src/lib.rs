@@ -8,10 +8,19 @@
 
 pub mod agent;
 pub mod cli;
+pub mod demo;
+pub mod doctor;
+pub mod info;
 pub mod losses;
+pub mod page;
 pub mod record;
 pub mod recover;
+pub mod report;
+pub mod self_test;
+pub mod table;
 pub mod terminal;
+#[cfg(test)]
+mod testing;
 pub mod units;
 
 use std::process::ExitCode;
@@ -42,7 +51,33 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     match command {
         Command::Record(args) => record::run(&args),
         Command::Recover(args) => recover::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::DemoWorker(args) => demo::work(&args),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man => cli::print_man_page(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn help_is_as_documented() {
+        let mut command = cli::Cli::command().term_width(100);
+        command.build();
+        testing::golden("help.txt", &command.render_long_help().to_string());
+        for sub in command.get_subcommands_mut() {
+            if sub.is_hide_set() || sub.get_name() == "help" {
+                continue;
+            }
+            let name = format!("help-{}.txt", sub.get_name());
+            testing::golden(&name, &sub.render_long_help().to_string());
+        }
     }
 }

@@ -2,6 +2,11 @@
 
 use stackbeat_proto::v1::loss::Cause;
 
+/// The cause with this number; one that a newer version has added reads as unknown.
+pub fn from_number(number: i32) -> Cause {
+    Cause::try_from(number).unwrap_or(Cause::Unknown)
+}
+
 /// The name in JSON.
 pub fn name(cause: Cause) -> &'static str {
     match cause {
@@ -46,12 +51,4 @@ pub fn describe(cause: Cause) -> &'static str {
         Cause::SignalMissed => "interruptions that found the thread where none may be captured",
         Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
     }
-}
-
-/// Whether it costs records; the other causes cost parts of stacks or whole threads.
-pub fn loses_records(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::Unknown | Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged
-    )
 }

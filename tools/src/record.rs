@@ -2,7 +2,7 @@
 //!
 //! Standard output belongs to the recorded program; everything said here goes to standard error.
 
-mod progress;
+pub mod progress;
 mod summary;
 
 use std::ffi::OsStr;

@@ -1,0 +1,373 @@
+//! `stackbeat info`: what a trace says about itself, and whether its sums come out.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use serde::Serialize;
+use stackbeat_collector::model::{Trace, conservation};
+
+use crate::cli::InfoArgs;
+use crate::losses;
+use crate::report::facts::Recording;
+use crate::report::recording;
+use crate::terminal::Style;
+use crate::{EXIT_NEGATIVE, terminal, units};
+
+/// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
+pub fn run(args: &InfoArgs) -> Result<u8> {
+    let trace = Trace::open(&args.file)?;
+    let info = collect(&trace, args.check)?;
+    if args.json {
+        terminal::print_json(&info)?;
+    } else {
+        terminal::print(&text(&info, args.modules, Style::stdout()))?;
+    }
+    Ok(if info.is_sound() { 0 } else { EXIT_NEGATIVE })
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    schema: &'static str,
+    format_version: u32,
+    bytes: u64,
+    recording: Recording,
+    working_directory: String,
+    session_id: String,
+    config: Config,
+    counts: Counts,
+    processes: Vec<ProcessInfo>,
+    modules: Vec<ModuleInfo>,
+    losses: Vec<LossInfo>,
+    recorder_figures: Vec<Figure>,
+    /// Parts of the file that could not be read.
+    damage: Vec<String>,
+    /// Only with `--check`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violations: Option<Vec<String>>,
+}
+
+impl Info {
+    fn is_sound(&self) -> bool {
+        self.violations
+            .as_ref()
+            .is_none_or(|v| v.is_empty() && self.damage.is_empty())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Config {
+    depth_limit: u32,
+    buffer_bytes: u64,
+    mode: &'static str,
+    follow_children: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Counts {
+    processes: usize,
+    threads: usize,
+    modules: usize,
+    functions: usize,
+    stacks: u32,
+    samples: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessInfo {
+    uid: u32,
+    pid: u32,
+    name: String,
+    capabilities: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModuleInfo {
+    process_uid: u32,
+    path: String,
+    build_id: String,
+    start: u64,
+    end: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LossInfo {
+    cause: &'static str,
+    count: u64,
+    description: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: String,
+    value: u64,
+}
+
+fn collect(trace: &Trace, check: bool) -> Result<Info> {
+    let header = trace.header();
+    let config = trace.config();
+    let mut losses: Vec<LossInfo> = Vec::new();
+    for loss in trace.losses().iter().filter(|l| l.count > 0) {
+        let cause = losses::from_number(loss.cause);
+        match losses.iter_mut().find(|l| l.cause == losses::name(cause)) {
+            Some(sum) => sum.count += loss.count,
+            None => losses.push(LossInfo {
+                cause: losses::name(cause),
+                count: loss.count,
+                description: losses::describe(cause),
+            }),
+        }
+    }
+    let violations = match check {
+        true => Some(conservation(trace)?.iter().map(|v| v.to_string()).collect()),
+        false => None,
+    };
+    Ok(Info {
+        schema: "stackbeat.info.v1",
+        format_version: header.format_version,
+        bytes: trace.bytes(),
+        recording: recording(trace),
+        working_directory: header.working_directory.clone(),
+        session_id: hex(&header.session_id),
+        config: Config {
+            depth_limit: config.depth_limit,
+            buffer_bytes: config.buffer_bytes,
+            mode: match config.mode {
+                1 => "ring",
+                2 => "startup",
+                _ => "endless",
+            },
+            follow_children: config.follow_children,
+        },
+        counts: Counts {
+            processes: trace.processes().len(),
+            threads: trace.threads().len(),
+            modules: trace.modules().len(),
+            functions: trace.functions().len(),
+            stacks: trace.stack_count(),
+            samples: trace.samples(),
+        },
+        processes: trace
+            .processes()
+            .iter()
+            .map(|p| ProcessInfo {
+                uid: p.uid,
+                pid: p.pid,
+                name: p.name(),
+                capabilities: p.capabilities.clone(),
+            })
+            .collect(),
+        modules: trace
+            .modules()
+            .iter()
+            .map(|m| ModuleInfo {
+                process_uid: trace.process(m.process).uid,
+                path: m.path.clone(),
+                build_id: hex(&m.build_id),
+                start: m.start,
+                end: m.end,
+            })
+            .collect(),
+        losses,
+        recorder_figures: trace
+            .figures()
+            .iter()
+            .map(|f| Figure {
+                name: f.name.clone(),
+                value: f.value,
+            })
+            .collect(),
+        damage: trace
+            .damage()
+            .iter()
+            .map(|d| format!("near byte {}: {}", d.offset, d.what))
+            .collect(),
+        violations,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn text(info: &Info, all_modules: bool, style: Style) -> String {
+    let mut out = String::new();
+    let r = &info.recording;
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{}  {value}", style.dim(&format!("{name:>14}")));
+        }
+    };
+    line("command", r.command.join(" "));
+    line("in", info.working_directory.clone());
+    line("started", utc(r.started_unix_ns));
+    line("duration", units::duration(r.duration_ns));
+    line("state", state(info, style));
+    line(
+        "file",
+        format!(
+            "{}, {}, format {}, written by stackbeat {}",
+            r.trace,
+            units::bytes(info.bytes),
+            info.format_version,
+            r.stackbeat_version
+        ),
+    );
+    line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
+    line("processor", format!("{} × {}", r.cpus, r.cpu_model));
+    line(
+        "interval",
+        match r.main_interval_ns == r.interval_ns {
+            true => units::duration(r.interval_ns),
+            false => format!(
+                "{}, main threads {}",
+                units::duration(r.interval_ns),
+                units::duration(r.main_interval_ns)
+            ),
+        },
+    );
+    line("probes", r.probes.join(", "));
+    line(
+        "settings",
+        format!(
+            "depth {}, buffer {}, {}, children {}",
+            info.config.depth_limit,
+            units::bytes(info.config.buffer_bytes),
+            info.config.mode,
+            if info.config.follow_children {
+                "followed"
+            } else {
+                "not followed"
+            }
+        ),
+    );
+    let c = &info.counts;
+    line(
+        "contents",
+        format!(
+            "{} processes, {} threads, {} samples, {} stacks, {} functions, {} modules",
+            c.processes, c.threads, c.samples, c.stacks, c.functions, c.modules
+        ),
+    );
+    if c.samples > 0 {
+        line(
+            "per sample",
+            format!(
+                "{:.1} bytes of the file",
+                info.bytes as f64 / c.samples as f64
+            ),
+        );
+    }
+    line(
+        "records",
+        format!(
+            "{} written = {} in the trace + {} lost",
+            r.records_written, r.records_stored, r.records_lost
+        ),
+    );
+    for loss in &info.losses {
+        line("loss", format!("{} {}", loss.count, loss.description));
+    }
+    for figure in &info.recorder_figures {
+        let value = match figure.name.ends_with("_ns") {
+            true => units::duration(figure.value),
+            false => figure.value.to_string(),
+        };
+        line("recorder", format!("{} {value}", figure.name));
+    }
+    for process in info
+        .processes
+        .iter()
+        .filter(|p| !p.capabilities.is_empty())
+        .take(1)
+    {
+        line("hooks", process.capabilities.join(", "));
+    }
+    let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    const SHOWN: usize = 12;
+    let shown = if all_modules { paths.len() } else { SHOWN };
+    for path in paths.iter().take(shown) {
+        line("module", (*path).to_string());
+    }
+    if paths.len() > shown {
+        line("", format!("and {} more (--modules)", paths.len() - shown));
+    }
+    for damage in &info.damage {
+        line("damage", style.bad(damage));
+    }
+    match &info.violations {
+        Some(violations) if violations.is_empty() => {
+            line("check", style.good("every thread's sums come out"));
+        }
+        Some(violations) => {
+            for violation in violations {
+                line("check", style.bad(violation));
+            }
+        }
+        None => {}
+    }
+    out
+}
+
+fn state(info: &Info, style: Style) -> String {
+    match info.recording.outcome {
+        "finished" => "complete".into(),
+        "recovered" => "put together by `stackbeat recover`".into(),
+        "running" => style.warning(
+            "not finished: still recording, or killed (then `stackbeat recover` may find more)",
+        ),
+        "disk_full" => style.bad("cut off: the disk was full"),
+        other => style.bad(&other.replace('_', " ")),
+    }
+}
+
+/// `2026-11-21 08:00:00 UTC`.
+fn utc(unix_ns: u64) -> String {
+    if unix_ns == 0 {
+        return String::new();
+    }
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date, after Howard Hinnant's `civil_from_days`
+    // (https://howardhinnant.github.io/date_algorithms.html).
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // `date -u -d @N`.
+        for (seconds, text) in [
+            (1, "1970-01-01 00:00:01 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_164_799, "2024-02-28 23:59:59 UTC"),
+            (1_735_689_600, "2025-01-01 00:00:00 UTC"),
+            (4_102_444_799, "2099-12-31 23:59:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), text);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The page: one self-contained file with an interactive flame graph, a timeline and tables.
+//!
+//! The page never asks the network for anything; its content security policy forbids it. Names come
+//! from the recorded program and are hostile until proven otherwise: they travel as JSON with `<`
+//! escaped, and the scripts put them on the page as text only.
+
+#[cfg(test)]
+#[path = "page/tests.rs"]
+mod browser_tests;
+mod encode;
+mod prune;
+pub mod timeline;
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use stackbeat_collector::model::ProbeId;
+use stackbeat_core::probe::Cause;
+
+use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording};
+use crate::report::profile::{CAUSES, Label, Profile};
+use timeline::Timeline;
+
+/// Bars that a page's timeline may carry; about 4 bytes of the page each.
+pub const BAR_BUDGET: usize = 600_000;
+/// Places of the call tree that a page may carry.
+const PLACE_BUDGET: usize = 150_000;
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// Parts of one script; they share a scope, in this order.
+const SCRIPTS: [&str; 7] = [
+    include_str!("page/format.js"),
+    include_str!("page/data.js"),
+    include_str!("page/view.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/page.js"),
+];
+
+/// Everything but the numbers that are packed apart.
+#[derive(Serialize)]
+struct Meta<'a> {
+    recording: &'a Recording,
+    processes: &'a [ProcessRow],
+    threads: Vec<ThreadMeta<'a>>,
+    functions: Vec<&'a FunctionName>,
+    causes: Vec<&'static str>,
+    /// By probe number.
+    probes: Vec<Option<ProbeMeta>>,
+    losses: Vec<LossRow>,
+    cut: Cut,
+}
+
+#[derive(Serialize)]
+struct ThreadMeta<'a> {
+    uid: u32,
+    tid: u32,
+    name: &'a str,
+    process: usize,
+    is_main: bool,
+    begin_ns: u64,
+    end_ns: u64,
+    running_ns: u64,
+    blocked_ns: [u64; CAUSES],
+    gap_ns: u64,
+    cpu_ns: u64,
+    allocated_bytes: u64,
+    samples: u64,
+}
+
+#[derive(Clone, Serialize)]
+struct ProbeMeta {
+    name: Cow<'static, str>,
+    cause: usize,
+}
+
+/// What was left out to keep the page small.
+#[derive(Serialize)]
+struct Cut {
+    /// Bars shorter than this are drawn together; 0: none.
+    grain_ns: u64,
+    joined: u64,
+    /// Places summed up below their callers.
+    places: u64,
+}
+
+/// The finished page.
+pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<String> {
+    let pruned = prune::prune(profile, PLACE_BUDGET);
+    let packed = encode::encode(
+        facts.threads.len(),
+        facts.recording.start_ns,
+        &pruned,
+        timeline,
+    );
+    let threads = facts.threads.iter().enumerate().map(|(i, t)| {
+        let time = profile.threads.get(i).copied().unwrap_or_default();
+        ThreadMeta {
+            uid: t.uid,
+            tid: t.tid,
+            name: &t.name,
+            process: t.process,
+            is_main: t.is_main,
+            begin_ns: t.begin_ns,
+            end_ns: t.end_ns,
+            running_ns: time.running_ns,
+            blocked_ns: time.blocked_ns,
+            gap_ns: time.gap_ns,
+            cpu_ns: time.amounts.cpu_ns,
+            allocated_bytes: time.amounts.allocated_bytes,
+            samples: time.amounts.samples,
+        }
+    });
+    let mut probes = vec![None; 256];
+    for place in pruned.tree.places() {
+        if let Label::Blocking(ProbeId(number)) = place.label {
+            probes[usize::from(number)] = Some(ProbeMeta {
+                name: ProbeId(number).name(),
+                cause: ProbeId(number).cause() as usize,
+            });
+        }
+    }
+    let unnamed = FunctionName::default();
+    let meta = Meta {
+        recording: &facts.recording,
+        processes: &facts.processes,
+        threads: threads.collect(),
+        functions: packed
+            .functions
+            .iter()
+            .map(|f| facts.functions.get(f.0 as usize).unwrap_or(&unnamed))
+            .collect(),
+        causes: Cause::ALL.iter().map(|c| c.name()).collect(),
+        probes,
+        losses: facts.losses_by_cause(),
+        cut: Cut {
+            grain_ns: timeline.grain_ns(),
+            joined: timeline.joined(),
+            places: pruned.cut,
+        },
+    };
+    let title = format!("{} · stackbeat", facts.recording.command.join(" "));
+    let parts = [
+        ("{{TITLE}}", escape_html(&title)),
+        ("{{STYLE}}", STYLE.to_string()),
+        // `</script>` and `<!--` cannot appear: JSON knows another way to write `<`.
+        (
+            "{{META}}",
+            serde_json::to_string(&meta)?.replace('<', "\\u003c"),
+        ),
+        ("{{DATA}}", base64(&compress(&packed.bytes)?)),
+        ("{{SCRIPT}}", SCRIPTS.concat()),
+    ];
+    Ok(fill(TEMPLATE, &parts))
+}
+
+/// Replaces each placeholder once, in the order in which they stand in the template, so that what is
+/// filled in is never searched for placeholders itself.
+fn fill(template: &str, parts: &[(&str, String)]) -> String {
+    let mut out = String::with_capacity(
+        template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>(),
+    );
+    let mut rest = template;
+    for (placeholder, text) in parts {
+        if let Some((before, after)) = rest.split_once(placeholder) {
+            out.push_str(before);
+            out.push_str(text);
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn compress(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(7));
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?)
+}
+
+/// Standard base64 (RFC 4648 §4).
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk
+            .iter()
+            .enumerate()
+            .fold(0u32, |w, (i, b)| w | u32::from(*b) << (16 - 8 * i));
+        for i in 0..4 {
+            if i <= chunk.len() {
+                out.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_follows_the_rfc() {
+        // RFC 4648, section 10.
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+
+    #[test]
+    fn hostile_names_stay_text() {
+        let mut facts = Facts::default();
+        facts.recording.command = vec!["</title><script>alert(1)</script>{{DATA}}".into()];
+        let page = render(&facts, &Profile::default(), &Timeline::new(100)).expect("renders");
+        assert!(!page.contains("<script>alert"));
+        assert_eq!(page.matches("</script>").count(), 3, "meta, data, script");
+        assert_eq!(page.matches("</title>").count(), 1);
+    }
+}

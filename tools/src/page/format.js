@@ -1,0 +1,78 @@
+// Amounts as people read them (the same rules as tools/src/units.rs), and small helpers for the DOM.
+
+const threeDigits = (value, unit) =>
+  (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0)) + " " + unit;
+
+function formatTime(ns) {
+  ns = Math.round(ns);
+  if (ns === 0) return "0";
+  if (ns < 0) return "−" + formatTime(-ns);
+  if (ns < 1e3) return ns + " ns";
+  if (ns < 999.5e3) return threeDigits(ns / 1e3, "µs");
+  if (ns < 999.5e6) return threeDigits(ns / 1e6, "ms");
+  if (ns < 999.5e9) return threeDigits(ns / 1e9, "s");
+  const s = Math.floor(ns / 1e9), two = (n) => String(n).padStart(2, "0");
+  return Math.floor(s / 3600) + ":" + two(Math.floor(s / 60) % 60) + ":" + two(s % 60) + " h";
+}
+
+function formatBytes(n) {
+  n = Math.round(n);
+  if (n === 0) return "0";
+  if (n < 1024) return n + " B";
+  for (const unit of ["KiB", "MiB", "GiB"]) {
+    n /= 1024;
+    if (n < 999.5) return threeDigits(n, unit);
+  }
+  return threeDigits(n / 1024, "TiB");
+}
+
+function formatCount(n) {
+  n = Math.round(n);
+  if (n < 1e4) return String(n);
+  if (n < 999.5e3) return threeDigits(n / 1e3, "k");
+  if (n < 999.5e6) return threeDigits(n / 1e6, "M");
+  return threeDigits(n / 1e9, "G");
+}
+
+const formatShare = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "");
+
+const byId = (id) => document.getElementById(id);
+
+// An element with attributes and children; text is never read as markup.
+function element(tag, attributes, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) e.setAttribute(name, value === true ? "" : value);
+  }
+  e.append(...children.filter((c) => c !== null && c !== undefined));
+  return e;
+}
+
+// The last part of a path.
+const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
+
+// As much of the text as fits, cut in the middle: both ends of a name tell something.
+function fitText(text, width, charWidth) {
+  const room = Math.floor(width / charWidth);
+  if (text.length <= room) return text;
+  if (room < 3) return "";
+  const head = Math.ceil((room - 1) * 0.6);
+  return text.slice(0, head) + "…" + text.slice(text.length - (room - 1 - head));
+}
+
+// Sizes a canvas for the screen's pixels and gives its context in CSS pixels.
+function sizeCanvas(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  const w = Math.max(1, Math.round(width * ratio)), h = Math.max(1, Math.round(height * ratio));
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+    canvas.style.width = width + "px";
+    canvas.style.height = height + "px";
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}

@@ -1,0 +1,207 @@
+// Puts the parts together and reacts to keys.
+
+class Tip {
+  constructor() { this.box = byId("tip"); }
+
+  show(event, { title, where, lines }) {
+    const rows = lines.map(([name, value]) => element("tr", null, element("td", null, name), element("td", null, value)));
+    const places = (where ? where.split("\n") : []).map((text) => element("div", { class: "where" }, text));
+    this.box.replaceChildren(element("b", null, title), ...places, ...(rows.length ? [element("table", null, ...rows)] : []));
+    this.box.hidden = false;
+    const { width, height } = this.box.getBoundingClientRect();
+    const x = event.clientX + 14 + width > innerWidth ? Math.max(4, event.clientX - width - 10) : event.clientX + 14;
+    const y = event.clientY + 16 + height > innerHeight ? Math.max(4, event.clientY - height - 10) : event.clientY + 16;
+    this.box.style.left = x + "px";
+    this.box.style.top = y + "px";
+  }
+
+  hide() { this.box.hidden = true; }
+}
+
+class Page {
+  constructor(data) {
+    this.data = data;
+    this.view = new View(data);
+    this.colors = new Colors(data);
+    this.tip = new Tip();
+    this.timeline = new Timeline(data, this.view, this.colors, this.tip);
+    this.flame = new Flame(data, this.view, this.colors, this.tip);
+    this.tables = new Tables(data, this.view, this.colors, this.timeline);
+    this.tables.onFunction = (name) => { this.search(name); this.open("flame"); };
+    this.tab = "flame";
+    this.fillHeader();
+    this.fillLegend();
+    this.fillScope();
+    this.listen();
+    this.view.onChange((changes) => this.changed(changes));
+    this.open("flame");
+    this.timeline.redraw();
+  }
+
+  fillHeader() {
+    const { recording: r, threads, processes, losses, cut } = this.data.meta;
+    const command = r.command.join(" ");
+    byId("command").textContent = command;
+    byId("command").title = command;
+    const plural = (n, one, many) => `${formatCount(n)} ${n === 1 ? one : many}`;
+    const samples = threads.reduce((sum, t) => sum + t.samples, 0);
+    byId("facts").textContent = [
+      formatTime(r.duration_ns), plural(processes.length, "process", "processes"), plural(threads.length, "thread", "threads"),
+      plural(samples, "sample", "samples"), "every " + formatTime(r.interval_ns),
+    ].join(" · ");
+    const notes = [];
+    if (r.records_lost > 0) notes.push(`${formatCount(r.records_lost)} of ${formatCount(r.records_written)} records were lost`);
+    if (!["finished", "recovered"].includes(r.outcome)) notes.push(`the recording did not finish (${r.outcome.replace("_", " ")})`);
+    for (const cause of ["table_full", "thread_table_full", "process_table_full", "not_hooked", "agent_disabled"]) {
+      const loss = losses.find((l) => l.cause === cause);
+      if (loss) notes.push(`${formatCount(loss.count)} ${loss.description}`);
+    }
+    if (cut.grain_ns) notes.push(`the timeline is coarser than the trace: stretches under ${formatTime(cut.grain_ns)} are drawn together`);
+    byId("notice").textContent = notes.length ? notes.join("; ") + "." : "";
+    byId("notice").hidden = notes.length === 0;
+  }
+
+  fillLegend() {
+    const { causes, threads } = this.data.meta;
+    const present = causes.map((name, cause) => [cause, cause === 0 ? "running" : name])
+      .filter(([cause]) => cause === 0 || threads.some((t) => t.blocked_ns[cause] > 0));
+    byId("legend").replaceChildren(...present.map(([cause, name]) => this.tables.chip(cause, name)));
+  }
+
+  fillScope() {
+    const { threads, processes } = this.data.meta, scope = byId("scope");
+    scope.append(element("option", { value: "all" }, "All threads"));
+    for (const [p, process] of processes.entries()) {
+      const own = threads.map((t, i) => [t, i]).filter(([t]) => t.process === p);
+      if (processes.length > 1) scope.append(element("option", { value: "p" + p }, `${process.name} (${process.pid})`));
+      for (const [t, i] of own.slice(0, 500)) scope.append(element("option", { value: "t" + i }, `${processes.length > 1 ? "\u2003" : ""}${t.name} ${t.tid}`));
+    }
+  }
+
+  open(tab) {
+    this.tab = tab;
+    for (const button of document.querySelectorAll('[role="tab"]')) {
+      const chosen = button.dataset.tab === tab;
+      button.setAttribute("aria-selected", String(chosen));
+      button.tabIndex = chosen ? 0 : -1;
+    }
+    for (const panel of document.querySelectorAll(".panel")) panel.hidden = panel.dataset.panel !== tab;
+    this.refresh();
+  }
+
+  refresh() {
+    if (this.tab === "flame") this.flame.rebuild(); else this.tables.render(this.tab);
+  }
+
+  changed(changes) {
+    const { view } = this;
+    byId("weight").value = view.weight;
+    byId("inverted").checked = view.inverted;
+    byId("idle").checked = view.idle;
+    byId("scope").value = view.scope;
+    byId("range").hidden = !view.range;
+    if (view.range) byId("range").textContent = `${formatTime(view.range[1] - view.range[0])} selected ✕`;
+    if ("inverted" in changes) this.flame.zoomPath = [];
+    byId("matched").textContent = view.matches ? formatShare(view.matched(), view.sums().all) : "";
+    if (Object.keys(changes).length === 1 && "search" in changes && this.tab === "flame") this.flame.draw();
+    else this.refresh();
+    this.timeline.redraw();
+  }
+
+  search(text) {
+    byId("search").value = text;
+    this.view.set({ search: text });
+  }
+
+  reset() {
+    this.flame.zoomPath = [];
+    byId("search").value = "";
+    this.timeline.reset();
+    this.view.set({ weight: "wall", inverted: false, idle: true, scope: "all", range: null, search: "" });
+  }
+
+  listen() {
+    const { view, timeline } = this;
+    byId("tabs").addEventListener("click", (e) => { const b = e.target.closest("[data-tab]"); if (b) this.open(b.dataset.tab); });
+    byId("tabs").addEventListener("keydown", (e) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+      if (!step) return;
+      e.stopPropagation();
+      const buttons = [...byId("tabs").children], at = buttons.findIndex((b) => b.dataset.tab === this.tab);
+      const to = buttons[(at + step + buttons.length) % buttons.length];
+      this.open(to.dataset.tab);
+      to.focus();
+    });
+    byId("weight").addEventListener("change", (e) => view.set({ weight: e.target.value }));
+    byId("inverted").addEventListener("change", (e) => view.set({ inverted: e.target.checked }));
+    byId("idle").addEventListener("change", (e) => view.set({ idle: e.target.checked }));
+    byId("scope").addEventListener("change", (e) => view.set({ scope: e.target.value }));
+    byId("search").addEventListener("input", (e) => view.set({ search: e.target.value }));
+    byId("range").addEventListener("click", () => { timeline.selected = null; view.set({ range: null }); });
+    byId("reset").addEventListener("click", () => this.reset());
+    byId("help-button").addEventListener("click", () => byId("help").showModal());
+    byId("theme").addEventListener("click", () => {
+      document.documentElement.dataset.theme = this.colors.dark ? "light" : "dark";
+      this.recolor();
+    });
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolor());
+    this.listenSplitter();
+    new ResizeObserver(() => { timeline.overviewKey = null; timeline.redraw(); }).observe(byId("time"));
+    new ResizeObserver(() => { if (this.tab === "flame") this.flame.layout(); }).observe(byId("flame"));
+    document.addEventListener("keydown", (e) => this.key(e));
+  }
+
+  recolor() {
+    this.colors.refresh();
+    this.fillLegend();
+    this.timeline.overviewKey = null;
+    this.timeline.redraw();
+    this.refresh();
+  }
+
+  listenSplitter() {
+    const splitter = byId("splitter"), main = document.querySelector("main");
+    const move = (y) => {
+      const box = main.getBoundingClientRect(), share = Math.min(85, Math.max(12, (100 * (y - box.top)) / box.height));
+      document.documentElement.style.setProperty("--split", share + "%");
+    };
+    splitter.addEventListener("pointerdown", (e) => { e.preventDefault(); splitter.setPointerCapture(e.pointerId); });
+    splitter.addEventListener("pointermove", (e) => { if (splitter.hasPointerCapture(e.pointerId)) move(e.clientY); });
+    splitter.addEventListener("keydown", (e) => {
+      const step = { ArrowUp: -24, ArrowDown: 24 }[e.key];
+      if (step) { e.stopPropagation(); move(splitter.getBoundingClientRect().top + step); }
+    });
+  }
+
+  key(e) {
+    if (e.ctrlKey || e.metaKey || e.altKey || byId("help").open) return;
+    const typing = e.target.matches("input[type=search], select");
+    const { timeline, view } = this;
+    if (e.key === "Escape") {
+      if (typing) { this.search(""); e.target.blur(); }
+      else if (view.range || view.scope !== "all") { timeline.selected = null; view.set({ range: null, scope: "all" }); }
+      else if (this.flame.zoomPath.length) this.flame.zoomTo([]);
+      return;
+    }
+    if (typing) return;
+    const actions = {
+      "/": () => { byId("search").focus(); byId("search").select(); },
+      "?": () => byId("help").showModal(),
+      0: () => this.reset(),
+      w: () => timeline.zoom(0.7), "+": () => timeline.zoom(0.7), "=": () => timeline.zoom(0.7), ArrowUp: () => timeline.zoom(0.7),
+      s: () => timeline.zoom(1 / 0.7), "-": () => timeline.zoom(1 / 0.7), ArrowDown: () => timeline.zoom(1 / 0.7),
+      a: () => timeline.pan(-0.15), ArrowLeft: () => timeline.pan(-0.15),
+      d: () => timeline.pan(0.15), ArrowRight: () => timeline.pan(0.15),
+      f: () => { if (view.range) timeline.fit({ begin: view.range[0], end: view.range[1] }); },
+    };
+    const action = actions[e.key.length === 1 ? e.key.toLowerCase() : e.key];
+    if (action) { e.preventDefault(); action(); }
+  }
+}
+
+// What tests and curious people reach from the console.
+window.stackbeat = loadData().then((data) => new Page(data)).catch((error) => {
+  byId("notice").textContent = `This page cannot be shown: ${error.message}`;
+  byId("notice").hidden = false;
+  throw error;
+});

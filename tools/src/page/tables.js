@@ -1,0 +1,185 @@
+// The tables below the timeline: the same numbers as the flame graph, line by line.
+
+const ROWS = 300; // a table with more lines is searched, not read
+
+class Tables {
+  constructor(data, view, colors, timeline) {
+    Object.assign(this, { data, view, colors, timeline });
+    this.sort = { functions: ["running", -1], blocking: ["total", -1], threads: ["wall", -1] };
+  }
+
+  render(name) {
+    const panel = document.querySelector(`[data-panel="${name}"]`);
+    panel.replaceChildren(...this[name]());
+  }
+
+  // A table with sortable columns: { key, title, format, name, optional }.
+  table(which, columns, rows, onRow) {
+    const [key, direction] = this.sort[which], compare = (a, b) =>
+      typeof a[key] === "string" ? direction * a[key].localeCompare(b[key]) : direction * (a[key] - b[key]);
+    rows.sort(compare);
+    const shown = rows.slice(0, ROWS);
+    const classes = (c) => [c.class, c.optional ? "optional" : ""].filter(Boolean).join(" ") || undefined;
+    const head = element("tr", null, ...columns.map((c) => {
+      const sorted = c.key === key ? (direction < 0 ? "descending" : "ascending") : undefined;
+      const flip = () => {
+        this.sort[which] = [c.key, c.key === key ? -direction : c.class ? 1 : -1];
+        this.render(which);
+      };
+      return element("th", { class: classes(c), "aria-sort": sorted, scope: "col" },
+        element("button", { type: "button", onclick: flip, title: c.hint }, c.title + (sorted ? (direction < 0 ? " ↓" : " ↑") : "")));
+    }));
+    const body = shown.map((row) => element("tr", { onclick: () => onRow(row), class: row.chosen ? "chosen" : undefined },
+      ...columns.map((c) => {
+        const value = row[c.key], cell = c.cell ? c.cell(row) : c.format(value);
+        const zero = value === 0 ? " zero" : "";
+        return element("td", { class: ((classes(c) || "") + zero).trim() || undefined }, cell === "0" ? "·" : cell);
+      })));
+    const parts = [element("table", null, element("thead", null, head), element("tbody", null, ...body))];
+    if (rows.length > ROWS) parts.push(element("p", { class: "note" }, `${rows.length - ROWS} more lines; search narrows them.`));
+    if (rows.length === 0) parts.push(element("p", { class: "note" }, "Nothing in what is selected."));
+    return parts;
+  }
+
+  share(value, whole, format) {
+    const bar = element("span", { class: "share" });
+    const fill = element("i");
+    fill.style.width = whole > 0 ? `${(100 * value) / whole}%` : "0";
+    bar.append(fill);
+    return element("span", null, format(value), bar);
+  }
+
+  functions() {
+    const { view, data } = this;
+    const rows = view.functions()
+      .filter((r) => !view.matches || view.matches.functions[r.index])
+      .map((r) => ({ ...r, name: r.f.name, chosen: view.search === r.f.name }));
+    const whole = view.sums().own, running = whole.time.reduce((a, b) => a + b, 0) - whole.blocked.reduce((a, b) => a + b, 0);
+    const columns = [
+      { key: "running", title: "Self", hint: "Running in the function itself", cell: (r) => this.share(r.running, running, formatTime) },
+      { key: "total", title: "Total", hint: "Wall time with callees", format: formatTime },
+      { key: "cpu", title: "CPU", hint: "CPU time of the function itself", format: formatTime, optional: true },
+      { key: "totalBlocked", title: "Blocked", hint: "Blocked, with callees", format: formatTime },
+      { key: "bytes", title: "Allocated", hint: "Bytes allocated by the function itself", format: formatBytes, optional: true },
+      {
+        key: "name", title: "Function", class: "name", cell: (r) => {
+          const where = r.f.file ? baseName(r.f.file) + (r.f.line ? ":" + r.f.line : "") : baseName(r.f.module);
+          return element("span", { title: `${r.f.name}\n${r.f.file}${r.f.line ? ":" + r.f.line : ""}\n${r.f.module}` },
+            r.f.name, element("span", { class: "where" }, where));
+        },
+      },
+    ];
+    return this.table("functions", columns, rows, (r) => this.onFunction(r.f.name));
+  }
+
+  blocking() {
+    const { view, data } = this, { own } = view.sums(), rows = [];
+    for (let p = 1; p < data.count; p++) {
+      const label = data.label[p];
+      if (!data.isBlocking(label) || own.time[p] === 0) continue;
+      if (!view.idle && IDLE_CAUSES.has(data.causeOf(label))) continue;
+      const stack = view.outwards(p).slice(1);
+      if (view.matches && !view.isMatch(label) && !stack.some((l) => view.isMatch(l))) continue;
+      rows.push({
+        p, call: data.nameOf(label), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p],
+        total: own.time[p], longest: own.longest[p], stack, names: stack.map((l) => data.nameOf(l)).join(" ← "),
+      });
+    }
+    const columns = [
+      { key: "total", title: "Total", format: formatTime },
+      { key: "longest", title: "Longest", format: formatTime },
+      { key: "count", title: "Count", hint: "Waits seen; short ones between captures are not", format: formatCount, optional: true },
+      { key: "cause", title: "Cause", class: "short", cell: (r) => this.chip(r.causeNumber, r.cause) },
+      { key: "call", title: "Call", class: "short", format: (v) => v },
+      { key: "names", title: "Called from", class: "name", cell: (r) => element("span", { title: r.stack.map((l) => data.nameOf(l)).join("\n") }, r.names) },
+    ];
+    return this.table("blocking", columns, rows, (r) => {
+      const thread = own.longestThread[r.p];
+      if (thread >= 0) this.timeline.reveal(thread, own.longestAt[r.p], own.longestAt[r.p] + r.longest);
+    });
+  }
+
+  chip(cause, text) {
+    const chip = element("i", { class: "chip" });
+    chip.style.background = this.colors.causes[cause];
+    return element("span", null, chip, text);
+  }
+
+  threads() {
+    const { data, view } = this, rows = data.meta.threads.map((t, i) => {
+      const blocked = t.blocked_ns.reduce((a, b) => a + b, 0);
+      return {
+        i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid}`,
+        wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, blocked, gap: t.gap_ns,
+        bytes: t.allocated_bytes, samples: t.samples, chosen: view.scope === "t" + i,
+      };
+    });
+    const kinds = (r) => {
+      const bar = element("span", { class: "kinds", title: this.causesOf(r) });
+      const parts = [[0, r.running], ...r.t.blocked_ns.map((ns, cause) => [cause, cause ? ns : 0]).slice(1)];
+      for (const [cause, ns] of parts) {
+        if (!ns || !r.wall) continue;
+        const part = element("i");
+        part.style.width = `${(100 * ns) / r.wall}%`;
+        part.style.background = this.colors.causes[cause];
+        bar.append(part);
+      }
+      return bar;
+    };
+    const columns = [
+      { key: "wall", title: "Wall", format: formatTime },
+      { key: "running", title: "Running", format: formatTime },
+      { key: "cpu", title: "CPU", format: formatTime },
+      { key: "blocked", title: "Blocked", format: formatTime },
+      { key: "gap", title: "No evidence", format: formatTime, optional: true },
+      { key: "bytes", title: "Allocated", format: formatBytes, optional: true },
+      { key: "samples", title: "Samples", format: formatCount, optional: true },
+      { key: "running", title: "Where", class: "short optional", cell: kinds },
+      { key: "tid", title: "Tid", format: String },
+      { key: "process", title: "Process", class: "short", format: (v) => v, optional: true },
+      { key: "name", title: "Thread", class: "name", format: (v) => v },
+    ];
+    const legend = element("p", { class: "note" }, this.chip(0, "running "),
+      ...data.meta.causes.map((name, cause) => (cause && rows.some((r) => r.t.blocked_ns[cause] > 0) ? this.chip(cause, name + " ") : null)),
+      " Sums over the whole recording. Click a line to look at one thread.");
+    return [...this.table("threads", columns, rows, (r) => {
+      view.set({ scope: r.chosen ? "all" : "t" + r.i });
+    }), legend];
+  }
+
+  causesOf(r) {
+    const lines = [`running ${formatTime(r.running)}`];
+    r.t.blocked_ns.forEach((ns, cause) => { if (ns) lines.push(`${this.data.meta.causes[cause]} ${formatTime(ns)}`); });
+    if (r.gap) lines.push(`no evidence ${formatTime(r.gap)}`);
+    return lines.join("\n");
+  }
+
+  about() {
+    const { meta } = this.data, r = meta.recording, list = element("dl", { class: "about" });
+    const heading = (text) => list.append(element("h3", null, text));
+    const line = (name, value) => { if (value !== "" && value !== undefined) list.append(element("dt", null, name), element("dd", null, String(value))); };
+    heading("Recording");
+    line("Command", r.command.join(" "));
+    line("Started", new Date(r.started_unix_ns / 1e6).toLocaleString());
+    line("Duration", formatTime(r.duration_ns));
+    line("Interval", formatTime(r.interval_ns) + (r.main_interval_ns !== r.interval_ns ? `, main threads ${formatTime(r.main_interval_ns)}` : ""));
+    line("Probes", r.probes.join(", "));
+    line("Trace", r.trace);
+    line("stackbeat", r.stackbeat_version);
+    heading("Machine");
+    line("Host", r.hostname);
+    line("System", r.os);
+    line("Processor", `${r.cpu_model} (${r.cpus} CPUs, ${r.machine})`);
+    heading("Completeness");
+    line("State", r.outcome.replace("_", " "));
+    line("Records", `${r.records_written} written = ${r.records_stored} in the trace + ${r.records_lost} lost`);
+    for (const loss of meta.losses) line(loss.cause.replaceAll("_", " "), `${loss.count} · ${loss.description}`);
+    if (meta.losses.length === 0) line("Losses", "none");
+    heading("This page");
+    line("Flame graph", meta.cut.places ? `${meta.cut.places} small stacks are summed up below their callers; sums are exact` : "complete");
+    line("Timeline", meta.cut.grain_ns
+      ? `${meta.cut.joined} stretches shorter than ${formatTime(meta.cut.grain_ns)} are drawn together with a neighbour; a selected range is exact to that`
+      : "complete");
+    return [list];
+  }
+}

@@ -1,0 +1,248 @@
+//! The page in a real browser: it loads, zooms, searches and selects, and its numbers are those of
+//! the JSON.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::cli::SortKey;
+use crate::report::Report;
+use crate::report::functions::functions;
+use crate::testing::{self, browser, browser::Browser};
+
+/// A page in a browser, with the folder that holds it.
+struct Shown {
+    browser: Browser,
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+}
+
+/// Opens the page of a report. `None`: no browser is installed and none is required.
+fn show(report: &Report, width: u32, height: u32) -> Option<Shown> {
+    let Some(program) = browser::program() else {
+        assert!(
+            std::env::var_os("STACKBEAT_REQUIRE_BROWSER").is_none(),
+            "no Chromium found in PATH"
+        );
+        eprintln!("skipped: no Chromium found in PATH");
+        return None;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let text = super::render(&report.facts, &report.profile, &report.timeline).expect("renders");
+    std::fs::write(&file, text).expect("writes");
+    let mut browser = Browser::start(&program, width, height);
+    browser.open(&file);
+    Some(Shown {
+        browser,
+        _folder: folder,
+        file,
+    })
+}
+
+/// Writes a picture when somebody wants to look: `STACKBEAT_SCREENSHOTS=folder`.
+fn picture(browser: &mut Browser, name: &str) {
+    if let Some(folder) = std::env::var_os("STACKBEAT_SCREENSHOTS") {
+        browser.frame();
+        browser.screenshot(&PathBuf::from(folder).join(name));
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is a number"))
+}
+
+#[test]
+fn numbers_are_those_of_the_report() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let rows = b.evaluate("page.view.functions().map((r) => [r.f.name, r.running, r.total, r.cpu, r.bytes, r.totalBlocked])");
+    let found = rows.as_array().expect("rows");
+    let expected = functions(&report.profile, &|_| true, SortKey::SelfTime);
+    assert_eq!(found.len(), expected.len());
+    for row in expected {
+        let name = &report.facts.functions[row.function.0 as usize].name;
+        let line = json!([
+            name,
+            row.own.running_ns(),
+            row.total.wall_ns,
+            row.own.cpu_ns,
+            row.own.allocated_bytes,
+            row.total.blocked_ns
+        ]);
+        assert!(found.contains(&line), "{line} in {rows}");
+    }
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
+    // What the timeline shows sums to the same.
+    let bars = b.evaluate("page.data.bars.reduce((s, b) => { for (let i = 0; i < b.n; i++) s += b.end[i] - b.begin[i]; return s; }, 0)");
+    assert_eq!(number(&bars), wall as f64);
+    assert_eq!(b.complaints, Vec::<String>::new());
+    picture(b, "light-1280.png");
+    for (tab, file) in [
+        ("functions", "functions.png"),
+        ("blocking", "blocking.png"),
+        ("threads", "threads.png"),
+        ("about", "about.png"),
+    ] {
+        b.evaluate(&format!("page.open('{tab}')"));
+        let rows = b.evaluate(&format!(
+            "document.querySelectorAll('[data-panel={tab}] tr, [data-panel={tab}] dt').length"
+        ));
+        assert!(number(&rows) > 3.0, "{tab} has {rows} lines");
+        picture(b, file);
+    }
+    assert_eq!(b.complaints, Vec::<String>::new());
+    assert!(shown.file.exists());
+}
+
+#[test]
+fn hands_zoom_search_select_and_reset() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let flame = b.evaluate(
+        "(() => { const r = page.flame.canvas.getBoundingClientRect(); return [r.x, r.y]; })()",
+    );
+    let (left, top) = (number(&flame[0]), number(&flame[1]));
+    // A click on the widest frame of the second row zooms to it.
+    let frame = b.evaluate("(() => { const f = page.flame.rows[1].reduce((a, f) => (f.x1 - f.x0 > a.x1 - a.x0 ? f : a)); return [(f.x0 + f.x1) / 2, f.node.label, f.x1 - f.x0]; })()");
+    b.click(left + number(&frame[0]), top + 1.5 * 18.0);
+    assert_eq!(b.evaluate("page.flame.zoomPath"), json!([frame[1]]));
+    let wide = b.evaluate("page.flame.rows[1][0].x1 - page.flame.rows[1][0].x0");
+    assert!(number(&wide) > number(&frame[2]));
+    picture(b, "zoomed.png");
+    // Its top row goes back.
+    b.click(left + 300.0, top + 9.0);
+    assert_eq!(b.evaluate("page.flame.zoomPath"), json!([]));
+
+    // Search by keyboard; the share is that of the stacks with a match, recursion counted once.
+    b.key("/");
+    for c in "price".chars() {
+        b.key(&c.to_string());
+    }
+    let price: u64 = functions(&report.profile, &|_| true, SortKey::Total)
+        .iter()
+        .filter(|r| report.facts.functions[r.function.0 as usize].name == "shop::price")
+        .map(|r| r.total.wall_ns)
+        .sum();
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    let text = format!("{:.1} %", price as f64 * 100.0 / wall as f64);
+    assert_eq!(
+        b.evaluate("document.getElementById('matched').textContent"),
+        json!(text)
+    );
+    picture(b, "search.png");
+    b.key("Escape");
+    assert_eq!(
+        b.evaluate("document.getElementById('matched').textContent"),
+        json!("")
+    );
+
+    // Every weight and direction sums to the same whole.
+    for weight in ["wall", "cpu", "blocked", "alloc"] {
+        let sums = b.evaluate(&format!(
+            "(() => {{ page.view.set({{ weight: '{weight}', inverted: true }}); const t = page.flame.tree; \
+             return [t.value, page.flame.children(t).reduce((s, n) => s + n.value, 0)]; }})()"
+        ));
+        assert_eq!(sums[0], sums[1], "{weight}");
+        assert!(number(&sums[0]) > 0.0, "{weight}");
+    }
+    picture(b, "inverted-alloc.png");
+    b.key("0");
+    assert_eq!(
+        b.evaluate("page.view.weight + page.view.inverted"),
+        json!("wallfalse")
+    );
+
+    // The wheel zooms the timeline at the pointer, keys pan it.
+    let tracks = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(); return [r.x, r.y, r.width]; })()");
+    let (left, top, width) = (number(&tracks[0]), number(&tracks[1]), number(&tracks[2]));
+    let middle = left + 190.0 + (width - 190.0) / 2.0;
+    b.mouse(
+        "mouseWheel",
+        middle,
+        top + 60.0,
+        json!({"deltaX": 0, "deltaY": -300}),
+    );
+    b.frame();
+    let shown_ns = b.evaluate("page.timeline.shown[1] - page.timeline.shown[0]");
+    assert!(number(&shown_ns) < number(&b.evaluate("page.timeline.duration")) * 0.7);
+    let before = number(&b.evaluate("page.timeline.shown[0]"));
+    b.key("d");
+    assert!(number(&b.evaluate("page.timeline.shown[0]")) > before);
+
+    // A drag selects a range; sums follow and are bounded by threads × range.
+    b.mouse("mouseMoved", middle, top + 60.0, json!({}));
+    b.mouse(
+        "mousePressed",
+        middle,
+        top + 60.0,
+        json!({"button": "left", "buttons": 1, "clickCount": 1}),
+    );
+    for step in 1..=4 {
+        b.mouse(
+            "mouseMoved",
+            middle + 40.0 * f64::from(step),
+            top + 60.0,
+            json!({"button": "left", "buttons": 1}),
+        );
+    }
+    picture(b, "selecting.png");
+    b.mouse(
+        "mouseReleased",
+        middle + 160.0,
+        top + 60.0,
+        json!({"button": "left", "clickCount": 1}),
+    );
+    b.frame();
+    let range = b.evaluate("page.view.range");
+    let length = number(&range[1]) - number(&range[0]);
+    let all = number(&b.evaluate("page.view.sums().all"));
+    assert!(
+        all > 0.0 && all <= length * 4.0 * 1.0001,
+        "{all} in {length}"
+    );
+    picture(b, "selected.png");
+    b.key("Escape");
+    assert_eq!(b.evaluate("page.view.range"), Value::Null);
+
+    // A click on a slice narrows everything to that call.
+    b.key("0");
+    b.click(middle, top + 20.0 + 2.0 + 18.0 + 8.0 + 17.0);
+    assert_eq!(b.evaluate("page.view.scope[0]"), json!("t"));
+    let same = b.evaluate("(() => { const s = page.timeline.selected; return [s.end - s.begin, page.view.sums().all]; })()");
+    assert!((number(&same[0]) - number(&same[1])).abs() < 1.0, "{same}");
+    picture(b, "slice.png");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+#[test]
+fn dark_and_narrow_windows_work() {
+    let report = testing::report();
+    for (width, height, scheme) in [(1440, 900, "dark"), (480, 760, "light"), (900, 420, "dark")] {
+        let Some(mut shown) = show(&report, width, height) else {
+            return;
+        };
+        let b = &mut shown.browser;
+        b.call(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
+        );
+        b.frame();
+        let overflow = b.evaluate("document.documentElement.scrollWidth - innerWidth");
+        assert!(number(&overflow) <= 0.0, "{width}: {overflow}");
+        assert!(number(&b.evaluate("page.flame.rows.length")) > 3.0);
+        let dark = b.evaluate("page.colors.dark");
+        assert_eq!(dark, json!(scheme == "dark"));
+        picture(b, &format!("{scheme}-{width}.png"));
+        assert_eq!(b.complaints, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,109 @@
+//! What a trace says beside its samples, as reports show it. Serialized as it stands into the JSON
+//! (docs/json.md) and into the page.
+
+use serde::Serialize;
+
+/// How and what was recorded. Times of the other rows are relative to `start_ns`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Recording {
+    pub trace: String,
+    pub command: Vec<String>,
+    pub hostname: String,
+    pub os: String,
+    pub machine: String,
+    pub cpus: u32,
+    pub cpu_model: String,
+    pub stackbeat_version: String,
+    /// Start of the recording, ns since 1970 (CLOCK_REALTIME).
+    pub started_unix_ns: u64,
+    /// Start by the trace's own clock (CLOCK_MONOTONIC).
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    pub interval_ns: u64,
+    pub main_interval_ns: u64,
+    pub probes: Vec<String>,
+    /// `finished`, `running`, `disk_full`, `recovered`, `write_error`.
+    pub outcome: &'static str,
+    pub records_written: u64,
+    pub records_stored: u64,
+    pub records_lost: u64,
+}
+
+/// One program image in one process.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProcessRow {
+    pub uid: u32,
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub name: String,
+    pub command: Vec<String>,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+/// One thread. Its place in the list is its `ThreadIndex`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ThreadFacts {
+    pub uid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// Index into the list of processes.
+    #[serde(skip)]
+    pub process: usize,
+    pub process_uid: u32,
+    pub pid: u32,
+    pub is_main: bool,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// Exact counters, when the thread's end was recorded.
+    pub exact_cpu_ns: Option<u64>,
+    pub exact_allocations: Option<u64>,
+    pub exact_allocated_bytes: Option<u64>,
+}
+
+/// Something the trace does not have.
+#[derive(Clone, Debug, Serialize)]
+pub struct LossRow {
+    /// 0: the whole session.
+    pub thread_uid: u32,
+    pub cause: &'static str,
+    pub count: u64,
+    pub description: &'static str,
+}
+
+/// A function's names. Its place in the list is its `FunctionIndex`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FunctionName {
+    pub name: String,
+    pub module: String,
+    pub file: String,
+    pub line: u32,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub recording: Recording,
+    pub processes: Vec<ProcessRow>,
+    pub threads: Vec<ThreadFacts>,
+    pub losses: Vec<LossRow>,
+    pub functions: Vec<FunctionName>,
+}
+
+impl Facts {
+    /// Losses summed over threads, heaviest first.
+    pub fn losses_by_cause(&self) -> Vec<LossRow> {
+        let mut sums: Vec<LossRow> = Vec::new();
+        for loss in self.losses.iter().filter(|l| l.count > 0) {
+            match sums.iter_mut().find(|s| s.cause == loss.cause) {
+                Some(sum) => sum.count += loss.count,
+                None => sums.push(LossRow {
+                    thread_uid: 0,
+                    ..loss.clone()
+                }),
+            }
+        }
+        sums.sort_by_key(|s| std::cmp::Reverse(s.count));
+        sums
+    }
+}

@@ -1,0 +1,196 @@
+//! Amounts by function, and blocking calls by the stack that made them.
+
+use std::collections::HashMap;
+
+use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex};
+use stackbeat_core::probe::Cause;
+
+use super::profile::{Cell, Label, Profile};
+use crate::cli::SortKey;
+
+/// Amounts of a function, or of a place and all below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// Wall time: running, blocked and without evidence.
+    pub wall_ns: u64,
+    pub blocked_ns: u64,
+    /// Time that no sample says anything about.
+    pub gap_ns: u64,
+    pub cpu_ns: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub samples: u64,
+}
+
+impl Weights {
+    /// Adds what was spent at a place with this label.
+    pub fn add_cell(&mut self, label: Label, cell: &Cell) {
+        self.wall_ns += cell.time_ns;
+        match label {
+            Label::Blocking(_) => self.blocked_ns += cell.time_ns,
+            Label::Gap => self.gap_ns += cell.time_ns,
+            _ => {}
+        }
+        self.cpu_ns += cell.amounts.cpu_ns;
+        self.allocations += cell.amounts.allocations;
+        self.allocated_bytes += cell.amounts.allocated_bytes;
+        self.samples += cell.amounts.samples;
+    }
+
+    /// Wall time in code: running, or ready to run.
+    pub fn running_ns(&self) -> u64 {
+        self.wall_ns - self.blocked_ns - self.gap_ns
+    }
+}
+
+/// One line of the table of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionRow {
+    pub function: FunctionIndex,
+    /// In the function itself; blocking calls it makes count as its own.
+    pub own: Weights,
+    /// With callees; a recursive function counts once.
+    pub total: Weights,
+}
+
+impl FunctionRow {
+    /// What `--sort` compares.
+    pub fn key(&self, sort: SortKey) -> u64 {
+        match sort {
+            SortKey::SelfTime => self.own.running_ns(),
+            SortKey::Total => self.total.wall_ns,
+            SortKey::Cpu => self.own.cpu_ns,
+            SortKey::Blocked => self.total.blocked_ns,
+            SortKey::Alloc => self.own.allocated_bytes,
+        }
+    }
+}
+
+/// Every function of the wanted threads, heaviest first.
+pub fn functions(
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+) -> Vec<FunctionRow> {
+    let mut rows: HashMap<FunctionIndex, FunctionRow> = HashMap::new();
+    let mut seen = Vec::new();
+    for (place, cell) in profile.by_place(wanted) {
+        let mut is_innermost = true;
+        seen.clear();
+        let label = profile.tree.places()[place as usize].label;
+        for (_, at) in profile.tree.outwards(place) {
+            let Label::Function(function) = at else {
+                continue;
+            };
+            let row = rows.entry(function).or_insert_with(|| FunctionRow {
+                function,
+                own: Weights::default(),
+                total: Weights::default(),
+            });
+            if is_innermost {
+                row.own.add_cell(label, &cell);
+                is_innermost = false;
+            }
+            if !seen.contains(&function) {
+                seen.push(function);
+                row.total.add_cell(label, &cell);
+            }
+        }
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by_key(|row| {
+        (
+            std::cmp::Reverse((row.key(sort), row.total.wall_ns)),
+            row.function,
+        )
+    });
+    rows
+}
+
+/// One line of the table of blocking sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRow {
+    pub place: u32,
+    pub probe: ProbeId,
+    pub cause: Cause,
+    pub count: u64,
+    pub total_ns: u64,
+    pub longest_ns: u64,
+    pub longest_at_ns: u64,
+    /// Thread of the longest wait.
+    pub longest_thread: ThreadIndex,
+}
+
+/// Every place that blocked, longest total first.
+pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<SiteRow> {
+    let mut sites: HashMap<u32, SiteRow> = HashMap::new();
+    for ((thread, place), cell) in &profile.cells {
+        let Label::Blocking(probe) = profile.tree.places()[*place as usize].label else {
+            continue;
+        };
+        if !wanted(*thread) {
+            continue;
+        }
+        let site = sites.entry(*place).or_insert(SiteRow {
+            place: *place,
+            probe,
+            cause: probe.cause(),
+            count: 0,
+            total_ns: 0,
+            longest_ns: 0,
+            longest_at_ns: 0,
+            longest_thread: *thread,
+        });
+        site.count += cell.count;
+        site.total_ns += cell.time_ns;
+        // Ties go to the lower thread, so that equal traces give equal reports.
+        if (cell.longest_ns, std::cmp::Reverse(*thread))
+            > (site.longest_ns, std::cmp::Reverse(site.longest_thread))
+        {
+            site.longest_ns = cell.longest_ns;
+            site.longest_at_ns = cell.longest_at_ns;
+            site.longest_thread = *thread;
+        }
+    }
+    let mut sites: Vec<_> = sites.into_values().collect();
+    sites.sort_by_key(|s| (std::cmp::Reverse(s.total_ns), s.place));
+    sites
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_collector::model::SegmentKind;
+    use stackbeat_core::probe::Probe;
+
+    use super::super::profile::tests::segment;
+    use super::*;
+
+    #[test]
+    fn recursion_counts_once_and_blocking_is_the_callers_own() {
+        let mut profile = Profile::default();
+        let [main, fib, other] = [0, 1, 2].map(FunctionIndex);
+        let deep = profile.tree.path(&[main, fib, fib, fib]);
+        let side = profile.tree.path(&[main, other]);
+        profile.add(&segment(0, 100, SegmentKind::Running), deep);
+        profile.add(
+            &segment(100, 130, SegmentKind::Blocked(Probe::Read.into())),
+            deep,
+        );
+        profile.add(&segment(130, 140, SegmentKind::Running), side);
+        let rows = functions(&profile, &|_| true, SortKey::SelfTime);
+        assert_eq!(
+            rows.iter().map(|r| r.function).collect::<Vec<_>>(),
+            [fib, other, main]
+        );
+        assert_eq!(rows[0].own.running_ns(), 100);
+        assert_eq!(rows[0].own.blocked_ns, 30);
+        assert_eq!(rows[0].total.wall_ns, 130);
+        assert_eq!(rows[2].own, Weights::default());
+        assert_eq!(rows[2].total.wall_ns, 140);
+        let by_total = functions(&profile, &|_| true, SortKey::Total);
+        assert_eq!(by_total[0].function, main);
+        let sites = blocking_sites(&profile, &|_| true);
+        assert_eq!(sites.len(), 1);
+        assert_eq!((sites[0].cause, sites[0].total_ns), (Cause::Io, 30));
+    }
+}

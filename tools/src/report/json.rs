@@ -1,0 +1,245 @@
+//! The report for scripts. docs/json.md describes it; a field never changes its meaning within a
+//! schema's version.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+use stackbeat_collector::model::ThreadIndex;
+use stackbeat_core::probe::Cause;
+
+use super::Report;
+use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::functions::{Weights, blocking_sites, functions};
+use super::profile::{Profile, ThreadTime};
+use super::tables::label_text;
+use super::tree;
+use crate::cli::SortKey;
+
+#[derive(Serialize)]
+pub struct ReportJson {
+    schema: &'static str,
+    recording: Recording,
+    /// Sums over the threads that are shown.
+    totals: Time,
+    losses: Vec<LossRow>,
+    processes: Vec<ProcessRow>,
+    threads: Vec<ThreadJson>,
+    functions: Vec<FunctionJson>,
+    blocking_sites: Vec<SiteJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    focus: Option<FocusJson>,
+}
+
+#[derive(Serialize)]
+struct Time {
+    wall_ns: u64,
+    running_ns: u64,
+    blocked_ns: u64,
+    blocked_by_cause_ns: BTreeMap<&'static str, u64>,
+    no_evidence_ns: u64,
+    cpu_ns: u64,
+    allocations: u64,
+    allocated_bytes: u64,
+    frees: u64,
+    minor_faults: u64,
+    major_faults: u64,
+    voluntary_switches: u64,
+    involuntary_switches: u64,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct ThreadJson {
+    #[serde(flatten)]
+    facts: ThreadFacts,
+    #[serde(flatten)]
+    time: Time,
+}
+
+#[derive(Serialize)]
+struct FunctionJson {
+    #[serde(flatten)]
+    name: FunctionName,
+    #[serde(rename = "self")]
+    own: WeightsJson,
+    total: WeightsJson,
+}
+
+#[derive(Serialize)]
+struct WeightsJson {
+    wall_ns: u64,
+    running_ns: u64,
+    blocked_ns: u64,
+    no_evidence_ns: u64,
+    cpu_ns: u64,
+    allocations: u64,
+    allocated_bytes: u64,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct SiteJson {
+    call: String,
+    cause: &'static str,
+    count: u64,
+    total_ns: u64,
+    longest_ns: u64,
+    /// Begin of the longest wait, since the recording's start.
+    longest_at_ns: u64,
+    longest_thread_uid: u32,
+    /// Innermost first.
+    stack: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FocusJson {
+    functions: Vec<FunctionName>,
+    callers: Vec<tree::JsonBranch>,
+    callees: Vec<tree::JsonBranch>,
+}
+
+/// The JSON of a report.
+pub fn report(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    top: usize,
+    function: Option<&str>,
+) -> Result<ReportJson> {
+    let Report { facts, profile, .. } = report;
+    let mut totals = ThreadTime::default();
+    let mut threads = Vec::new();
+    for (index, thread) in facts.threads.iter().enumerate() {
+        if wanted(ThreadIndex(index as u32)) {
+            let time = profile.threads.get(index).copied().unwrap_or_default();
+            totals.add(&time);
+            threads.push(ThreadJson {
+                facts: thread.clone(),
+                time: (&time).into(),
+            });
+        }
+    }
+    let focus = match function {
+        Some(name) => {
+            let focus = tree::focus(facts, profile, wanted, name)?;
+            let (callers, callees) = focus.json(facts);
+            let functions = focus.functions.iter();
+            Some(FocusJson {
+                functions: functions.map(|f| name_of(facts, f.0)).collect(),
+                callers,
+                callees,
+            })
+        }
+        None => None,
+    };
+    let rows = functions(profile, wanted, sort).into_iter().take(top);
+    Ok(ReportJson {
+        schema: "stackbeat.report.v1",
+        recording: facts.recording.clone(),
+        totals: (&totals).into(),
+        losses: facts
+            .losses
+            .iter()
+            .filter(|l| l.count > 0)
+            .cloned()
+            .collect(),
+        processes: facts.processes.clone(),
+        threads,
+        functions: rows
+            .map(|row| FunctionJson {
+                name: name_of(facts, row.function.0),
+                own: row.own.into(),
+                total: row.total.into(),
+            })
+            .collect(),
+        blocking_sites: sites(facts, profile, wanted, top),
+        focus,
+    })
+}
+
+fn name_of(facts: &Facts, function: u32) -> FunctionName {
+    facts
+        .functions
+        .get(function as usize)
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn sites(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    top: usize,
+) -> Vec<SiteJson> {
+    blocking_sites(profile, wanted)
+        .into_iter()
+        .take(top)
+        .map(|site| {
+            let callers = profile.tree.outwards(site.place).skip(1);
+            SiteJson {
+                call: site.probe.name().into_owned(),
+                cause: site.cause.name(),
+                count: site.count,
+                total_ns: site.total_ns,
+                longest_ns: site.longest_ns,
+                longest_at_ns: site.longest_at_ns.saturating_sub(facts.recording.start_ns),
+                longest_thread_uid: facts.threads[site.longest_thread.0 as usize].uid,
+                stack: callers.map(|(_, label)| label_text(facts, label)).collect(),
+            }
+        })
+        .collect()
+}
+
+impl From<&ThreadTime> for Time {
+    fn from(t: &ThreadTime) -> Time {
+        let causes = Cause::ALL.into_iter().filter(|c| *c != Cause::None);
+        Time {
+            wall_ns: t.wall_ns(),
+            running_ns: t.running_ns,
+            blocked_ns: t.all_blocked_ns(),
+            blocked_by_cause_ns: causes
+                .map(|c| (c.name(), t.blocked_ns[c as usize]))
+                .collect(),
+            no_evidence_ns: t.gap_ns,
+            cpu_ns: t.amounts.cpu_ns,
+            allocations: t.amounts.allocations,
+            allocated_bytes: t.amounts.allocated_bytes,
+            frees: t.amounts.frees,
+            minor_faults: t.amounts.minor_faults,
+            major_faults: t.amounts.major_faults,
+            voluntary_switches: t.amounts.voluntary_switches,
+            involuntary_switches: t.amounts.involuntary_switches,
+            samples: t.amounts.samples,
+        }
+    }
+}
+
+impl From<Weights> for WeightsJson {
+    fn from(w: Weights) -> WeightsJson {
+        WeightsJson {
+            wall_ns: w.wall_ns,
+            running_ns: w.running_ns(),
+            blocked_ns: w.blocked_ns,
+            no_evidence_ns: w.gap_ns,
+            cpu_ns: w.cpu_ns,
+            allocations: w.allocations,
+            allocated_bytes: w.allocated_bytes,
+            samples: w.samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, golden};
+
+    #[test]
+    fn the_json_is_as_documented() {
+        let made_up = testing::report();
+        let json = super::report(&made_up, &|_| true, SortKey::SelfTime, 3, Some("price"));
+        let text = serde_json::to_string_pretty(&json.expect("is made")).expect("serializes");
+        golden("report.json", &(text + "\n"));
+    }
+}

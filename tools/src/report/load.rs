@@ -1,0 +1,293 @@
+//! Reads a trace once and sums it up.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::Result;
+use stackbeat_collector::model::{
+    FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
+};
+use stackbeat_core::probe::Category;
+use stackbeat_proto::v1::summary::Outcome;
+
+use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::profile::{Profile, ROOT};
+use crate::losses;
+use crate::page::timeline::{Bar, Timeline};
+
+/// A trace, ready to be shown.
+#[derive(Debug)]
+pub struct Report {
+    pub facts: Facts,
+    pub profile: Profile,
+    /// Empty when no page was asked for.
+    pub timeline: Timeline,
+}
+
+/// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
+pub fn load(path: &Path, bar_budget: usize) -> Result<Report> {
+    let trace = Trace::open(path)?;
+    for damage in trace.damage() {
+        crate::record::warn(&format!(
+            "{}: damaged near byte {}: {}; the rest is shown",
+            path.display(),
+            damage.offset,
+            damage.what
+        ));
+    }
+    summarize(&trace, bar_budget)
+}
+
+/// As `load`, for a trace that is open.
+pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
+    let mut adder = Adder::new(bar_budget);
+    trace.visit(&mut adder)?;
+    let mut profile = adder.profile;
+    profile
+        .threads
+        .resize_with(trace.threads().len(), Default::default);
+    Ok(Report {
+        facts: facts(trace),
+        profile,
+        timeline: adder.timeline,
+    })
+}
+
+fn facts(trace: &Trace) -> Facts {
+    let start_ns = trace.start_ns();
+    let since_start = |ns: u64| ns.saturating_sub(start_ns);
+    let processes = trace.processes().iter().map(|p| ProcessRow {
+        uid: p.uid,
+        pid: p.pid,
+        parent_pid: p.parent_pid,
+        name: p.name(),
+        command: p.command_line.clone(),
+        begin_ns: since_start(p.start_ns),
+        end_ns: since_start(p.end_ns),
+    });
+    let threads = trace.threads().iter().map(|t| {
+        let process = trace.process(t.process);
+        ThreadFacts {
+            uid: t.uid,
+            tid: t.tid,
+            name: match t.name.as_str() {
+                "" => process.name(),
+                name => name.to_string(),
+            },
+            process: t.process.0 as usize,
+            process_uid: process.uid,
+            pid: process.pid,
+            is_main: t.is_main,
+            begin_ns: since_start(t.start_ns),
+            end_ns: since_start(t.end_ns),
+            exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
+            exact_allocations: t.totals.map(|a| a.allocations),
+            exact_allocated_bytes: t.totals.map(|a| a.allocated_bytes),
+        }
+    });
+    let losses = trace.losses().iter().map(|l| {
+        let cause = losses::from_number(l.cause);
+        LossRow {
+            thread_uid: l.thread.map_or(0, |t| trace.thread(t).uid),
+            cause: losses::name(cause),
+            count: l.count,
+            description: losses::describe(cause),
+        }
+    });
+    let functions = trace.functions().iter().map(|f| FunctionName {
+        name: f.name.clone(),
+        module: f.module.clone(),
+        file: f.file.clone(),
+        line: f.line,
+    });
+    Facts {
+        recording: recording(trace),
+        processes: processes.collect(),
+        threads: threads.collect(),
+        losses: losses.collect(),
+        functions: functions.collect(),
+    }
+}
+
+/// What a trace says about how it was made.
+pub fn recording(trace: &Trace) -> Recording {
+    let header = trace.header();
+    let config = trace.config();
+    let summary = trace.summary();
+    let start_ns = trace.start_ns();
+    let started_unix_ns = header.start.as_ref().map_or(0, |c| {
+        // The recording's start is a little before or after the instant of this snapshot.
+        (c.realtime_ns + start_ns).saturating_sub(c.monotonic_ns)
+    });
+    Recording {
+        trace: trace.path().display().to_string(),
+        command: header.command_line.clone(),
+        hostname: header.hostname.clone(),
+        os: header.os.clone(),
+        machine: header.machine.clone(),
+        cpus: header.cpus,
+        cpu_model: header.cpu_model.clone(),
+        stackbeat_version: header.stackbeat_version.clone(),
+        started_unix_ns,
+        start_ns,
+        duration_ns: trace.end_ns() - start_ns,
+        interval_ns: config.interval_ns,
+        main_interval_ns: config.main_interval_ns,
+        probes: config.probes.clone(),
+        outcome: outcome_name(summary.outcome()),
+        records_written: summary.records_written,
+        records_stored: summary.records_stored,
+        records_lost: summary.records_lost,
+    }
+}
+
+/// The name of an outcome in JSON.
+pub fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Running => "running",
+        Outcome::Finished => "finished",
+        Outcome::DiskFull => "disk_full",
+        Outcome::Recovered => "recovered",
+        Outcome::WriteError => "write_error",
+    }
+}
+
+/// The last segment of a thread, to know which calls go on.
+#[derive(Clone, Copy)]
+struct Last {
+    stack: StackIndex,
+    place: u32,
+    blocked: bool,
+}
+
+/// Adds segments to a profile and a timeline.
+struct Adder {
+    profile: Profile,
+    timeline: Timeline,
+    with_timeline: bool,
+    /// Place by stack, `u32::MAX` when not yet known.
+    paths: Vec<u32>,
+    last: HashMap<ThreadIndex, Last>,
+    /// Stack of a thread's last wait for events.
+    event_loops: HashMap<ThreadIndex, StackIndex>,
+    /// Frames that go on from one stack to another.
+    continuing: HashMap<(StackIndex, StackIndex), u32>,
+}
+
+impl Adder {
+    fn new(bar_budget: usize) -> Adder {
+        Adder {
+            profile: Profile::default(),
+            timeline: Timeline::new(bar_budget),
+            with_timeline: bar_budget > 0,
+            paths: Vec::new(),
+            last: HashMap::new(),
+            event_loops: HashMap::new(),
+            continuing: HashMap::new(),
+        }
+    }
+
+    fn path(&mut self, trace: &Trace, stack: StackIndex) -> u32 {
+        let index = stack.0 as usize;
+        if self.paths.len() <= index {
+            self.paths
+                .resize((index + 1).max(trace.stack_count() as usize), u32::MAX);
+        }
+        if self.paths[index] == u32::MAX {
+            let frames = trace.stack_frames(stack);
+            let functions: Vec<_> = frames.iter().map(|f| trace.frame(*f).function).collect();
+            self.paths[index] = self.profile.tree.path(&functions);
+        }
+        self.paths[index]
+    }
+
+    /// Which frames go on from the thread's last segment, when it is not simply those that both places
+    /// have in common. The rule is that of slices (docs/slices.md).
+    fn common(&mut self, trace: &Trace, segment: &Segment, path: u32, place: u32) -> Option<u32> {
+        let last = self.last.insert(
+            segment.thread,
+            Last {
+                stack: segment.stack,
+                place,
+                blocked: place != path,
+            },
+        )?;
+        let mut frames = self.continuing(trace, last.stack, segment.stack);
+        if segment.new_turn {
+            // Calls that the event loop made have returned; the loop itself goes on.
+            frames = match self.event_loops.get(&segment.thread).copied() {
+                Some(event_loop) => frames.min(self.continuing(trace, event_loop, last.stack)),
+                None => 0,
+            };
+        }
+        if let SegmentKind::Blocked(probe) = segment.kind
+            && probe.category() == Some(Category::Poll)
+        {
+            self.event_loops.insert(segment.thread, segment.stack);
+        }
+        let shared = self.profile.tree.common_depth(last.place, place);
+        // A wait that follows a wait is another call.
+        let at_most = match last.blocked && last.place == place {
+            true => shared - 1,
+            false => shared,
+        };
+        Some(frames.min(at_most)).filter(|common| *common != shared)
+    }
+
+    /// How many frames of `before` go on in `after`.
+    fn continuing(&mut self, trace: &Trace, before: StackIndex, after: StackIndex) -> u32 {
+        if before == after {
+            return u32::MAX;
+        }
+        const REMEMBERED: usize = 1 << 20;
+        if self.continuing.len() > REMEMBERED {
+            self.continuing.clear();
+        }
+        *self.continuing.entry((before, after)).or_insert_with(|| {
+            let before = trace.stack_frames(before);
+            continuing(trace, &before, &trace.stack_frames(after))
+        })
+    }
+}
+
+/// How many frames, outermost first, are the same calls in both stacks: the functions are equal, and
+/// so is the call site in each frame further out.
+fn continuing(trace: &Trace, before: &[FrameIndex], after: &[FrameIndex]) -> u32 {
+    let mut count = 0;
+    for (a, b) in before.iter().zip(after) {
+        let (a, b) = (trace.frame(*a), trace.frame(*b));
+        if a.function != b.function {
+            break;
+        }
+        count += 1;
+        if a.address != b.address {
+            break;
+        }
+    }
+    count
+}
+
+impl Visitor for Adder {
+    fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        let path = self.path(trace, segment.stack);
+        let place = self.profile.add(segment, path);
+        if !self.with_timeline {
+            return;
+        }
+        let common = self.common(trace, segment, path, place);
+        let length = segment.end_ns - segment.begin_ns;
+        self.timeline.push(
+            segment.thread,
+            Bar {
+                begin_ns: segment.begin_ns,
+                end_ns: segment.end_ns,
+                place,
+                place_ns: length,
+                cpu_ns: segment.amounts.cpu_ns,
+                allocated_bytes: segment.amounts.allocated_bytes,
+                common,
+            },
+        );
+        debug_assert!(place != ROOT || segment.kind == SegmentKind::Running);
+    }
+}

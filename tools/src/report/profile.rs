@@ -1,0 +1,298 @@
+//! Segments summed up: one call tree for the whole trace, and for every (thread, place in the tree)
+//! what was spent there. Every table, the JSON and the page are views of this, so that their numbers
+//! agree by construction.
+//!
+//! Memory follows the number of distinct stacks and threads, not the length of the recording.
+
+use std::collections::HashMap;
+
+use stackbeat_collector::model::{
+    Amounts, FunctionIndex, ProbeId, Segment, SegmentKind, ThreadIndex,
+};
+use stackbeat_core::probe::Cause;
+
+/// What a place in the call tree stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Label {
+    /// The tree's root.
+    Root,
+    Function(FunctionIndex),
+    /// A blocking call: a leaf below the function that made it.
+    Blocking(ProbeId),
+    /// Time that no sample says anything about: a leaf below what both of its ends have in common.
+    Gap,
+    /// Running, but no stack is known.
+    NoStack,
+    /// Places too small for a page, summed up below their caller.
+    Small,
+}
+
+/// A place in the call tree: a chain of calls from the outermost function to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub parent: u32,
+    pub label: Label,
+}
+
+/// The root's index in `Tree::places`.
+pub const ROOT: u32 = 0;
+
+/// The call tree; parents stand before their children.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    places: Vec<Place>,
+    children: HashMap<Place, u32>,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree {
+            places: vec![Place {
+                parent: ROOT,
+                label: Label::Root,
+            }],
+            children: HashMap::new(),
+        }
+    }
+}
+
+impl Tree {
+    /// Every place, parents first.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The place below `parent`, made when it does not exist.
+    pub fn child(&mut self, parent: u32, label: Label) -> u32 {
+        let place = Place { parent, label };
+        *self.children.entry(place).or_insert_with(|| {
+            self.places.push(place);
+            (self.places.len() - 1) as u32
+        })
+    }
+
+    /// The place that a chain of functions leads to.
+    pub fn path(&mut self, functions: &[FunctionIndex]) -> u32 {
+        functions.iter().fold(ROOT, |parent, function| {
+            self.child(parent, Label::Function(*function))
+        })
+    }
+
+    /// How many places two places have in common, counted from the root, which does not count.
+    pub fn common_depth(&self, a: u32, b: u32) -> u32 {
+        let (mut a, mut b) = (a, b);
+        // Parents stand before their children: the later one is never an ancestor of the other.
+        while a != b {
+            if a > b {
+                a = self.places[a as usize].parent;
+            } else {
+                b = self.places[b as usize].parent;
+            }
+        }
+        self.outwards(a).count() as u32
+    }
+
+    /// Labels from `place` outwards, without the root.
+    pub fn outwards(&self, place: u32) -> impl Iterator<Item = (u32, Label)> + '_ {
+        let mut at = place;
+        std::iter::from_fn(move || {
+            if at == ROOT {
+                return None;
+            }
+            let here = self.places[at as usize];
+            let item = (at, here.label);
+            at = here.parent;
+            Some(item)
+        })
+    }
+}
+
+/// What was spent at one place by one thread, callees not included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    pub time_ns: u64,
+    /// Segments summed up; for a blocking call the number of waits seen.
+    pub count: u64,
+    pub longest_ns: u64,
+    /// When the longest began.
+    pub longest_at_ns: u64,
+    pub amounts: Amounts,
+}
+
+impl Cell {
+    fn add_segment(&mut self, segment: &Segment) {
+        let time_ns = segment.end_ns.saturating_sub(segment.begin_ns);
+        self.time_ns += time_ns;
+        self.count += 1;
+        if time_ns > self.longest_ns || self.count == 1 {
+            self.longest_ns = time_ns;
+            self.longest_at_ns = segment.begin_ns;
+        }
+        self.amounts.add(&segment.amounts);
+    }
+
+    /// Adds another cell of the same or of a lower place.
+    pub fn add(&mut self, other: &Cell) {
+        self.time_ns += other.time_ns;
+        self.count += other.count;
+        if other.longest_ns > self.longest_ns {
+            self.longest_ns = other.longest_ns;
+            self.longest_at_ns = other.longest_at_ns;
+        }
+        self.amounts.add(&other.amounts);
+    }
+}
+
+/// Number of causes, for arrays indexed by `Cause as usize`.
+pub const CAUSES: usize = Cause::ALL.len();
+
+/// One thread's time by kind. `running + blocked + gap` is its wall time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    pub running_ns: u64,
+    pub blocked_ns: [u64; CAUSES],
+    pub gap_ns: u64,
+    pub amounts: Amounts,
+}
+
+impl ThreadTime {
+    pub fn all_blocked_ns(&self) -> u64 {
+        self.blocked_ns.iter().sum()
+    }
+
+    pub fn wall_ns(&self) -> u64 {
+        self.running_ns + self.all_blocked_ns() + self.gap_ns
+    }
+
+    /// Adds another thread's.
+    pub fn add(&mut self, other: &ThreadTime) {
+        self.running_ns += other.running_ns;
+        for (sum, more) in self.blocked_ns.iter_mut().zip(other.blocked_ns) {
+            *sum += more;
+        }
+        self.gap_ns += other.gap_ns;
+        self.amounts.add(&other.amounts);
+    }
+}
+
+/// The whole trace, summed up.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    pub tree: Tree,
+    pub cells: HashMap<(ThreadIndex, u32), Cell>,
+    /// By `ThreadIndex`.
+    pub threads: Vec<ThreadTime>,
+}
+
+impl Profile {
+    /// Adds a segment whose stack leads to `path` in this profile's tree. Returns the place it was
+    /// added at: below `path` for blocking calls and gaps.
+    pub fn add(&mut self, segment: &Segment, path: u32) -> u32 {
+        let place = match segment.kind {
+            SegmentKind::Running if path == ROOT => self.tree.child(ROOT, Label::NoStack),
+            SegmentKind::Running => path,
+            SegmentKind::Blocked(probe) => self.tree.child(path, Label::Blocking(probe)),
+            SegmentKind::Gap => self.tree.child(path, Label::Gap),
+        };
+        self.cells
+            .entry((segment.thread, place))
+            .or_default()
+            .add_segment(segment);
+        let index = segment.thread.0 as usize;
+        if self.threads.len() <= index {
+            self.threads.resize(index + 1, ThreadTime::default());
+        }
+        let thread = &mut self.threads[index];
+        let time_ns = segment.end_ns.saturating_sub(segment.begin_ns);
+        match segment.kind {
+            SegmentKind::Running => thread.running_ns += time_ns,
+            SegmentKind::Blocked(probe) => thread.blocked_ns[probe.cause() as usize] += time_ns,
+            SegmentKind::Gap => thread.gap_ns += time_ns,
+        }
+        thread.amounts.add(&segment.amounts);
+        place
+    }
+
+    /// The cells of the threads that `wanted` accepts, summed over threads, by place.
+    pub fn by_place(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> HashMap<u32, Cell> {
+        let mut sums: HashMap<u32, Cell> = HashMap::new();
+        for ((thread, place), cell) in &self.cells {
+            if wanted(*thread) {
+                sums.entry(*place).or_default().add(cell);
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use stackbeat_collector::model::StackIndex;
+    use stackbeat_core::probe::Probe;
+
+    use super::*;
+
+    /// A segment of thread 0 with CPU time as long as it ran.
+    pub(crate) fn segment(begin_ns: u64, end_ns: u64, kind: SegmentKind) -> Segment {
+        let cpu_ns = match kind {
+            SegmentKind::Running => end_ns - begin_ns,
+            _ => 0,
+        };
+        Segment {
+            thread: ThreadIndex(0),
+            begin_ns,
+            end_ns,
+            stack: StackIndex::NONE,
+            kind,
+            amounts: Amounts {
+                cpu_ns,
+                samples: 1,
+                ..Amounts::default()
+            },
+            arg: None,
+            result: None,
+            waker_tid: None,
+            new_turn: false,
+        }
+    }
+
+    #[test]
+    fn places_are_shared_and_time_is_kept_apart_by_kind() {
+        let mut profile = Profile::default();
+        let [main, work] = [FunctionIndex(0), FunctionIndex(1)];
+        let path = profile.tree.path(&[main, work]);
+        assert_eq!(profile.tree.path(&[main, work]), path);
+        profile.add(&segment(0, 10, SegmentKind::Running), path);
+        profile.add(
+            &segment(10, 40, SegmentKind::Blocked(Probe::MutexLock.into())),
+            path,
+        );
+        profile.add(
+            &segment(40, 45, SegmentKind::Blocked(Probe::MutexLock.into())),
+            path,
+        );
+        profile.add(&segment(45, 50, SegmentKind::Gap), ROOT);
+        profile.add(&segment(50, 53, SegmentKind::Running), ROOT);
+        let thread = profile.threads[0];
+        assert_eq!(thread.wall_ns(), 53);
+        assert_eq!(thread.running_ns, 13);
+        assert_eq!(thread.blocked_ns[Cause::Lock as usize], 35);
+        assert_eq!(thread.gap_ns, 5);
+        let sums = profile.by_place(&|_| true);
+        let lock = profile
+            .tree
+            .child(path, Label::Blocking(Probe::MutexLock.into()));
+        assert_eq!((sums[&lock].count, sums[&lock].longest_ns), (2, 30));
+        assert_eq!(sums[&path].time_ns, 10);
+        let outwards: Vec<_> = profile.tree.outwards(lock).map(|(_, l)| l).collect();
+        assert_eq!(
+            outwards,
+            [
+                Label::Blocking(Probe::MutexLock.into()),
+                Label::Function(work),
+                Label::Function(main)
+            ]
+        );
+        assert!(profile.by_place(&|_| false).is_empty());
+    }
+}

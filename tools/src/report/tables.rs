@@ -1,0 +1,375 @@
+//! The report as tables for a terminal.
+
+use std::fmt::Write;
+
+use stackbeat_collector::model::ThreadIndex;
+use stackbeat_core::probe::Cause;
+
+use super::Report;
+use super::facts::{Facts, FunctionName};
+use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
+use super::profile::{Label, Profile, ThreadTime};
+use crate::cli::SortKey;
+use crate::record::progress::plural;
+use crate::table::{Column, Table};
+use crate::terminal::Style;
+use crate::units::{bytes, count, duration, percent};
+
+/// How the text is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub width: Option<usize>,
+    pub style: Style,
+    /// Lines per table.
+    pub top: usize,
+}
+
+/// The whole report.
+pub fn report(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    layout: &Layout,
+) -> String {
+    let Report { facts, profile, .. } = report;
+    let mut out = heading(facts, profile, layout);
+    out.push_str(&threads(facts, profile, wanted, layout));
+    out.push_str(&function_table(facts, profile, wanted, sort, layout));
+    out.push_str(&site_table(facts, profile, wanted, layout));
+    out.push_str(&losses(facts, layout));
+    out
+}
+
+/// What was recorded, in two lines.
+pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
+    let r = &facts.recording;
+    let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
+    let mut out = String::new();
+    let command = crate::table::shorten(&r.command.join(" "), layout.width.unwrap_or(usize::MAX));
+    let _ = writeln!(out, "{}", layout.style.bold(&command));
+    let _ = writeln!(
+        out,
+        "{}, {}, {}, {}, every {}; {}",
+        duration(r.duration_ns),
+        plural(facts.processes.len() as u64, "process", "processes"),
+        plural(facts.threads.len() as u64, "thread", "threads"),
+        plural(samples, "sample", "samples"),
+        duration(r.interval_ns),
+        match r.outcome {
+            "finished" => "complete".to_string(),
+            other => layout.style.warning(&other.replace('_', " ")),
+        }
+    );
+    out
+}
+
+fn title(out: &mut String, layout: &Layout, text: &str) {
+    let _ = writeln!(out, "\n{}", layout.style.bold(text));
+}
+
+fn more(out: &mut String, layout: &Layout, total: usize) {
+    if total > layout.top {
+        let text = format!("  … and {} more (--top 0 shows all)", total - layout.top);
+        let _ = writeln!(out, "{}", layout.style.dim(&text));
+    }
+}
+
+fn threads(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
+    let mut rows: Vec<(usize, ThreadTime)> = profile
+        .threads
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(i, _)| *i < facts.threads.len() && wanted(ThreadIndex(*i as u32)))
+        .collect();
+    rows.sort_by_key(|(i, t)| (std::cmp::Reverse((t.running_ns, t.wall_ns())), *i));
+    let mut table = Table::new(vec![
+        Column::number("WALL", 0),
+        Column::number("RUNNING", 0),
+        Column::number("CPU", 3),
+        Column::number("BLOCKED", 0),
+        Column::number("NO EVIDENCE", 6),
+        Column::number("ALLOCATED", 5),
+        Column::number("TID", 4),
+        Column::text("PROCESS", 7),
+        Column::text("THREAD", 0),
+        Column::list("BLOCKED ON", 2),
+    ]);
+    let many = facts.processes.len() > 1;
+    for (index, time) in rows.iter().take(layout.top) {
+        let thread = &facts.threads[*index];
+        let process = &facts.processes[thread.process];
+        table.row(vec![
+            duration(time.wall_ns()),
+            duration(time.running_ns),
+            duration(time.amounts.cpu_ns),
+            duration(time.all_blocked_ns()),
+            match time.gap_ns {
+                0 => String::new(),
+                ns => duration(ns),
+            },
+            bytes(time.amounts.allocated_bytes),
+            thread.tid.to_string(),
+            match many {
+                true => format!("{} {}", process.name, process.pid),
+                false => String::new(),
+            },
+            thread.name.clone(),
+            causes(time),
+        ]);
+    }
+    let mut out = String::new();
+    title(&mut out, layout, "Threads");
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, rows.len());
+    out
+}
+
+/// `lock 1.2 s, io 30 ms`: heaviest first.
+fn causes(time: &ThreadTime) -> String {
+    let mut causes: Vec<(u64, Cause)> = Cause::ALL
+        .into_iter()
+        .map(|c| (time.blocked_ns[c as usize], c))
+        .filter(|(ns, _)| *ns > 0)
+        .collect();
+    causes.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    let texts = causes
+        .iter()
+        .map(|(ns, cause)| format!("{} {}", cause.name(), duration(*ns)));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn function_table(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    layout: &Layout,
+) -> String {
+    let rows = functions(profile, wanted, sort);
+    let whole: u64 = rows.iter().map(|r| share_of(r, sort)).sum();
+    // Totals overlap, so their shares are of all the threads' time.
+    let whole = match sort {
+        SortKey::Total | SortKey::Blocked => {
+            let chosen = profile.threads.iter().enumerate();
+            chosen
+                .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
+                .map(|(_, t)| match sort {
+                    SortKey::Total => t.wall_ns(),
+                    _ => t.all_blocked_ns(),
+                })
+                .sum()
+        }
+        _ => whole,
+    };
+    let mut table = Table::new(vec![
+        Column::number("SELF", 0),
+        Column::number("SHARE", 1),
+        Column::number("TOTAL", 0),
+        Column::number("CPU", 4),
+        Column::number("BLOCKED", 3),
+        Column::number("ALLOCATED", 5),
+        Column::text("FUNCTION", 0),
+    ]);
+    let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
+    for row in rows.iter().take(layout.top) {
+        table.row(vec![
+            duration(row.own.running_ns()),
+            percent(share_of(row, sort), whole),
+            duration(row.total.wall_ns),
+            duration(row.own.cpu_ns),
+            duration(row.total.blocked_ns),
+            bytes(row.own.allocated_bytes),
+            function_text(facts, row.function.0),
+        ]);
+    }
+    let by = match sort {
+        SortKey::SelfTime => "time running in themselves",
+        SortKey::Total => "wall time with callees",
+        SortKey::Cpu => "CPU time in themselves",
+        SortKey::Blocked => "blocked time with callees",
+        SortKey::Alloc => "bytes allocated in themselves",
+    };
+    let mut out = String::new();
+    title(&mut out, layout, &format!("Functions by {by}"));
+    if table.is_empty() {
+        out.push_str("  none\n");
+        return out;
+    }
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, rows.len());
+    out
+}
+
+fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
+    row.key(sort)
+}
+
+/// The name, and the module when it is not obvious.
+pub fn function_text(facts: &Facts, function: u32) -> String {
+    let unknown = FunctionName::default();
+    let f = facts.functions.get(function as usize).unwrap_or(&unknown);
+    let module = f.module.rsplit('/').next().unwrap_or_default();
+    if module.is_empty() || f.name.starts_with(module) {
+        f.name.clone()
+    } else {
+        format!("{}  [{module}]", f.name)
+    }
+}
+
+/// A label as one name.
+pub fn label_text(facts: &Facts, label: Label) -> String {
+    match label {
+        Label::Root => "all".into(),
+        Label::Function(f) => facts
+            .functions
+            .get(f.0 as usize)
+            .map_or_else(|| "?".into(), |f| f.name.clone()),
+        Label::Blocking(probe) => format!("{} [{}]", probe.name(), probe.cause().name()),
+        Label::Gap => "(no evidence)".into(),
+        Label::NoStack => "(no stack)".into(),
+        Label::Small => "(many small stacks)".into(),
+    }
+}
+
+fn site_table(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
+    let sites = blocking_sites(profile, wanted);
+    let mut out = String::new();
+    title(&mut out, layout, "Blocking calls by total time");
+    if sites.is_empty() {
+        out.push_str("  none\n");
+        return out;
+    }
+    let mut table = Table::new(vec![
+        Column::number("TOTAL", 0),
+        Column::number("LONGEST", 2),
+        Column::number("COUNT", 3),
+        Column::text("CAUSE", 0),
+        Column::text("CALL", 1),
+        Column::list("CALLED FROM", 0),
+    ]);
+    for site in sites.iter().take(layout.top) {
+        table.row(vec![
+            duration(site.total_ns),
+            duration(site.longest_ns),
+            count(site.count),
+            site.cause.name().into(),
+            site.probe.name().into_owned(),
+            callers(facts, profile, site),
+        ]);
+    }
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, sites.len());
+    out
+}
+
+/// The innermost callers of a blocking call.
+fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
+    const SHOWN: usize = 4;
+    let mut names: Vec<_> = profile
+        .tree
+        .outwards(site.place)
+        .skip(1)
+        .take(SHOWN + 1)
+        .map(|(_, label)| crate::table::shorten(&label_text(facts, label), 48))
+        .collect();
+    if names.len() > SHOWN {
+        names[SHOWN] = "…".into();
+    }
+    names.join(" ← ")
+}
+
+/// What the trace does not have. Always there, so that nobody has to wonder.
+pub fn losses(facts: &Facts, layout: &Layout) -> String {
+    let r = &facts.recording;
+    let mut out = String::new();
+    title(&mut out, layout, "Losses");
+    if r.records_lost == 0 {
+        let _ = writeln!(out, "  none of {} records", count(r.records_written));
+    } else {
+        let text = format!(
+            "  {} of {} records ({})",
+            count(r.records_lost),
+            count(r.records_written),
+            percent(r.records_lost, r.records_written)
+        );
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    for loss in facts.losses_by_cause() {
+        let _ = writeln!(out, "  {:>8}  {}", count(loss.count), loss.description);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tree;
+    use crate::testing::{self, golden};
+
+    fn layout(width: Option<usize>) -> Layout {
+        Layout {
+            width,
+            style: Style::default(),
+            top: 6,
+        }
+    }
+
+    #[test]
+    fn tables_fit_their_terminal() {
+        let made_up = testing::report();
+        for (name, width) in [
+            ("report-wide.txt", None),
+            ("report-100.txt", Some(100)),
+            ("report-50.txt", Some(50)),
+        ] {
+            let text = report(&made_up, &|_| true, SortKey::SelfTime, &layout(width));
+            // Sentences before and after may wrap, tables must not.
+            let tables = text.lines().skip(2).take_while(|l| *l != "Losses");
+            let widest = tables.map(|l| l.chars().count()).max();
+            assert!(widest <= Some(width.unwrap_or(usize::MAX)), "{text}");
+            golden(name, &text);
+        }
+    }
+
+    #[test]
+    fn filters_and_orders_are_kept() {
+        let made_up = testing::report();
+        let workers = |t: ThreadIndex| t.0 == 1 || t.0 == 2;
+        golden(
+            "report-workers-blocked.txt",
+            &report(&made_up, &workers, SortKey::Blocked, &layout(Some(100))),
+        );
+        golden(
+            "report-function.txt",
+            &tree::report(&made_up, &|_| true, "price", &layout(Some(100))).expect("exists"),
+        );
+        let error = tree::report(&made_up, &|_| true, "nonsense", &layout(None));
+        assert!(
+            error
+                .expect_err("is unknown")
+                .to_string()
+                .contains("nonsense")
+        );
+    }
+
+    #[test]
+    fn self_times_sum_to_what_the_threads_ran() {
+        let made_up = testing::report();
+        let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
+        let own: u64 = rows.iter().map(|r| r.own.running_ns()).sum();
+        let running: u64 = made_up.profile.threads.iter().map(|t| t.running_ns).sum();
+        let without_stack = 2 * 2_000_000;
+        assert_eq!(own + without_stack, running);
+    }
+}

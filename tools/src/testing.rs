@@ -1,0 +1,242 @@
+//! For tests: golden files, and a made-up report with every kind of thing in it.
+
+pub mod browser;
+
+use std::fs;
+use std::path::Path;
+
+use stackbeat_collector::model::{
+    Amounts, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
+};
+use stackbeat_core::probe::Probe;
+
+use crate::page::timeline::{Bar, Timeline};
+use crate::report::Report;
+use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use crate::report::profile::{Profile, ROOT};
+
+/// Compares a text with `tools/tests/golden/NAME`; `STACKBEAT_BLESS=1` writes the file instead.
+pub fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("STACKBEAT_BLESS").is_some() {
+        fs::write(&path, text).expect("the golden file can be written");
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == text,
+        "{} differs; STACKBEAT_BLESS=1 accepts this:\n{text}",
+        path.display()
+    );
+}
+
+/// Functions of the made-up program: name, module, file.
+const FUNCTIONS: [(&str, &str, &str); 12] = [
+    ("main", "/home/me/shop", "src/main.rs"),
+    ("shop::serve", "/home/me/shop", "src/serve.rs"),
+    ("shop::parse_order", "/home/me/shop", "src/order.rs"),
+    ("shop::price", "/home/me/shop", "src/price.rs"),
+    (
+        "shop::store::Store::insert",
+        "/home/me/shop",
+        "src/store.rs",
+    ),
+    ("shop::worker", "/home/me/shop", "src/worker.rs"),
+    ("memcpy", "/lib/x86_64-linux-gnu/libc.so.6", ""),
+    ("malloc", "/lib/x86_64-linux-gnu/libc.so.6", ""),
+    ("start_thread", "/lib/x86_64-linux-gnu/libc.so.6", ""),
+    ("shop+0x1f20", "/home/me/shop", ""),
+    (
+        "std::map<std::string, std::vector<int>>::operator[]",
+        "/home/me/shop",
+        "/usr/include/c++/12/bits/stl_map.h",
+    ),
+    ("sh_main<evil \"&' </script>>", "/usr/bin/dash", ""),
+];
+
+/// Builds one thread's segments after another.
+struct Author {
+    profile: Profile,
+    timeline: Timeline,
+    thread: u32,
+    now_ns: u64,
+}
+
+impl Author {
+    fn segment(&mut self, stack: &[u32], length_ns: u64, kind: SegmentKind, bytes: u64) {
+        let functions: Vec<_> = stack.iter().map(|f| FunctionIndex(*f)).collect();
+        let path = match stack.is_empty() {
+            true => ROOT,
+            false => self.profile.tree.path(&functions),
+        };
+        let segment = Segment {
+            thread: ThreadIndex(self.thread),
+            begin_ns: self.now_ns,
+            end_ns: self.now_ns + length_ns,
+            stack: StackIndex::NONE,
+            kind,
+            amounts: Amounts {
+                cpu_ns: match kind {
+                    SegmentKind::Running => length_ns - length_ns / 10,
+                    _ => 0,
+                },
+                allocations: bytes / 64,
+                allocated_bytes: bytes,
+                samples: 1,
+                ..Amounts::default()
+            },
+            arg: None,
+            result: None,
+            waker_tid: None,
+            new_turn: false,
+        };
+        self.now_ns += length_ns;
+        let place = self.profile.add(&segment, path);
+        self.timeline.push(
+            segment.thread,
+            Bar {
+                begin_ns: segment.begin_ns,
+                end_ns: segment.end_ns,
+                place,
+                place_ns: length_ns,
+                cpu_ns: segment.amounts.cpu_ns,
+                allocated_bytes: bytes,
+                common: None,
+            },
+        );
+    }
+
+    fn run(&mut self, stack: &[u32], length_ns: u64, bytes: u64) {
+        self.segment(stack, length_ns, SegmentKind::Running, bytes);
+    }
+
+    fn wait(&mut self, stack: &[u32], length_ns: u64, probe: Probe) {
+        self.segment(stack, length_ns, SegmentKind::Blocked(probe.into()), 0);
+    }
+}
+
+/// Start of the made-up recording.
+pub const START_NS: u64 = 5_000_000_000;
+
+/// A server with two workers, and a child process: all causes of interest, a gap, losses, names with
+/// characters that a page must not take for markup.
+pub fn report() -> Report {
+    let mut author = Author {
+        profile: Profile::default(),
+        timeline: Timeline::new(100_000),
+        thread: 0,
+        now_ns: START_NS,
+    };
+    const MS: u64 = 1_000_000;
+    for turn in 0..40u64 {
+        author.wait(&[0, 1], (3 + turn % 5) * MS, Probe::EpollWait);
+        author.run(&[0, 1, 2], 2 * MS, 4096);
+        author.run(&[0, 1, 2, 6], MS + turn * 10_000, 0);
+        author.run(&[0, 1, 2, 7], MS / 2, 65_536);
+        author.run(&[0, 1, 4, 10], 3 * MS, 1024);
+        if turn % 4 == 0 {
+            author.wait(&[0, 1, 4], 4 * MS + turn * MS / 8, Probe::MutexLock);
+        }
+        author.wait(&[0, 1], MS, Probe::Send);
+    }
+    let end_ns = author.now_ns;
+    for worker in 0..2u64 {
+        author.thread = 1 + worker as u32;
+        author.now_ns = START_NS + 3 * MS;
+        for round in 0..30u64 {
+            author.run(&[8, 5, 3], (5 + worker) * MS, 256);
+            // Recursion.
+            author.run(&[8, 5, 3, 3, 9], 2 * MS, 0);
+            author.wait(&[8, 5], (1 + round % 3) * MS, Probe::CondWait);
+            if round % 10 == 9 {
+                author.wait(&[8, 5, 4], 7 * MS, Probe::Fsync);
+            }
+        }
+        author.segment(&[8], 20 * MS, SegmentKind::Gap, 0);
+        author.run(&[], 2 * MS, 0);
+    }
+    author.thread = 3;
+    author.now_ns = START_NS + 50 * MS;
+    author.run(&[11], 9 * MS, 0);
+    author.wait(&[11], 30 * MS, Probe::Wait);
+    let Author {
+        profile, timeline, ..
+    } = author;
+    Report {
+        facts: facts(end_ns - START_NS, &profile),
+        profile,
+        timeline,
+    }
+}
+
+fn facts(duration_ns: u64, profile: &Profile) -> Facts {
+    let process = |uid: u32, name: &str| ProcessRow {
+        uid,
+        pid: 1000 + uid,
+        parent_pid: 999 + uid,
+        name: name.into(),
+        command: vec![name.into(), "--verbose".into()],
+        begin_ns: 0,
+        end_ns: duration_ns,
+    };
+    let names = ["shop", "worker-1", "worker-2", "sh"];
+    let threads = names.iter().enumerate().map(|(i, name)| ThreadFacts {
+        uid: i as u32 + 1,
+        tid: 1001 + i as u32,
+        name: (*name).into(),
+        process: usize::from(i == 3),
+        process_uid: 1 + u32::from(i == 3),
+        pid: 1001 + u32::from(i == 3),
+        is_main: i == 0 || i == 3,
+        begin_ns: 0,
+        end_ns: profile.threads[i].wall_ns(),
+        ..ThreadFacts::default()
+    });
+    let functions = FUNCTIONS.iter().map(|(name, module, file)| FunctionName {
+        name: (*name).into(),
+        module: (*module).into(),
+        file: (*file).into(),
+        line: if file.is_empty() { 0 } else { 42 },
+    });
+    let loss = |cause, count, description| LossRow {
+        thread_uid: 1,
+        cause,
+        count,
+        description,
+    };
+    Facts {
+        recording: Recording {
+            trace: "shop.beat".into(),
+            command: vec!["./shop".into(), "--verbose".into()],
+            hostname: "example".into(),
+            os: "Linux 6.18".into(),
+            machine: "x86_64".into(),
+            cpus: 2,
+            cpu_model: "Made-up CPU".into(),
+            stackbeat_version: "0.1.0".into(),
+            started_unix_ns: 1_700_000_000_000_000_000,
+            start_ns: START_NS,
+            duration_ns,
+            interval_ns: 1_000_000,
+            main_interval_ns: 1_000_000,
+            probes: vec!["alloc".into(), "lock".into()],
+            outcome: "finished",
+            records_written: 1000,
+            records_stored: 997,
+            records_lost: 3,
+        },
+        processes: vec![process(1, "shop"), process(2, "sh")],
+        threads: threads.collect(),
+        losses: vec![
+            loss(
+                "buffer_full",
+                3,
+                "records dropped because the buffer was full",
+            ),
+            loss("truncated_depth", 2, "stacks deeper than --depth"),
+        ],
+        functions: functions.collect(),
+    }
+}
