@@ -5,6 +5,7 @@
 use stackbeat_core::agent;
 use stackbeat_core::buffer::{self, Pool};
 use stackbeat_core::callstack::Table;
+use stackbeat_core::clock;
 use stackbeat_core::layout::{Capacity, ThreadEntry, entry_state, node_kind};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::probe::Probe;
@@ -61,6 +62,23 @@ fn find(mapping: &Mapping, tid: u32) -> &ThreadEntry {
         .map(|(_, e)| e)
         .find(|e| e.tid.load(Ordering::Relaxed) == tid)
         .expect("the thread is registered")
+}
+
+/// Bounds of the calling thread's stack.
+fn own_stack() -> Option<(usize, usize)> {
+    let mut low = std::ptr::null_mut();
+    let mut bytes = 0;
+    // SAFETY: fills the attributes of the calling thread, reads them, and gives them back.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        assert_eq!(
+            libc::pthread_getattr_np(libc::pthread_self(), &mut attributes),
+            0
+        );
+        libc::pthread_attr_getstack(&attributes, &mut low, &mut bytes);
+        libc::pthread_attr_destroy(&mut attributes);
+    }
+    Some((low as usize, low as usize + bytes))
 }
 
 fn tid() -> u32 {
@@ -120,9 +138,12 @@ fn a_session_in_this_process() {
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
     control.forced_per_second.store(100, Ordering::Relaxed);
     control.follow_children.store(1, Ordering::Relaxed);
+    let begin = clock::cycles();
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    let cycles_a_ms = (clock::cycles() - begin) / 10;
     for class in 0..3 {
         control.interval_ns[class].store(1_000_000, Ordering::Relaxed);
-        control.interval_cycles[class].store(2_000_000, Ordering::Relaxed);
+        control.interval_cycles[class].store(cycles_a_ms, Ordering::Relaxed);
     }
     let mut ticker = Ticker::default();
     ticker.advance_all(control);
@@ -131,8 +152,10 @@ fn a_session_in_this_process() {
     assert!(!agent::init(c"/dev/shm/stackbeat-no-such-session"));
     assert!(agent::init(&path));
     stackbeat_core::sys::remove(&path);
+    // The test runs on a thread that no hook has seen start.
+    agent::thread_started(own_stack(), agent::Creator::UNKNOWN);
     let (start, others) = samples(&mapping);
-    assert_eq!(start.len(), 1);
+    assert_eq!(start.len(), 2);
     assert_eq!(start[0].probe, Probe::ThreadStart as u8);
     assert!(others >= 3, "executable, command line, name: {others}");
 
@@ -169,7 +192,9 @@ fn a_session_in_this_process() {
     let wait = agent::begin_wait(Probe::Nanosleep, 3);
     assert_eq!(me.closed.load(Ordering::Relaxed), 1);
     assert_eq!(me.episode.load(Ordering::Relaxed) & 1, 1);
+    let asleep = clock::cycles();
     std::thread::sleep(std::time::Duration::from_millis(3));
+    let asleep = clock::cycles() - asleep;
     ticker.advance_all(control);
     wait.end(-4);
     assert_eq!(me.closed.load(Ordering::Relaxed), 0);
@@ -177,7 +202,7 @@ fn a_session_in_this_process() {
     let (seen, _) = samples(&mapping);
     assert_eq!(seen.len(), 1);
     assert_ne!(seen[0].flags & flags::BLOCKED, 0);
-    assert!(seen[0].words[2] > 1_000_000, "cycles of a 3 ms sleep");
+    assert!(seen[0].words[2] >= asleep);
     assert_eq!(seen[0].words[8] as i64, -4);
 
     // Forced captures have a budget.

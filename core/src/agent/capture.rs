@@ -1,12 +1,12 @@
 //! The slow path: a capture is due, or somebody wants one.
 
 use super::process;
+use super::stack;
 use super::thread::{self, Scratch};
 use super::{PROBE_MASK, Wait, registered};
 use crate::buffer::Writer;
-use crate::callstack::{NodeValue, Table, root_address};
 use crate::gate;
-use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss, node_id, node_kind};
+use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss};
 use crate::mapping::Mapping;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer, flags};
@@ -14,7 +14,7 @@ use crate::sync::{Ordering, add_own, fence};
 use crate::sys;
 use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
-use crate::unwind::{MAX_DEPTH, Registers, WalkEnd};
+use crate::unwind::{MAX_DEPTH, Registers};
 
 /// Forced captures that a rested thread may do at once.
 const FORCED_BURST: u64 = 16;
@@ -321,7 +321,16 @@ impl Capture<'_> {
             generation,
         };
         let cpu_ns = sys::thread_cpu_ns();
-        let (node, cut) = self.stack(registers, generation);
+        let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
+        let (node, cut) = stack::find(
+            self.mapping,
+            self.entry,
+            self.scratch,
+            registers,
+            request.interrupted.is_some(),
+            limit.clamp(1, MAX_DEPTH),
+            generation,
+        );
         report_modules(&writer, &mut self.scratch.record, now);
         if self.scratch.name == [0; 16] || request.last {
             thread::write_name(&writer, self.scratch, now);
@@ -370,103 +379,6 @@ impl Capture<'_> {
         }
         node
     }
-
-    /// Walks the stack and finds its node; the flag: the table was full and the leaf end is missing.
-    fn stack(&mut self, registers: &Registers, generation: u32) -> (u32, bool) {
-        let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
-        let limit = limit.clamp(1, MAX_DEPTH);
-        let exact = self.request.interrupted.is_some();
-        let bounds = self.scratch.bounds();
-        let end = self
-            .scratch
-            .walker
-            .walk_stack(registers, &bounds, exact, limit);
-        match end {
-            WalkEnd::Root => {}
-            WalkEnd::Depth => count(self.entry, loss::TRUNCATED_DEPTH),
-            _ => count(self.entry, loss::TRUNCATED_UNWIND),
-        }
-        let Some(table) = Table::of(self.mapping, generation) else {
-            count(self.entry, loss::TABLE_FULL);
-            return (0, true);
-        };
-        let root = root_address(process::uid(), process::epoch());
-        let of_generation = generation as u64 + 1;
-        let same =
-            self.scratch.nodes_generation == of_generation && self.scratch.nodes_root == root;
-        let stack = self.scratch.walker.stack_mut();
-        let kept = if same { stack.kept() } else { 0 };
-        let (node, cut) = nodes(&table, root, end, stack.frames_mut(), kept);
-        if cut {
-            count(self.entry, loss::TABLE_FULL);
-            stack.forget();
-            self.scratch.nodes_generation = 0;
-        } else {
-            self.scratch.nodes_generation = of_generation;
-            self.scratch.nodes_root = root;
-        }
-        let id = match node {
-            0 => 0,
-            node => node_id(generation, table.nodes.len() as u32, node),
-        };
-        (id, cut)
-    }
-}
-
-/// Finds or makes the nodes of frames, root first; the first `kept` have theirs.
-fn nodes(
-    table: &Table,
-    root: u64,
-    end: WalkEnd,
-    frames: &mut [crate::unwind::walk::Frame],
-    kept: usize,
-) -> (u32, bool) {
-    let mut node = match kept.checked_sub(1).and_then(|last| frames.get(last)) {
-        Some(frame) => frame.node,
-        None => match base(table, root, end) {
-            Some(node) => node,
-            None => return (0, true),
-        },
-    };
-    for frame in frames.iter_mut().skip(kept) {
-        let kind = if frame.is_exact() {
-            node_kind::LEAF_PC
-        } else {
-            node_kind::NATIVE
-        };
-        let value = NodeValue {
-            parent: node,
-            address: frame.pc,
-            kind,
-        };
-        match table.insert(value) {
-            Ok(found) => node = found,
-            Err(_) => return (node, true),
-        }
-        frame.node = node;
-    }
-    (node, false)
-}
-
-/// What the outermost frame hangs on.
-fn base(table: &Table, root: u64, end: WalkEnd) -> Option<u32> {
-    let root = table
-        .insert(NodeValue {
-            parent: 0,
-            address: root,
-            kind: node_kind::ROOT,
-        })
-        .ok()?;
-    if end == WalkEnd::Root {
-        return Some(root);
-    }
-    table
-        .insert(NodeValue {
-            parent: root,
-            address: 0,
-            kind: node_kind::TRUNCATED,
-        })
-        .ok()
 }
 
 /// Writes down which modules came and went.

@@ -12,6 +12,7 @@
 mod capture;
 mod process;
 mod rusage;
+mod stack;
 mod thread;
 
 use crate::gate;

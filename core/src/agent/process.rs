@@ -93,6 +93,8 @@ pub(super) fn pid() -> u32 {
     AGENT.pid.load(Ordering::Relaxed)
 }
 
+/// Whose signals are the session's.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn collector_pid() -> u32 {
     AGENT.collector_pid.load(Ordering::Relaxed)
 }

@@ -26,6 +26,8 @@ pub(super) struct Scratch {
     pub forced_until: u64,
     pub usage: super::rusage::State,
     pub record: RecordBuffer,
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub frames: crate::unwind::Frames,
     pub walker: ThreadWalker,
 }
 
