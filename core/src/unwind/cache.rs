@@ -3,12 +3,12 @@
 //! A set-associative cache in lines of four entries. An entry is written under a per-entry sequence:
 //! its key becomes `BUSY`, then the rule is stored, then the new key. A reader takes the key, the rule
 //! and the key again, and believes the rule only if both keys are the one it looks for. So entries
-//! can be replaced at any time: stale ones (of an older module epoch) first, else one chosen by the
+//! can be replaced at any time: stale ones (of an older epoch) first, else one chosen by the
 //! address. The key holds the epoch, so raising it empties the cache at no cost.
 //!
 //! A thread that dies between the two stores leaves one entry busy for good; nothing else happens.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::rule::Rule;
 
@@ -41,7 +41,6 @@ pub struct Line([Entry; WAYS]);
 #[derive(Debug)]
 pub struct RuleCache<'a> {
     lines: &'a [Line],
-    epoch: &'a AtomicU32,
 }
 
 impl Line {
@@ -65,10 +64,10 @@ fn key(address: u64, exact: bool, epoch: u32) -> Option<u64> {
 }
 
 impl<'a> RuleCache<'a> {
-    /// A cache over `lines`, a power of two of them; entries belong to the epoch that `epoch` holds.
-    pub const fn new(lines: &'a [Line], epoch: &'a AtomicU32) -> RuleCache<'a> {
+    /// A cache over `lines`, a power of two of them.
+    pub const fn new(lines: &'a [Line]) -> RuleCache<'a> {
         assert!(lines.len().is_power_of_two());
-        RuleCache { lines, epoch }
+        RuleCache { lines }
     }
 
     #[inline(always)]
@@ -77,11 +76,11 @@ impl<'a> RuleCache<'a> {
         &self.lines[(hash as usize + probe) & (self.lines.len() - 1)]
     }
 
-    /// The rule stored for an address. `exact`: the address is that of the next instruction (a leaf,
+    /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a leaf,
     /// or a frame that a signal interrupted), not a return address.
     #[inline(always)]
-    pub fn get(&self, address: u64, exact: bool) -> Option<Rule> {
-        let want = key(address, exact, self.epoch.load(Ordering::Relaxed))?;
+    pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
+        let want = key(address, exact, epoch)?;
         for probe in 0..LINES_PROBED {
             for entry in &self.line(address, probe).0 {
                 if entry.key.load(Ordering::Acquire) == want {

@@ -6,14 +6,14 @@ use super::cache::{Line, RuleCache};
 use super::cfi::RegisterNumbers;
 use super::full::{self, AllRegisters};
 use super::rule::Rule;
-use super::walk::{ReadStack, Rules, Stack, Word};
+use super::walk::{ReadStack, Rules, Stack, Start};
 use super::{Frames, Registers, StackBounds, StackWalker, WalkEnd, os};
 use crate::modules::{self, Lookup};
 
 /// Lines of the rule cache: 32,768 rules, 512 KB of zero pages until used.
 const LINES: usize = 8192;
 static CACHE_LINES: [Line; LINES] = [const { Line::EMPTY }; LINES];
-static CACHE: RuleCache<'static> = RuleCache::new(&CACHE_LINES, &GENERATION);
+static CACHE: RuleCache<'static> = RuleCache::new(&CACHE_LINES);
 /// Raised when the rule of any address may have changed: a module went, or one came to lie where
 /// code of no module was met.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -36,13 +36,25 @@ pub(crate) fn module_went() {
 ///
 /// # Signal safety
 /// Takes no lock, allocates nothing. A miss costs about a microsecond, a new module some ten.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NativeRules;
+#[derive(Clone, Copy, Debug)]
+pub struct NativeRules {
+    generation: u32,
+}
+
+impl NativeRules {
+    /// The rules as they are now.
+    #[inline(always)]
+    pub fn now() -> NativeRules {
+        NativeRules {
+            generation: GENERATION.load(Ordering::Acquire),
+        }
+    }
+}
 
 impl Rules for NativeRules {
     #[inline(always)]
     fn rule(&self, pc: u64, exact: bool) -> Rule {
-        match CACHE.get(pc, exact) {
+        match CACHE.get(pc, exact, self.generation) {
             Some(rule) => rule,
             None => derive(pc, exact),
         }
@@ -62,7 +74,7 @@ impl Rules for NativeRules {
 
     #[inline(always)]
     fn generation(&self) -> u32 {
-        GENERATION.load(Ordering::Acquire)
+        self.generation
     }
 }
 
@@ -99,7 +111,7 @@ const WINDOW_READS: u32 = 64;
 pub struct NativeMemory<'a> {
     bounds: StackBounds,
     low: u64,
-    high: u64,
+    bytes: u64,
     window: &'a mut Window,
     reads_left: u32,
 }
@@ -136,19 +148,12 @@ impl<'a> NativeMemory<'a> {
         window.words = 0;
         NativeMemory {
             bounds,
-            low: if inside { sp } else { u64::MAX },
+            low: sp,
             // Whole words only.
-            high: if inside { bounds.high & !7 } else { 0 },
+            bytes: if inside { (bounds.high & !7) - sp } else { 0 },
             window,
             reads_left: WINDOW_READS,
         }
-    }
-
-    /// The word at an address that `is_own`.
-    #[inline(always)]
-    fn own(&self, address: u64) -> u64 {
-        // SAFETY: aligned and inside the bounds, whose maker promised that they can be read.
-        unsafe { self.bounds.read_unchecked(address) }
     }
 
     #[cold]
@@ -169,36 +174,27 @@ impl<'a> NativeMemory<'a> {
     }
 }
 
-impl ReadStack for NativeMemory<'_> {
-    #[inline(always)]
+// SAFETY: what `own` names lies in the bounds, whose maker promised that they can be read.
+unsafe impl ReadStack for NativeMemory<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
-        if self.is_own(address) {
-            Some(self.own(address))
+        let (low, bytes) = self.own();
+        if address % 8 == 0 && address.wrapping_sub(low) < bytes {
+            // SAFETY: aligned and own.
+            Some(unsafe { self.read_own(address) })
         } else {
             self.read_elsewhere(address)
         }
     }
 
     #[inline(always)]
-    fn is_own(&self, address: u64) -> bool {
-        self.low <= address && address < self.high && address % 8 == 0
+    fn own(&self) -> (u64, u64) {
+        (self.low, self.bytes)
     }
 
     #[inline(always)]
-    fn first_changed(&mut self, words: &[Word]) -> Option<usize> {
-        let changed = |word: &Word| self.own(word.address) ^ word.value;
-        let mut begin = 0;
-        let mut chunks = words.chunks_exact(8);
-        for chunk in &mut chunks {
-            if chunk.iter().fold(0, |all, word| all | changed(word)) != 0 {
-                break;
-            }
-            begin += 8;
-        }
-        let rest = &words[begin..];
-        rest.iter()
-            .position(|word| changed(word) != 0)
-            .map(|at| begin + at)
+    unsafe fn read_own(&self, address: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.bounds.read_unchecked(address) }
     }
 }
 
@@ -259,32 +255,22 @@ impl NativeWalker {
             modules::revalidate();
         }
         let mut memory = NativeMemory::new(registers.sp, *bounds, &mut self.window);
-        let skip = modules::own_code();
-        let end = self.stack.walk(
+        let from = Start {
             registers,
-            bounds.high,
             exact,
-            skip,
-            limit,
-            &NativeRules,
-            &mut memory,
-        );
+            high: bounds.high,
+            skip: modules::own_code(),
+        };
+        let end = self
+            .stack
+            .walk(&from, limit, &NativeRules::now(), &mut memory);
         if CHECKS.is_on.load(Ordering::Relaxed) && self.stack.kept() > 0 {
             CHECKS.walks.fetch_add(1, Ordering::Relaxed);
-            let rules = &NativeRules;
-            let stack = &mut self.stack;
-            if !stack.equals_full_walk(registers, exact, skip, rules, &mut memory) {
+            let rules = NativeRules::now();
+            if !self.stack.equals_full_walk(&from, &rules, &mut memory) {
                 CHECKS.differing.fetch_add(1, Ordering::Relaxed);
-                stack.forget();
-                return stack.walk(
-                    registers,
-                    bounds.high,
-                    exact,
-                    skip,
-                    limit,
-                    rules,
-                    &mut memory,
-                );
+                self.stack.forget();
+                return self.stack.walk(&from, limit, &rules, &mut memory);
             }
         }
         end

@@ -22,22 +22,27 @@ pub const SLACK: usize = 64;
 /// Most steps taken with all registers to reach a frame that needs them.
 const FULL_STEPS: usize = 64;
 
+/// Addresses below this are no code (Linux' default mmap_min_addr is 64 KB, the page 0 is never code).
+const LOWEST_CODE: u64 = 4096;
+
 /// Reads a stack.
-pub trait ReadStack {
-    /// The word at an address; `None` when it cannot be read.
+///
+/// # Safety
+/// `read_own` must be sound for the addresses that `own` names.
+pub unsafe trait ReadStack {
+    /// The word at an address, wherever it lies; `None` when it cannot be read.
     fn read(&mut self, address: u64) -> Option<u64>;
 
-    /// Whether a word lies in the stack that the walk began on, at or above its stack pointer. Such a
-    /// word can be read again in later walks as long as it lies above their stack pointers.
-    fn is_own(&self, address: u64) -> bool;
+    /// The part of the stack that the walk began on, from its stack pointer up: lowest address and
+    /// bytes. Its words can be read again in later walks as long as they lie above their stack
+    /// pointers.
+    fn own(&self) -> (u64, u64);
 
-    /// The first of these words that no longer has its value. All were `is_own` once and lie at or
-    /// above the stack pointer.
-    fn first_changed(&mut self, words: &[Word]) -> Option<usize> {
-        words
-            .iter()
-            .position(|word| self.read(word.address) != Some(word.value))
-    }
+    /// The word at an address.
+    ///
+    /// # Safety
+    /// The address is a multiple of 8 in the part that `own` names.
+    unsafe fn read_own(&self, address: u64) -> u64;
 }
 
 /// Knows the rules.
@@ -83,6 +88,16 @@ impl Frame {
     pub fn is_exact(&self) -> bool {
         self.flags & EXACT != 0
     }
+
+    /// Whether a walk in this state goes on from here as the last one did, if the words vouch for it.
+    #[inline(always)]
+    fn is_state(&self, pc: u64, sp: u64, fp: u64, exact: bool) -> bool {
+        self.sp == sp
+            && self.pc == pc
+            && self.flags & PROVEN != 0
+            && (self.flags & EXACT != 0) == exact
+            && (self.flags & FP_LIVE == 0 || self.fp == fp)
+    }
 }
 
 /// The pc is exact.
@@ -94,25 +109,24 @@ const PROVEN: u16 = 4;
 /// A frame outward was only reached by frame pointers through unknown code.
 const GUESSED: u16 = 8;
 
-/// A slot that nobody looks at again: the step that read it is not regular.
-const SOMEWHERE: u64 = 1;
-
-/// A frame as the walk finds it, leaf first, with how it gets to the next one.
-#[derive(Clone, Copy, Debug, Default)]
+/// A frame as the walk finds it, leaf first, and the rule by which it was left.
+#[derive(Clone, Copy, Debug)]
 struct Step {
     pc: u64,
     sp: u64,
     fp: u64,
-    /// Where the next frame's pc and fp were read; 0: nowhere.
-    pc_slot: u64,
-    fp_slot: u64,
-    exact: bool,
-    uses_fp: bool,
-    /// The step to the next frame can be vouched for by its words.
-    regular: bool,
-    /// The step to the next frame followed a frame pointer through unknown code.
-    guessed: bool,
+    rule: Rule,
+    flags: u8,
 }
+
+/// The pc is exact.
+const STEP_EXACT: u8 = 1;
+/// Left by the rule, which read words of the own stack only.
+const STEP_REGULAR: u8 = 2;
+/// Left in another way.
+const STEP_IRREGULAR: u8 = 4;
+/// Left by following a frame pointer through unknown code.
+const STEP_GUESSED: u8 = 8;
 
 /// The stack of a thread as its last walk found it. Large and all-zero at first: keep it in mapped
 /// memory of its own; only the pages that the depth needs are touched.
@@ -121,7 +135,6 @@ struct Step {
 pub struct Stack {
     len: usize,
     kept: usize,
-    words_len: usize,
     generation: u32,
     /// Upper end of the stack that the words lie in.
     high: u64,
@@ -160,7 +173,6 @@ impl Stack {
     pub fn forget(&mut self) {
         self.len = 0;
         self.kept = 0;
-        self.words_len = 0;
     }
 
     /// A new stack on the heap, for tests and for walks outside of the agent.
@@ -170,52 +182,43 @@ impl Stack {
         unsafe { std::boxed::Box::<Stack>::new_zeroed().assume_init() }
     }
 
-    /// Walks the stack. `high`: the upper end of the thread's own stack, which tells stacks apart;
-    /// `exact`: `registers.pc` is no return address; `skip`: frames at the leaf end whose code lies there are left out; `limit`: most frames.
+    /// Walks the stack.
     pub fn walk<M: ReadStack, R: Rules>(
         &mut self,
-        registers: &Registers,
-        high: u64,
-        exact: bool,
-        skip: (u64, u64),
+        from: &Start,
         limit: usize,
         rules: &R,
         memory: &mut M,
     ) -> WalkEnd {
         let generation = rules.generation();
-        if self.generation != generation || self.high != high {
+        if self.generation != generation || self.high != from.high {
             self.forget();
             self.generation = generation;
-            self.high = high;
+            self.high = from.high;
         }
         let limit = limit.clamp(1, MAX_DEPTH - SLACK);
-        let mut walk = Walk::new(registers, exact, true);
-        let (kept, end) = walk.run(self, registers, skip, limit, rules, memory);
-        if kept > 0 && (kept + walk.steps > MAX_DEPTH || self.lacks_depth(kept, walk.steps, limit))
-        {
-            // A deep stack whose root end was cut: what is kept is too much or too little now.
-            self.forget();
-            return self.walk(registers, high, exact, skip, limit, rules, memory);
+        let mut found = self.run(from, limit, self.len, rules, memory);
+        let depth = found.kept + found.steps;
+        // A deep stack whose root end was cut: what is kept is too much or too little now?
+        let lacks_depth = self.end == WalkEnd::Depth && depth + SLACK < limit;
+        if found.kept > 0 && (depth > limit + SLACK || lacks_depth) {
+            found = self.run(from, limit, 0, rules, memory);
         }
-        self.store(kept, walk.steps, end);
-        end
+        self.store(&found);
+        found.end
     }
 
     /// Whether a full walk from the same place gives the same frames as the last walk did. For tests
     /// and for the mode that checks every walk.
     pub fn equals_full_walk<M: ReadStack, R: Rules>(
         &mut self,
-        registers: &Registers,
-        exact: bool,
-        skip: (u64, u64),
+        from: &Start,
         rules: &R,
         memory: &mut M,
     ) -> bool {
-        let mut walk = Walk::new(registers, exact, false);
-        let limit = self.len.max(1);
-        let (_, end) = walk.run(self, registers, skip, limit, rules, memory);
-        let full = &self.steps[..walk.steps];
-        let same_end = end == self.end || end == WalkEnd::Depth;
+        let found = self.run(from, self.len.max(1), 0, rules, memory);
+        let same_end = found.end == self.end || found.end == WalkEnd::Depth;
+        let full = &self.steps[..found.steps];
         same_end
             && full.len() == self.len
             && full
@@ -224,69 +227,204 @@ impl Stack {
                 .all(|(step, frame)| (step.pc, step.sp) == (frame.pc, frame.sp))
     }
 
-    /// Whether a stack cut at the limit would shrink by reuse to much less than the limit.
-    fn lacks_depth(&self, kept: usize, steps: usize, limit: usize) -> bool {
-        self.end == WalkEnd::Depth && kept + steps + SLACK < limit
+    /// Walks until the root, a state of the last walk among its first `reusable` frames, or something
+    /// that stops it. The steps are left in `steps`.
+    fn run<M: ReadStack, R: Rules>(
+        &mut self,
+        from: &Start,
+        limit: usize,
+        reusable: usize,
+        rules: &R,
+        memory: &mut M,
+    ) -> Found {
+        let Registers { pc, sp, fp, .. } = *from.registers;
+        let (mut pc, mut sp, mut fp, mut exact) = (pc, sp, fp, from.exact);
+        let own = memory.own();
+        let is_own = |address: u64| address % 8 == 0 && address.wrapping_sub(own.0) < own.1;
+        let mut steps = 0;
+        let mut unproven = None;
+        // The frame of the last walk to compare with next.
+        let mut candidate = reusable;
+        let mut candidate_sp = self.sp_of(candidate);
+        // How many of the last walk's words are unchanged: looked at once, when first needed. Frames
+        // found later lie outward, so they need fewer.
+        let mut intact = None;
+        loop {
+            while candidate > 0 && candidate_sp <= sp {
+                let frame = &self.frames[candidate - 1];
+                if frame.is_state(pc, sp, fp, exact) && is_own(sp) {
+                    let needed = frame.words as usize;
+                    let intact = *intact.get_or_insert_with(|| {
+                        first_changed(memory, &self.words[..needed]).unwrap_or(needed)
+                    });
+                    if needed <= intact {
+                        return Found {
+                            kept: candidate,
+                            steps,
+                            end: self.end,
+                            by_state: true,
+                        };
+                    }
+                }
+                candidate -= 1;
+                candidate_sp = self.sp_of(candidate);
+            }
+            if steps >= limit {
+                let steps = settle(unproven, steps);
+                return Found::full(steps, WalkEnd::Depth, true);
+            }
+            let rule = rules.rule(pc, exact);
+            let here = State { pc, sp, fp, exact };
+            if steps > 0 || !(from.skip.0 <= pc && pc < from.skip.1) {
+                self.steps[steps] = Step {
+                    pc,
+                    sp,
+                    fp,
+                    rule,
+                    flags: if exact { STEP_EXACT } else { 0 },
+                };
+                steps += 1;
+            }
+            let kind = rule.kind();
+            if kind == Kind::Sp || kind == Kind::Fp {
+                let cfa = (if kind == Kind::Sp { sp } else { fp }).wrapping_add_signed(rule.base());
+                let pc_slot = cfa.wrapping_add_signed(rule.ra().unwrap_or(1));
+                let fp_slot = rule.fp().map(|offset| cfa.wrapping_add_signed(offset));
+                let all_own = is_own(pc_slot) && fp_slot.is_none_or(is_own);
+                if cfa > sp && pc_slot >= sp && fp_slot.is_none_or(|slot| slot >= sp) && all_own {
+                    // SAFETY: `is_own` was asked.
+                    let next = super::strip(unsafe { memory.read_own(pc_slot) });
+                    if let Some(slot) = fp_slot {
+                        // SAFETY: as above.
+                        fp = unsafe { memory.read_own(slot) };
+                    }
+                    self.steps[steps.saturating_sub(1)].flags |= STEP_REGULAR;
+                    unproven = None;
+                    if next == 0 {
+                        // Stacks made by hand end like this.
+                        return Found::full(steps, WalkEnd::Root, true);
+                    }
+                    (pc, sp, exact) = (next, cfa, false);
+                    continue;
+                }
+            }
+            // What is left is rare.
+            if kind == Kind::Unknown || kind == Kind::Nowhere {
+                if kind == Kind::Unknown {
+                    unproven = None;
+                }
+                // By its frame pointer, if it looks like one: at or above the stack pointer, and in
+                // the own stack. What it leads to is believed only if that is a module's code.
+                if !is_own(fp) || !is_own(fp.wrapping_add(8)) || fp < sp {
+                    let by_state = unproven.is_none();
+                    return Found::full(settle(unproven, steps), WalkEnd::Unknown, by_state);
+                }
+                // SAFETY: `is_own` was asked for both.
+                let (next_fp, next) = unsafe { (memory.read_own(fp), memory.read_own(fp + 8)) };
+                unproven = unproven.or(Some(steps));
+                if super::strip(next) < LOWEST_CODE {
+                    return Found::full(settle(unproven, steps), WalkEnd::Unknown, false);
+                }
+                if let Some(step) = self.steps[..steps].last_mut() {
+                    step.rule = Rule::FRAME_POINTER;
+                    step.flags |= STEP_REGULAR | STEP_GUESSED;
+                }
+                (pc, sp, fp, exact) = (super::strip(next), fp + 16, next_fp, false);
+                continue;
+            }
+            unproven = None;
+            self.steps[steps.saturating_sub(1)].flags |= STEP_IRREGULAR;
+            let first = here.is(from);
+            match rare_step(here, rule, from, first, rules, memory) {
+                Ok(next) => State { pc, sp, fp, exact } = next,
+                Err(end) => {
+                    // The root by its rule is the root whatever the stack holds.
+                    let by_state = rule.kind() == Kind::End;
+                    return Found::full(steps, end, by_state);
+                }
+            }
+        }
+    }
+
+    /// The stack pointer of the frame before a number of frames; beyond any when there is none.
+    #[inline(always)]
+    fn sp_of(&self, frames: usize) -> u64 {
+        match frames.checked_sub(1) {
+            Some(index) => self.frames[index].sp,
+            None => u64::MAX,
+        }
     }
 
     /// Puts the steps behind the frames kept.
-    fn store(&mut self, kept: usize, steps: usize, end: WalkEnd) {
+    fn store(&mut self, found: &Found) {
+        let Found {
+            kept,
+            steps,
+            end,
+            by_state,
+        } = *found;
         self.kept = kept;
         self.end = end;
-        let (mut words, mut live, mut proven, mut guessed) = match kept.checked_sub(1) {
-            Some(last) => {
-                let frame = &self.frames[last];
-                (
-                    frame.words as usize,
-                    frame.flags & FP_LIVE != 0,
-                    frame.flags & PROVEN != 0,
-                    frame.flags & GUESSED != 0,
-                )
-            }
-            None => (0, false, end == WalkEnd::Root, false),
-        };
         let mut outer = kept.checked_sub(1).map(|last| self.frames[last]);
-        for i in 0..steps {
-            let step = &self.steps[steps - 1 - i];
-            // Of the root only a word that ended the walk by being 0 was read.
-            let (outer_pc, outer_fp) = outer.map_or((0, 0), |outer| (outer.pc, outer.fp));
-            if step.pc_slot != 0 {
-                proven &= step.regular;
-                if proven {
-                    self.words[words] = Word {
-                        address: step.pc_slot,
-                        value: outer_pc,
-                    };
-                    words += 1;
-                    if live && step.fp_slot != 0 {
+        let (mut words, mut flags) = match &outer {
+            Some(outer) => (outer.words as usize, outer.flags),
+            // Where the walk would have gone on, the frame pointer may matter.
+            None => (
+                0,
+                flag(by_state, PROVEN) | flag(end != WalkEnd::Root, FP_LIVE),
+            ),
+        };
+        for (step, place) in self.steps[..steps]
+            .iter()
+            .rev()
+            .zip(&mut self.frames[kept..])
+        {
+            let mut proven = flags & PROVEN != 0;
+            let mut live = flags & FP_LIVE != 0;
+            // The root has read a word only if that ended the walk by being 0.
+            let (outer_pc, outer_fp) = match &outer {
+                Some(outer) => (outer.pc, outer.fp),
+                None => (0, 0),
+            };
+            if outer.is_some() || end == WalkEnd::Root {
+                if step.flags & STEP_REGULAR != 0 {
+                    let (pc_slot, fp_slot) = step.slots();
+                    if proven {
                         self.words[words] = Word {
-                            address: step.fp_slot,
-                            value: outer_fp,
+                            address: pc_slot,
+                            value: outer_pc,
                         };
                         words += 1;
+                        if let Some(address) = fp_slot.filter(|_| live) {
+                            self.words[words] = Word {
+                                address,
+                                value: outer_fp,
+                            };
+                            words += 1;
+                        }
                     }
+                    live = step.rule.kind() == Kind::Fp || (live && fp_slot.is_none());
+                } else if step.flags & STEP_IRREGULAR != 0 && step.rule.kind() != Kind::End {
+                    proven = false;
                 }
-            } else if outer.is_some() {
-                proven = false;
             }
-            live = step.uses_fp || (live && step.fp_slot == 0);
-            guessed |= step.guessed && outer.is_some();
-            let frame = Frame {
+            let guessed = step.flags & STEP_GUESSED != 0 && outer.is_some();
+            flags = (flags & GUESSED)
+                | flag(step.flags & STEP_EXACT != 0, EXACT)
+                | flag(live, FP_LIVE)
+                | flag(proven, PROVEN)
+                | flag(guessed, GUESSED);
+            *place = Frame {
                 pc: step.pc,
                 sp: step.sp,
                 fp: step.fp,
                 node: 0,
                 words: words as u16,
-                flags: flag(step.exact, EXACT)
-                    | flag(live, FP_LIVE)
-                    | flag(proven, PROVEN)
-                    | flag(guessed, GUESSED),
+                flags,
             };
-            self.frames[kept + i] = frame;
-            outer = Some(frame);
+            outer = Some(*place);
         }
         self.len = kept + steps;
-        self.words_len = words;
     }
 }
 
@@ -294,289 +432,205 @@ fn flag(condition: bool, bit: u16) -> u16 {
     if condition { bit } else { 0 }
 }
 
-/// The state of a walk under way.
-struct Walk {
+impl Step {
+    /// Where a regular step read the next pc and fp.
+    #[inline(always)]
+    fn slots(&self) -> (u64, Option<u64>) {
+        let from = if self.rule.kind() == Kind::Sp {
+            self.sp
+        } else {
+            self.fp
+        };
+        let cfa = from.wrapping_add_signed(self.rule.base());
+        let slot = |offset| cfa.wrapping_add_signed(offset);
+        (slot(self.rule.ra().unwrap_or(0)), self.rule.fp().map(slot))
+    }
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    pub registers: &'a Registers,
+    /// `registers.pc` is the next instruction, not a return address.
+    pub exact: bool,
+    /// Upper end of the thread's own stack: tells stacks apart.
+    pub high: u64,
+    /// Frames at the leaf end whose code lies here are left out.
+    pub skip: (u64, u64),
+}
+
+/// The state of a walk.
+#[derive(Clone, Copy, Debug)]
+struct State {
     pc: u64,
     sp: u64,
     fp: u64,
     exact: bool,
-    steps: usize,
-    /// Number of steps when a run of frames through code of no module began.
-    unproven_from: Option<usize>,
-    /// Whether a state of the last walk ends this one.
-    may_reuse: bool,
 }
 
-impl Walk {
-    fn new(registers: &Registers, exact: bool, may_reuse: bool) -> Walk {
-        Walk {
-            pc: registers.pc,
-            sp: registers.sp,
-            fp: registers.fp,
-            exact,
-            steps: 0,
-            unproven_from: None,
-            may_reuse,
+impl State {
+    /// Whether the walk has not made a step yet.
+    fn is(&self, from: &Start) -> bool {
+        let r = from.registers;
+        (self.pc, self.sp, self.fp, self.exact) == (r.pc, r.sp, r.fp, from.exact)
+    }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Frames of the last walk that are part of this one, from the root.
+    kept: usize,
+    /// New frames.
+    steps: usize,
+    end: WalkEnd,
+    /// Where it ended follows from the last frame's state alone.
+    by_state: bool,
+}
+
+impl Found {
+    fn full(steps: usize, end: WalkEnd, by_state: bool) -> Found {
+        Found {
+            kept: 0,
+            steps,
+            end,
+            by_state,
         }
     }
+}
 
-    /// Walks until the root, a state of the last walk, or something that stops it. The number of
-    /// frames kept from the last walk, and the end.
-    fn run<M: ReadStack, R: Rules>(
-        &mut self,
-        stack: &mut Stack,
-        registers: &Registers,
-        skip: (u64, u64),
-        limit: usize,
-        rules: &R,
-        memory: &mut M,
-    ) -> (usize, WalkEnd) {
-        let mut candidate = if self.may_reuse { stack.len } else { 0 };
-        let begin_exact = self.exact;
-        let mut link = Some(registers.lr);
-        // How many of the last walk's words are unchanged: looked at once, when first needed. Frames
-        // found later lie outward, so they need fewer.
-        let mut intact = None;
-        loop {
-            // A state of the last walk?
-            while candidate > 0 && stack.frames[candidate - 1].sp < self.sp {
-                candidate -= 1;
-            }
-            if candidate > 0 {
-                let frame = &stack.frames[candidate - 1];
-                if frame.sp == self.sp && frame.pc == self.pc && self.is_in_state(frame) {
-                    let needed = frame.words as usize;
-                    let intact = *intact.get_or_insert_with(|| {
-                        let changed = memory.first_changed(&stack.words[..needed]);
-                        changed.unwrap_or(needed)
-                    });
-                    if needed <= intact {
-                        self.settle(true);
-                        return (candidate, stack.end);
-                    }
-                    candidate -= 1;
-                }
-            }
-            if self.steps >= limit {
-                self.settle(false);
-                return (0, WalkEnd::Depth);
-            }
-            let rule = rules.rule(self.pc, self.exact);
-            if self.steps > 0 || !(skip.0 <= self.pc && self.pc < skip.1) {
-                stack.steps[self.steps] = Step {
-                    pc: self.pc,
-                    sp: self.sp,
-                    fp: self.fp,
-                    exact: self.exact,
-                    ..Step::default()
-                };
-                self.steps += 1;
-            }
-            let step = &mut stack.steps[self.steps.saturating_sub(1)];
-            let link = link.take();
-            let result = if rule.kind() == Kind::Complex {
-                step.pc_slot = SOMEWHERE;
-                self.full_step(registers, begin_exact, link.is_some(), rules, memory)
+/// At the end of a walk: frames that were only reached by following frame pointers through unknown
+/// code, and led nowhere, go.
+fn settle(unproven: Option<usize>, steps: usize) -> usize {
+    unproven.unwrap_or(steps)
+}
+
+/// The first of some words of the own stack that no longer has its value.
+#[inline(always)]
+fn first_changed<M: ReadStack>(memory: &M, words: &[Word]) -> Option<usize> {
+    let changed = |word: &Word| {
+        // SAFETY: it was `own` when it was taken, so it is aligned and below the stack's end, which is
+        // still the same. It lies above the current frame's stack pointer, and that is `own` now.
+        unsafe { memory.read_own(word.address) ^ word.value }
+    };
+    let mut begin = 0;
+    for chunk in words.chunks_exact(8) {
+        if chunk.iter().fold(0, |all, word| all | changed(word)) != 0 {
+            break;
+        }
+        begin += 8;
+    }
+    let rest = &words[begin..];
+    let at = rest.iter().position(|word| changed(word) != 0)?;
+    Some(begin + at)
+}
+
+/// Goes to the caller where the common way does not lead.
+#[cold]
+#[inline(never)]
+fn rare_step<M: ReadStack, R: Rules>(
+    here: State,
+    rule: Rule,
+    from: &Start,
+    first: bool,
+    rules: &R,
+    memory: &mut M,
+) -> Result<State, WalkEnd> {
+    let mut read = |address| memory.read(address).ok_or(WalkEnd::BadStack);
+    let at = |base: u64, offset: Option<i64>| match offset {
+        Some(offset) => Ok(base.wrapping_add_signed(offset)),
+        None => Err(WalkEnd::BadStack),
+    };
+    let next = match rule.kind() {
+        Kind::End => return Err(WalkEnd::Root),
+        Kind::Sp | Kind::Fp => {
+            let base = if rule.kind() == Kind::Sp {
+                here.sp
             } else {
-                self.step(rule, link, step, memory)
+                here.fp
             };
-            if let Err(end) = result {
-                self.settle(end == WalkEnd::Root);
-                return (0, end);
+            let cfa = base.wrapping_add_signed(rule.base());
+            let pc = match rule.ra() {
+                Some(offset) => read(cfa.wrapping_add_signed(offset))?,
+                // In the link register: only before anything was called.
+                None if first => from.registers.lr,
+                None => return Err(WalkEnd::BadStack),
+            };
+            let fp = match rule.fp() {
+                Some(offset) => read(cfa.wrapping_add_signed(offset))?,
+                None => here.fp,
+            };
+            State {
+                pc,
+                sp: cfa,
+                fp,
+                exact: false,
             }
         }
-    }
-
-    fn is_in_state(&self, frame: &Frame) -> bool {
-        frame.flags & PROVEN != 0
-            && (frame.flags & EXACT != 0) == self.exact
-            && (frame.flags & FP_LIVE == 0 || frame.fp == self.fp)
-    }
-
-    /// At the end of a walk, or in code that a module has: frames that were only reached by
-    /// following frame pointers through unknown code stay if that led somewhere, else they go.
-    fn settle(&mut self, led_somewhere: bool) {
-        if let Some(from) = self.unproven_from.take()
-            && !led_somewhere
-        {
-            self.steps = from;
-        }
-    }
-
-    /// Goes to the caller by a rule.
-    #[inline(always)]
-    fn step<M: ReadStack>(
-        &mut self,
-        rule: Rule,
-        link: Option<u64>,
-        step: &mut Step,
-        memory: &mut M,
-    ) -> Result<(), WalkEnd> {
-        let kind = rule.kind();
-        if kind != Kind::Sp && kind != Kind::Fp {
-            return self.rare_step(rule, step, memory);
-        }
-        if self.unproven_from.is_some() {
-            self.settle(true);
-        }
-        let from = if kind == Kind::Sp { self.sp } else { self.fp };
-        let cfa = from.wrapping_add_signed(rule.base());
-        step.uses_fp = kind == Kind::Fp;
-        // Leaf functions of aarch64 may have no frame at all.
-        if cfa < self.sp || (cfa == self.sp && !(self.exact && rule.ra().is_none())) {
-            return Err(WalkEnd::BadStack);
-        }
-        let pc = match rule.ra() {
-            Some(offset) => {
-                step.pc_slot = cfa.wrapping_add_signed(offset);
-                memory.read(step.pc_slot).ok_or(WalkEnd::BadStack)?
-            }
-            None => link.ok_or(WalkEnd::BadStack)?,
-        };
-        if let Some(offset) = rule.fp() {
-            step.fp_slot = cfa.wrapping_add_signed(offset);
-            self.fp = memory.read(step.fp_slot).ok_or(WalkEnd::BadStack)?;
-        }
-        step.regular = step.pc_slot >= step.sp
-            && memory.is_own(step.pc_slot)
-            && (step.fp_slot == 0 || step.fp_slot >= step.sp && memory.is_own(step.fp_slot));
-        self.arrive(pc, cfa, false)
-    }
-
-    /// The next frame is `pc` with stack pointer `sp`.
-    #[inline(always)]
-    fn arrive(&mut self, pc: u64, sp: u64, exact: bool) -> Result<(), WalkEnd> {
-        let pc = super::strip(pc);
-        if pc == 0 {
-            // Stacks made by hand end like this.
-            return Err(WalkEnd::Root);
-        }
-        self.pc = pc;
-        self.sp = sp;
-        self.exact = exact;
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn rare_step<M: ReadStack>(
-        &mut self,
-        rule: Rule,
-        step: &mut Step,
-        memory: &mut M,
-    ) -> Result<(), WalkEnd> {
-        if rule.kind() == Kind::End {
-            return Err(WalkEnd::Root);
-        }
-        step.pc_slot = SOMEWHERE;
-        let mut read = |address| memory.read(address).ok_or(WalkEnd::BadStack);
-        match rule.kind() {
-            Kind::Signal => {
-                let (Some(fp), Some(ra)) = (rule.fp(), rule.ra()) else {
-                    return Err(WalkEnd::BadStack);
-                };
-                let sp = read(self.sp.wrapping_add_signed(rule.base()))?;
-                let pc = read(self.sp.wrapping_add_signed(ra))?;
-                self.fp = read(self.sp.wrapping_add_signed(fp))?;
-                self.settle(true);
-                self.arrive(pc, sp, true)
-            }
-            Kind::FpIndirect => {
-                let cfa = read(self.fp.wrapping_add_signed(rule.base()))?;
-                let Some(ra) = rule.ra() else {
-                    return Err(WalkEnd::BadStack);
-                };
-                if cfa <= self.sp {
-                    return Err(WalkEnd::BadStack);
-                }
-                let pc = read(cfa.wrapping_add_signed(ra))?;
-                step.uses_fp = true;
-                if let Some(offset) = rule.fp() {
-                    self.fp = read(self.fp.wrapping_add_signed(offset))?;
-                }
-                self.settle(true);
-                self.arrive(pc, cfa, false)
-            }
-            Kind::Unknown | Kind::Nowhere => {
-                if rule.kind() == Kind::Unknown {
-                    self.settle(true);
-                }
-                self.unknown_step(step, memory)
-            }
-            _ => Err(WalkEnd::Unsupported),
-        }
-    }
-
-    /// Through a frame that no rule describes. If more registers than the walk keeps are needed, they
-    /// are found by walking again from the beginning with all of them.
-    #[cold]
-    #[inline(never)]
-    fn full_step<M: ReadStack, R: Rules>(
-        &mut self,
-        begin: &Registers,
-        begin_exact: bool,
-        first: bool,
-        rules: &R,
-        memory: &mut M,
-    ) -> Result<(), WalkEnd> {
-        let mut read = |address| memory.read(address);
-        let mut registers = AllRegisters::of_state(self.pc, self.sp, self.fp);
-        let mut interrupted = None;
-        if !first {
-            interrupted = rules.full_step(&mut registers, self.exact, &mut read);
-        }
-        if interrupted.is_none() {
-            registers = AllRegisters::of(begin);
-            let mut exact = begin_exact;
-            for _ in 0..FULL_STEPS {
-                let here = registers.state() == (self.pc, self.sp);
-                let signal = rules
-                    .full_step(&mut registers, exact, &mut read)
-                    .ok_or(WalkEnd::Unsupported)?;
-                if here {
-                    interrupted = Some(signal);
-                    break;
-                }
-                exact = signal;
+        Kind::Signal => State {
+            sp: read(here.sp.wrapping_add_signed(rule.base()))?,
+            pc: read(at(here.sp, rule.ra())?)?,
+            fp: read(at(here.sp, rule.fp())?)?,
+            exact: true,
+        },
+        Kind::FpIndirect => {
+            let cfa = read(here.fp.wrapping_add_signed(rule.base()))?;
+            let fp = match rule.fp() {
+                Some(offset) => read(here.fp.wrapping_add_signed(offset))?,
+                None => here.fp,
+            };
+            State {
+                pc: read(at(cfa, rule.ra())?)?,
+                sp: cfa,
+                fp,
+                exact: false,
             }
         }
-        let exact = interrupted.ok_or(WalkEnd::Unsupported)?;
+        Kind::Complex => full_step(here, from, first, rules, memory)?,
+        _ => return Err(WalkEnd::Unsupported),
+    };
+    // Only a signal's frame leads to another stack; leaf functions of aarch64 may have no frame.
+    let advances = next.sp > here.sp || (first && rule.ra().is_none() && next.sp == here.sp);
+    if !advances && !next.exact {
+        return Err(WalkEnd::BadStack);
+    }
+    match super::strip(next.pc) {
+        0 => Err(WalkEnd::Root),
+        pc => Ok(State { pc, ..next }),
+    }
+}
+
+/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are
+/// found by walking again from the beginning with all of them.
+fn full_step<M: ReadStack, R: Rules>(
+    here: State,
+    from: &Start,
+    first: bool,
+    rules: &R,
+    memory: &mut M,
+) -> Result<State, WalkEnd> {
+    let mut read = |address| memory.read(address);
+    let state = |registers: &AllRegisters, exact| {
         let (pc, sp) = registers.state();
-        if sp <= self.sp && !exact {
-            return Err(WalkEnd::BadStack);
+        let fp = registers.fp();
+        State { pc, sp, fp, exact }
+    };
+    if !first {
+        let mut registers = AllRegisters::of_state(here.pc, here.sp, here.fp);
+        if let Some(exact) = rules.full_step(&mut registers, here.exact, &mut read) {
+            return Ok(state(&registers, exact));
         }
-        self.settle(true);
-        self.fp = registers.fp();
-        self.arrive(pc, sp, exact)
     }
-
-    /// Through code without tables, by its frame pointer if it looks like one: aligned, at or above
-    /// the stack pointer, and in the thread's own stack. What it leads to is believed only if it
-    /// leads back to a module's code.
-    fn unknown_step<M: ReadStack>(
-        &mut self,
-        step: &mut Step,
-        memory: &mut M,
-    ) -> Result<(), WalkEnd> {
-        step.uses_fp = true;
-        let fp = self.fp;
-        if fp % 8 != 0 || fp < self.sp || !memory.is_own(fp) || !memory.is_own(fp.wrapping_add(8)) {
-            return Err(WalkEnd::Unknown);
+    let mut registers = AllRegisters::of(from.registers);
+    let mut exact = from.exact;
+    for _ in 0..FULL_STEPS {
+        let is_here = registers.state() == (here.pc, here.sp);
+        exact = rules
+            .full_step(&mut registers, exact, &mut read)
+            .ok_or(WalkEnd::Unsupported)?;
+        if is_here {
+            return Ok(state(&registers, exact));
         }
-        if self.unproven_from.is_none() {
-            self.unproven_from = Some(self.steps);
-        }
-        let (Some(next_fp), Some(pc)) = (memory.read(fp), memory.read(fp + 8)) else {
-            return Err(WalkEnd::Unknown);
-        };
-        if super::strip(pc) < 4096 {
-            return Err(WalkEnd::Unknown);
-        }
-        step.fp_slot = fp;
-        step.pc_slot = fp + 8;
-        step.regular = true;
-        step.guessed = true;
-        self.fp = next_fp;
-        self.arrive(pc, fp + 16, false)
     }
+    Err(WalkEnd::Unsupported)
 }

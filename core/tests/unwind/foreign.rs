@@ -22,6 +22,8 @@ struct Module {
 pub struct Process {
     memory: File,
     modules: Vec<Module>,
+    /// The main thread's stack.
+    stack: (u64, u64),
 }
 
 impl Process {
@@ -29,13 +31,17 @@ impl Process {
         let memory = File::open(format!("/proc/{pid}/mem")).expect("its memory can be read");
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
         let mut modules = Vec::new();
+        let mut stack = (0, 0);
         let mut read = |address, buffer: &mut [u8]| memory.read_exact_at(buffer, address).is_ok();
         for line in maps.lines() {
             let mut fields = line.split_whitespace();
             let range = fields.next().unwrap_or_default();
             let offset = fields.nth(1).unwrap_or_default();
-            let start = range.split('-').next().unwrap_or_default();
+            let (start, end) = range.split_once('-').expect("a range");
             let start = u64::from_str_radix(start, 16).expect("an address");
+            if line.ends_with("[stack]") {
+                stack = (start, u64::from_str_radix(end, 16).expect("an address"));
+            }
             if u64::from_str_radix(offset, 16) != Ok(0) {
                 continue;
             }
@@ -57,7 +63,11 @@ impl Process {
                 });
             }
         }
-        Process { memory, modules }
+        Process {
+            memory,
+            modules,
+            stack,
+        }
     }
 
     fn tables(&self, address: u64) -> Option<Tables<'_>> {
@@ -110,14 +120,20 @@ impl Rules for &Process {
     }
 }
 
-impl ReadStack for &Process {
+// SAFETY: every address can be asked for.
+unsafe impl ReadStack for &Process {
     fn read(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.memory.read_exact_at(&mut bytes, address).ok()?;
         Some(u64::from_le_bytes(bytes))
     }
 
-    fn is_own(&self, _: u64) -> bool {
-        true
+    fn own(&self) -> (u64, u64) {
+        (self.stack.0, self.stack.1 - self.stack.0)
+    }
+
+    unsafe fn read_own(&self, address: u64) -> u64 {
+        let mut process = *self;
+        process.read(address).unwrap_or(0)
     }
 }

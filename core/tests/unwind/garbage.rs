@@ -7,7 +7,7 @@ use stackbeat_core::modules;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::native::NativeWalker;
 use stackbeat_core::unwind::rule::{Kind, Rule};
-use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack};
+use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack, Start};
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
 /// A small generator of numbers (xorshift64*), so that a failure can be repeated.
@@ -134,15 +134,19 @@ struct Words(Vec<u64>);
 
 const BASE: u64 = 0x7000_0000;
 
-impl ReadStack for &Words {
+// SAFETY: the words are in a vector, whose bounds are checked.
+unsafe impl ReadStack for &Words {
     fn read(&mut self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(BASE)?;
         (offset % 8 == 0).then(|| self.0.get(offset as usize / 8).copied())?
     }
 
-    fn is_own(&self, address: u64) -> bool {
-        let offset = address.wrapping_sub(BASE);
-        offset % 8 == 0 && offset / 8 < self.0.len() as u64
+    fn own(&self) -> (u64, u64) {
+        (BASE, self.0.len() as u64 * 8)
+    }
+
+    unsafe fn read_own(&self, address: u64) -> u64 {
+        self.0[(address - BASE) as usize / 8]
     }
 }
 
@@ -175,9 +179,15 @@ fn reuse_equals_full_walks_over_changing_words() {
             ..Registers::default()
         };
         let limit = if round % 3 == 0 { 20 } else { 300 };
-        let ours = reusing.walk(&registers, 1, true, (0, 0), limit, &MadeUp, &mut &words);
+        let from = Start {
+            registers: &registers,
+            exact: true,
+            high: 1,
+            skip: (0, 0),
+        };
+        let ours = reusing.walk(&from, limit, &MadeUp, &mut &words);
         full.forget();
-        let truth = full.walk(&registers, 1, true, (0, 0), limit, &MadeUp, &mut &words);
+        let truth = full.walk(&from, limit, &MadeUp, &mut &words);
         let frames = |stack: &Stack| -> Vec<(u64, u64)> {
             stack.frames().iter().map(|f| (f.pc, f.sp)).collect()
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::unwind::walk::Stack;
+use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{Registers, WalkEnd};
 
 use crate::foreign::Process;
@@ -88,13 +88,19 @@ fn equals_gdb(program: &Program, folder: &Path, least: usize) {
     };
     let process = Process::open(pid);
     let mut stack = Stack::boxed();
-    let end = stack.walk(&registers, 0, true, (0, 0), 900, &&process, &mut &process);
+    let from = Start {
+        registers: &registers,
+        exact: true,
+        high: 0,
+        skip: (0, 0),
+    };
+    let end = stack.walk(&from, 900, &&process, &mut &process);
     let ours: Vec<u64> = stack.frames().iter().rev().map(|frame| frame.pc).collect();
     let hex = |frames: &[u64]| frames.iter().map(|f| format!("{f:x} ")).collect::<String>();
     assert_eq!(hex(&ours), hex(&gdb), "{text}");
     assert_eq!(end, WalkEnd::Root);
     // Again, now with everything to be reused.
-    let end = stack.walk(&registers, 0, true, (0, 0), 900, &&process, &mut &process);
+    let end = stack.walk(&from, 900, &&process, &mut &process);
     assert_eq!((stack.kept(), end), (gdb.len(), WalkEnd::Root));
 }
 
