@@ -34,24 +34,41 @@ struct Entry {
 #[derive(Debug)]
 pub struct Line([Entry; WAYS]);
 
-/// A cache over lines that somebody else keeps: static memory in the agent, a vector outside.
+/// The cache: in static memory in the agent, boxed outside.
 ///
 /// # Signal safety
 /// All methods may be called from a signal handler that interrupted any of them.
 #[derive(Debug)]
-pub struct RuleCache<'a> {
-    lines: &'a [Line],
+pub struct RuleCache<const LINES: usize> {
+    lines: [Line; LINES],
+}
+
+impl Entry {
+    /// The rule, if the key still is what it was found to be.
+    #[inline(always)]
+    fn rule_of(&self, want: u64) -> Option<Rule> {
+        let rule = self.rule.load(Ordering::Acquire);
+        (self.key.load(Ordering::Relaxed) == want).then_some(Rule::from_word(rule))
+    }
 }
 
 impl Line {
-    pub const EMPTY: Line = Line(
-        [const {
-            Entry {
-                key: AtomicU64::new(0),
-                rule: AtomicU64::new(0),
-            }
-        }; WAYS],
-    );
+    const fn new() -> Line {
+        Line(
+            [const {
+                Entry {
+                    key: AtomicU64::new(0),
+                    rule: AtomicU64::new(0),
+                }
+            }; WAYS],
+        )
+    }
+}
+
+impl<const LINES: usize> Default for RuleCache<LINES> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The key of an address, or `None` for addresses that are not cached.
@@ -63,17 +80,19 @@ fn key(address: u64, exact: bool, epoch: u32) -> Option<u64> {
     Some(address | (exact as u64) << ADDRESS_BITS | (epoch as u64 & 0xffff) << 48)
 }
 
-impl<'a> RuleCache<'a> {
-    /// A cache over `lines`, a power of two of them.
-    pub const fn new(lines: &'a [Line]) -> RuleCache<'a> {
-        assert!(lines.len().is_power_of_two());
-        RuleCache { lines }
+impl<const LINES: usize> RuleCache<LINES> {
+    /// An empty cache; `LINES` is a power of two.
+    pub const fn new() -> Self {
+        const { assert!(LINES.is_power_of_two()) };
+        RuleCache {
+            lines: [const { Line::new() }; LINES],
+        }
     }
 
     #[inline(always)]
     fn line(&self, address: u64, probe: usize) -> &Line {
         let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.lines[(hash as usize + probe) & (self.lines.len() - 1)]
+        &self.lines[(hash as usize + probe) & (LINES - 1)]
     }
 
     /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a leaf,
@@ -81,17 +100,20 @@ impl<'a> RuleCache<'a> {
     #[inline(always)]
     pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
         let want = key(address, exact, epoch)?;
-        for probe in 0..LINES_PROBED {
-            for entry in &self.line(address, probe).0 {
-                if entry.key.load(Ordering::Acquire) == want {
-                    let rule = entry.rule.load(Ordering::Acquire);
-                    if entry.key.load(Ordering::Relaxed) == want {
-                        return Some(Rule::from_word(rule));
-                    }
-                }
-            }
+        // Nearly always it is the first of its line.
+        let first = &self.line(address, 0).0[0];
+        if first.key.load(Ordering::Acquire) == want {
+            return first.rule_of(want);
         }
-        None
+        self.get_elsewhere(address, want)
+    }
+
+    #[inline(never)]
+    fn get_elsewhere(&self, address: u64, want: u64) -> Option<Rule> {
+        (0..LINES_PROBED)
+            .flat_map(|probe| &self.line(address, probe).0)
+            .find(|entry| entry.key.load(Ordering::Acquire) == want)?
+            .rule_of(want)
     }
 
     /// Stores a rule that was derived while the epoch was `epoch`.

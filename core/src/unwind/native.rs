@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::cache::{Line, RuleCache};
+use super::cache::RuleCache;
 use super::cfi::RegisterNumbers;
 use super::full::{self, AllRegisters};
 use super::rule::Rule;
@@ -12,8 +12,7 @@ use crate::modules::{self, Lookup};
 
 /// Lines of the rule cache: 32,768 rules, 512 KB of zero pages until used.
 const LINES: usize = 8192;
-static CACHE_LINES: [Line; LINES] = [const { Line::EMPTY }; LINES];
-static CACHE: RuleCache<'static> = RuleCache::new(&CACHE_LINES);
+static CACHE: RuleCache<LINES> = RuleCache::new();
 /// Raised when the rule of any address may have changed: a module went, or one came to lie where
 /// code of no module was met.
 static GENERATION: AtomicU32 = AtomicU32::new(1);

@@ -95,6 +95,18 @@ impl Rule {
         }
     }
 
+    /// `Kind::Sp` or `Kind::Fp`: nearly all rules. One comparison, where `kind` is a jump table.
+    #[inline(always)]
+    pub const fn is_common(self) -> bool {
+        (self.0 & 15).wrapping_sub(1) < 2
+    }
+
+    /// Whether a common rule starts from the frame pointer.
+    #[inline(always)]
+    pub const fn is_from_fp(self) -> bool {
+        self.0 & 15 == Kind::Fp as u64
+    }
+
     /// Bytes to add to the base register.
     #[inline(always)]
     pub const fn base(self) -> i64 {

@@ -285,9 +285,9 @@ impl Stack {
                 };
                 steps += 1;
             }
-            let kind = rule.kind();
-            if kind == Kind::Sp || kind == Kind::Fp {
-                let cfa = (if kind == Kind::Sp { sp } else { fp }).wrapping_add_signed(rule.base());
+            if rule.is_common() {
+                let cfa =
+                    (if rule.is_from_fp() { fp } else { sp }).wrapping_add_signed(rule.base());
                 let pc_slot = cfa.wrapping_add_signed(rule.ra().unwrap_or(1));
                 let fp_slot = rule.fp().map(|offset| cfa.wrapping_add_signed(offset));
                 let all_own = is_own(pc_slot) && fp_slot.is_none_or(is_own);
@@ -309,6 +309,7 @@ impl Stack {
                 }
             }
             // What is left is rare.
+            let kind = rule.kind();
             if kind == Kind::Unknown || kind == Kind::Nowhere {
                 if kind == Kind::Unknown {
                     unproven = None;
@@ -388,7 +389,7 @@ impl Stack {
             };
             if outer.is_some() || end == WalkEnd::Root {
                 if step.flags & STEP_REGULAR != 0 {
-                    let (pc_slot, fp_slot) = step.slots();
+                    let (pc_slot, fp_slot) = step.slots(outer.as_ref());
                     if proven {
                         self.words[words] = Word {
                             address: pc_slot,
@@ -403,7 +404,7 @@ impl Stack {
                             words += 1;
                         }
                     }
-                    live = step.rule.kind() == Kind::Fp || (live && fp_slot.is_none());
+                    live = step.rule.is_from_fp() || (live && fp_slot.is_none());
                 } else if step.flags & STEP_IRREGULAR != 0 && step.rule.kind() != Kind::End {
                     proven = false;
                 }
@@ -433,15 +434,14 @@ fn flag(condition: bool, bit: u16) -> u16 {
 }
 
 impl Step {
-    /// Where a regular step read the next pc and fp.
+    /// Where a regular step read the next pc and fp. `outer`: the frame it led to.
     #[inline(always)]
-    fn slots(&self) -> (u64, Option<u64>) {
-        let from = if self.rule.kind() == Kind::Sp {
-            self.sp
-        } else {
-            self.fp
+    fn slots(&self, outer: Option<&Frame>) -> (u64, Option<u64>) {
+        let cfa = match outer {
+            Some(outer) => outer.sp,
+            None if self.rule.kind() == Kind::Sp => self.sp.wrapping_add_signed(self.rule.base()),
+            None => self.fp.wrapping_add_signed(self.rule.base()),
         };
-        let cfa = from.wrapping_add_signed(self.rule.base());
         let slot = |offset| cfa.wrapping_add_signed(offset);
         (slot(self.rule.ra().unwrap_or(0)), self.rule.fp().map(slot))
     }
