@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Overhead of stackbeat on real workloads, beside other tools.
+
+    benches/overhead.py [--pairs 10] [--only sqlite,git] [--tools stackbeat,perf-fp] [--quick] [--json F]
+
+Each workload runs without and with a tool in alternation; the overhead of a pair is with/without - 1. Shown
+is the median over the pairs with its 95 % bootstrap interval, for
+
+  wall  wall time
+  cpu   user + system time of the program and of everything the tool runs beside it
+  ins   instructions of the same, where the machine counts them (`perf stat -e instructions:u`)
+
+The row "nothing" is the workload against itself: what differs by chance. Workloads and tools that are not
+installed are left out and said to be.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Workload:
+    """A command that does a fixed amount of work."""
+
+    def __init__(self, name, needs, prepare, command, stdin=None, env=None, server=None):
+        self.name, self.needs, self.prepare = name, needs, prepare
+        self.command, self.stdin, self.env, self.server = command, stdin, env or {}, server
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def prepare_sqlite(size):
+    n = 300_000 // size
+    write("shop.sql", f"""
+create table customer(id integer primary key, name text);
+create table purchase(id integer primary key, customer int, cents int);
+with recursive n(i) as (select 1 union all select i+1 from n where i<{n // 10}) insert into customer select i, 'customer ' || i from n;
+with recursive n(i) as (select 1 union all select i+1 from n where i<{n}) insert into purchase select i, i*7919 % {n // 10}, i % 1000 from n;
+create index by_customer on purchase(customer);
+select count(*), sum(length(s)) from (select name || sum(cents) s from customer c join purchase p on p.customer=c.id group by c.id);
+select count(*), sum(a.cents*b.cents) from purchase a join purchase b on a.customer=b.customer;
+""")
+
+
+def prepare_python(size):
+    write("work.py", f"""
+import collections, json, re
+words = collections.Counter()
+rows = []
+for i in range({400_000 // size}):
+    row = {{'id': i, 'name': 'item %d' % i, 'tags': [str(i % 7), str(i % 11)]}}
+    rows.append(row)
+    words.update(row['tags'])
+    if len(rows) == 20000:
+        text = json.dumps(rows)
+        assert len(json.loads(text)) == 20000
+        words[re.sub('[aeiou]', '', text[:1000])[:5]] += 1
+        rows.clear()
+print(sum(words.values()))
+""")
+
+
+def prepare_git(size):
+    random.seed(7)
+    files = {}
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    stream = subprocess.Popen(["git", "fast-import", "--quiet"], stdin=subprocess.PIPE, text=True)
+    for n in range(6000 // size):
+        stream.stdin.write(f"commit refs/heads/main\ncommitter A <a@example.org> {1500000000 + n * 60} +0000\ndata 2\nc\n")
+        for _ in range(3):
+            name = f"part{random.randrange(20)}/file{random.randrange(15)}.txt"
+            lines = files.setdefault(name, [])
+            lines.insert(random.randrange(len(lines) + 1), f"line {random.randrange(1 << 30)} of change {n}")
+            text = "\n".join(lines) + "\n"
+            stream.stdin.write(f"M 644 inline {name}\ndata {len(text)}\n{text}\n")
+    stream.stdin.close()
+    assert stream.wait() == 0
+
+
+def prepare_pigz(size):
+    random.seed(3)
+    words = ["".join(random.choices("abcdefghij", k=random.randrange(2, 9))) for _ in range(3000)]
+    with open("data", "w") as file:
+        for _ in range(64 // size):
+            file.write(" ".join(random.choices(words, k=170_000)))
+
+
+def prepare_node(size):
+    write("work.js", f"""
+const crypto = require('crypto'), zlib = require('zlib');
+let total = 0;
+for (let round = 0; round < {60 // size}; round++) {{
+    const rows = [];
+    for (let i = 0; i < 20000; i++) rows.push({{ id: i, name: 'item ' + i, tags: [i % 7, i % 11] }});
+    const text = JSON.stringify(rows);
+    total += JSON.parse(text).length + zlib.deflateSync(text, {{ level: 1 }}).length;
+    total += crypto.createHash('sha256').update(text).digest()[0];
+}}
+console.log(total);
+""")
+
+
+def load_redis(size, folder):
+    """Runs redis' own benchmark against the server, then ends the server."""
+    path = os.path.join(folder, "redis.sock")
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with socket.socket(socket.AF_UNIX) as test:
+                test.connect(path)
+                break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    n = str(300_000 // size)
+    subprocess.run(["redis-benchmark", "-s", path, "-q", "-n", n, "-c", "20", "-t", "set,get,lpush"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["redis-cli", "-s", path, "shutdown", "nosave"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+WORKLOADS = [
+    Workload("sqlite3", ["sqlite3"], prepare_sqlite, ["sqlite3", ":memory:"], stdin="shop.sql"),
+    Workload("python", ["python3"], prepare_python, [sys.executable, "work.py"], env={"PYTHONMALLOC": "malloc"}),
+    Workload("git", ["git"], prepare_git, ["git", "--no-pager", "log", "-p", "main"]),
+    Workload("pigz", ["pigz"], prepare_pigz, ["pigz", "-p2", "-k", "-c", "data"]),
+    Workload("redis", ["redis-server", "redis-benchmark"], lambda size: None,
+             ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"], server=load_redis),
+    Workload("node", ["node"], prepare_node, ["node", "work.js"]),
+]
+
+
+def tool_commands(stackbeat):
+    """Name -> the words before a command, given a file name for what the tool writes."""
+    tools = {"nothing": lambda out: []}
+    if os.path.exists(stackbeat):
+        tools["stackbeat"] = lambda out: [stackbeat, "record", "--quiet", "--force", "-o", out, "--"]
+        tools["stackbeat-100us"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "100us", "-o", out, "--"]
+    if shutil.which("perf"):
+        tools["perf-fp"] = lambda out: ["perf", "record", "-q", "-F", "999", "-g", "-o", out, "--"]
+        tools["perf-dwarf"] = lambda out: ["perf", "record", "-q", "-F", "999", "--call-graph", "dwarf", "-o", out, "--"]
+    if shutil.which("heaptrack"):
+        tools["heaptrack"] = lambda out: ["heaptrack", "--raw", "-o", out]
+    profiler = "/usr/lib/x86_64-linux-gnu/libprofiler.so.0"
+    if os.path.exists(profiler):
+        tools["gperftools"] = lambda out: ["env", f"LD_PRELOAD={profiler}", f"CPUPROFILE={out}", "CPUPROFILE_FREQUENCY=999"]
+    return tools
+
+
+def count_instructions_works():
+    probe = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", "true"], capture_output=True, text=True)
+    return probe.returncode == 0 and probe.stderr[:1].isdigit()
+
+
+def run_once(workload, prefix, folder, size, count):
+    """Wall s, CPU s of program and tool, instructions or None."""
+    command = prefix + workload.command
+    counts = os.path.join(folder, "instructions")
+    if count:
+        command = ["perf", "stat", "-x,", "-e", "instructions:u", "-o", counts, "--"] + command
+    environment = {**os.environ, **workload.env}
+    stdin = open(workload.stdin) if workload.stdin else subprocess.DEVNULL
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, cwd=folder)
+    load_cpu = 0.0
+    if workload.server:
+        before_load = resource.getrusage(resource.RUSAGE_CHILDREN)
+        workload.server(size, folder)
+        after_load = resource.getrusage(resource.RUSAGE_CHILDREN)
+        load_cpu = after_load.ru_utime + after_load.ru_stime - before_load.ru_utime - before_load.ru_stime
+    errors = child.communicate()[1]
+    wall = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if child.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {child.returncode}: {errors.decode(errors='replace')[-500:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - load_cpu
+    instructions = None
+    if count:
+        with open(counts) as file:
+            for line in file:
+                if "instructions" in line:
+                    instructions = float(line.split(",")[0])
+    return wall, cpu, instructions
+
+
+def interval(values):
+    """Median with its 95 % bootstrap interval."""
+    if len(values) < 3:
+        return statistics.median(values), min(values), max(values)
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    return statistics.median(values), medians[50], medians[1949]
+
+
+def show(values):
+    if not values:
+        return "-"
+    middle, low, high = interval(values)
+    return f"{middle * 100:+.1f} % [{low * 100:+.1f}, {high * 100:+.1f}]"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--only", help="workloads, separated by commas")
+    parser.add_argument("--tools", help="tools, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, two pairs: does it run?")
+    parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
+    parser.add_argument("--json", help="also write the measurements of all pairs here")
+    parser.add_argument("--cpus", help="bind everything to these CPUs, as taskset -c takes them")
+    options = parser.parse_args()
+    if not os.path.exists(options.stackbeat):
+        sys.exit(f"{options.stackbeat}: not there; build it with: cargo build --release -p stackbeat")
+    if options.cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
+    size = 10 if options.quick else 1
+    pairs = 2 if options.quick else options.pairs
+    tools = tool_commands(options.stackbeat)
+    if options.tools:
+        unknown = set(options.tools.split(",")) - set(tools)
+        if unknown:
+            sys.exit(f"not installed or not known: {', '.join(sorted(unknown))}; there are: {', '.join(tools)}")
+        tools = {name: tools[name] for name in tools if name == "nothing" or name in options.tools.split(",")}
+    count = shutil.which("perf") is not None and count_instructions_works()
+    if not count:
+        print("instructions: this machine does not count them")
+    print(f"{'workload':<9} {'tool':<16} {'wall s':>7}  {'wall':<25} {'cpu':<25} {'instructions':<25} {'file':>9}")
+    records = []
+    for workload in WORKLOADS:
+        if options.only and workload.name not in options.only.split(","):
+            continue
+        missing = [program for program in workload.needs if not shutil.which(program)]
+        if missing:
+            print(f"{workload.name:<9} left out: {', '.join(missing)} not installed")
+            continue
+        with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
+            os.chdir(folder)
+            workload.prepare(size)
+            run_once(workload, [], folder, size, False)
+            for name, prefix in tools.items():
+                ratios = ([], [], [])
+                walls, bytes_written = [], 0
+                try:
+                    for pair in range(pairs):
+                        out = os.path.join(folder, f"out.{name}")
+                        both = {}
+                        # Who goes first changes from pair to pair.
+                        for with_tool in ((False, True), (True, False))[pair % 2]:
+                            both[with_tool] = run_once(workload, prefix(out) if with_tool else [], folder, size, count)
+                        walls.append(both[False][0])
+                        for i in range(3):
+                            if both[True][i] and both[False][i]:
+                                ratios[i].append(both[True][i] / both[False][i] - 1)
+                        records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True]})
+                        left = [entry for entry in os.scandir(folder) if entry.name.startswith(f"out.{name}")]
+                        bytes_written = sum(entry.stat().st_size for entry in left)
+                        for entry in left:
+                            os.remove(entry.path)
+                except (RuntimeError, OSError) as error:
+                    print(f"{workload.name:<9} {name:<16} failed: {error}")
+                    continue
+                wall, cpu, instructions = (show(values) for values in ratios)
+                print(f"{workload.name:<9} {name:<16} {statistics.median(walls):>7.2f}  {wall:<25} {cpu:<25} {instructions:<25} {bytes_written / 1e6:>6.1f} MB", flush=True)
+            os.chdir("/")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(records, file, indent=1)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    main()
