@@ -13,6 +13,10 @@ mod names;
 mod segments;
 mod slices;
 mod stacks;
+#[cfg(any(test, feature = "testing"))]
+pub mod synthetic;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod visit;
 
