@@ -639,3 +639,49 @@ fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
         ]
     );
 }
+
+#[test]
+fn a_large_program_is_named_quickly_and_as_nm_says() {
+    let Ok(node) = std::fs::canonicalize(run("sh", &["-c", "command -v node"]).trim()) else {
+        panic!("node is not installed");
+    };
+    let symbols: Vec<(u64, char, String)> = nm(&node, "-n")
+        .into_iter()
+        .filter(|s| "tTwW".contains(s.1))
+        .collect();
+    let addresses: Vec<u64> = symbols.iter().map(|s| s.0).step_by(7).collect();
+    assert!(
+        addresses.len() > 5000,
+        "{node:?}: {} functions",
+        addresses.len()
+    );
+    let begin = std::time::Instant::now();
+    let found = look_up(
+        &node,
+        vec![],
+        &addresses,
+        NodeKind::LeafPc,
+        options(Path::new("/nonexistent")),
+    );
+    let took = begin.elapsed();
+    eprintln!("{} addresses of {node:?} in {took:?}", addresses.len());
+    assert!(took.as_secs() < 20, "{took:?}");
+    let mut names: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for (address, _, name) in &symbols {
+        names.entry(*address).or_default().push(demangle(name));
+    }
+    let named = addresses
+        .iter()
+        .filter(|a| {
+            found
+                .frames
+                .get(a)
+                .is_some_and(|frames| names[a].contains(&frames[0].0))
+        })
+        .count();
+    assert!(
+        named as f64 > 0.97 * addresses.len() as f64,
+        "{named} of {}",
+        addresses.len()
+    );
+}
