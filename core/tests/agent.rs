@@ -273,6 +273,10 @@ fn a_session_in_this_process() {
     // SAFETY: the child only calls the agent and _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // User-mode emulation ignores MADV_WIPEONFORK, so the child cannot notice by itself there.
+        if cfg!(target_arch = "aarch64") {
+            agent::fork_child();
+        }
         ticker.advance_all(control);
         outer_of_test();
         outer_of_test();
