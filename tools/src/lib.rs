@@ -10,6 +10,7 @@ pub mod agent;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
+pub mod export;
 pub mod info;
 pub mod losses;
 pub mod page;

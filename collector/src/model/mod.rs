@@ -26,6 +26,7 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
 pub use check::{Violation, conservation};
+pub use slices::{SliceSink, Slicer};
 pub use trace::{Damage, Loss, Module, Origin, Process, Thread, Trace, TraceError};
 pub use visit::{Counter, ThreadTotals, Visitor};
 

@@ -5,7 +5,9 @@
 
 use super::names::Names;
 use super::stacks::Stacks;
-use super::{Amounts, Frame, FrameIndex, Segment, SegmentKind, Slice, StackIndex, ThreadIndex};
+use super::{
+    Amounts, Frame, FrameIndex, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace,
+};
 
 /// Frames to compare when a truncated stack is laid beside the one before it.
 const ALIGN_LIMIT: usize = 512;
@@ -24,9 +26,27 @@ struct Open {
     gap_ns: u64,
 }
 
+/// Takes slices as they begin and end. For one thread, times never go back: what ends at a moment comes
+/// before what begins there, callees end before callers and begin after them.
+pub trait SliceSink {
+    /// A call of a function began. Blocking calls and gaps are only told when they are over.
+    fn open(&mut self, depth: u32, frame: FrameIndex, begin_ns: u64) {
+        let _ = (depth, frame, begin_ns);
+    }
+
+    /// A slice is over.
+    fn close(&mut self, slice: &Slice);
+}
+
+impl<F: FnMut(&Slice)> SliceSink for F {
+    fn close(&mut self, slice: &Slice) {
+        self(slice);
+    }
+}
+
 /// Keeps the open slices of one thread.
 #[derive(Debug)]
-pub(super) struct Slicer {
+pub struct Slicer {
     thread: ThreadIndex,
     open: Vec<Open>,
     /// The stack that `open` shows.
@@ -52,13 +72,23 @@ impl Slicer {
         }
     }
 
+    /// Takes the thread's next segment.
+    pub fn advance(&mut self, trace: &Trace, segment: &Segment, out: &mut impl SliceSink) {
+        self.segment(segment, &trace.stacks, &trace.names, out);
+    }
+
+    /// The thread has no more segments.
+    pub fn end(&mut self, trace: &Trace, out: &mut impl SliceSink) {
+        self.finish(&trace.names, out);
+    }
+
     /// Takes the next segment; closed slices go to `out`, callees before callers.
-    pub fn segment(
+    pub(super) fn segment(
         &mut self,
         segment: &Segment,
         stacks: &Stacks,
         names: &Names,
-        out: &mut impl FnMut(&Slice),
+        out: &mut impl SliceSink,
     ) {
         self.end_ns = segment.end_ns;
         if segment.kind == SegmentKind::Gap {
@@ -73,7 +103,7 @@ impl Slicer {
         }
         if let SegmentKind::Blocked(probe) = segment.kind {
             let wall = segment.wall_ns();
-            out(&Slice {
+            out.close(&Slice {
                 thread: self.thread,
                 depth: self.open.len() as u32,
                 frame: names.probe_frame(probe),
@@ -106,7 +136,7 @@ impl Slicer {
     }
 
     /// The thread has ended.
-    pub fn finish(&mut self, names: &Names, out: &mut impl FnMut(&Slice)) {
+    pub(super) fn finish(&mut self, names: &Names, out: &mut impl SliceSink) {
         if let Some(gap) = self.gap.take() {
             self.close_gap(&gap, 0, names, out);
         }
@@ -119,7 +149,7 @@ impl Slicer {
         segment: &Segment,
         stacks: &Stacks,
         names: &Names,
-        out: &mut impl FnMut(&Slice),
+        out: &mut impl SliceSink,
     ) {
         let mut frames = std::mem::take(&mut self.frames);
         stacks.frames_into(segment.stack, &mut frames);
@@ -138,6 +168,7 @@ impl Slicer {
             open.now = *frame;
         }
         for frame in &frames[keep..] {
+            out.open(self.open.len() as u32, *frame, segment.begin_ns);
             self.open.push(Open {
                 first: *frame,
                 now: *frame,
@@ -155,16 +186,10 @@ impl Slicer {
 
     /// Closes all slices but the outermost `keep` at the gap's begin, and writes the gap itself as
     /// a slice within them.
-    fn close_gap(
-        &mut self,
-        gap: &Segment,
-        keep: usize,
-        names: &Names,
-        out: &mut impl FnMut(&Slice),
-    ) {
+    fn close_gap(&mut self, gap: &Segment, keep: usize, names: &Names, out: &mut impl SliceSink) {
         self.close(keep, gap.begin_ns, out);
         let wall = gap.wall_ns();
-        out(&Slice {
+        out.close(&Slice {
             thread: self.thread,
             depth: self.open.len() as u32,
             frame: names.gap_frame(),
@@ -187,7 +212,7 @@ impl Slicer {
         }
     }
 
-    fn close(&mut self, keep: usize, end_ns: u64, out: &mut impl FnMut(&Slice)) {
+    fn close(&mut self, keep: usize, end_ns: u64, out: &mut impl SliceSink) {
         while self.open.len() > keep {
             let Some(open) = self.open.pop() else { return };
             let mut total = open.callees;
@@ -197,7 +222,7 @@ impl Slicer {
                 caller.blocked_ns += open.blocked_ns;
                 caller.gap_ns += open.gap_ns;
             }
-            out(&Slice {
+            out.close(&Slice {
                 thread: self.thread,
                 depth: self.open.len() as u32,
                 frame: open.first,

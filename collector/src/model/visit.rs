@@ -243,7 +243,9 @@ impl Visit<'_> {
         });
         totals.cpu_before_start_ns = segmenter.cpu_before_start_ns;
         if let Some(slicer) = slicer {
-            slicer.finish(&trace.names, &mut |slice| visitor.slice(trace, slice));
+            slicer.finish(&trace.names, &mut |slice: &Slice| {
+                visitor.slice(trace, slice)
+            });
         }
         visitor.thread_end(trace, index, totals);
         self.done[index.0 as usize] = true;
@@ -282,8 +284,13 @@ fn deliver(
     totals.add(segment);
     visitor.segment(trace, segment);
     if let Some(slicer) = slicer {
-        slicer.segment(segment, &trace.stacks, &trace.names, &mut |slice| {
-            visitor.slice(trace, slice);
-        });
+        slicer.segment(
+            segment,
+            &trace.stacks,
+            &trace.names,
+            &mut |slice: &Slice| {
+                visitor.slice(trace, slice);
+            },
+        );
     }
 }

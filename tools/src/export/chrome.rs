@@ -1,0 +1,206 @@
+//! Chrome's JSON trace events: a begin and an end (`B`, `E`) for each slice, metadata for names,
+//! counters for each process.
+//!
+//! Complete events (`X`) would be shorter, but are only known when a slice is over, and readers nest
+//! those that begin at one moment in the order of the file.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use stackbeat_collector::model::{ProcessIndex, Segment, ThreadIndex, Trace};
+
+use super::counters::{Meters, Reading};
+use super::feed::{self, Sink};
+use super::json::{self, Separator};
+use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::nesting::{Closed, Level, Nesting, Slices};
+use super::{Options, Selection, Summary};
+
+pub(super) fn write(
+    trace: &Trace,
+    selection: &Selection,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Summary> {
+    out.write_all(br#"{"displayTimeUnit":"ns","otherData":{"exporter":"stackbeat","title":"#)?;
+    json::string(out, &names::title(trace, options))?;
+    write!(
+        out,
+        r#","start_monotonic_ns":"{}"}},"traceEvents":["#,
+        trace.start_ns()
+    )?;
+    let names = Names::new();
+    let mut writer = Writer {
+        names: &names,
+        origin_ns: trace.start_ns(),
+        threads: Vec::new(),
+        meters: Meters::new(trace),
+        separator: Separator::default(),
+        slices: 0,
+        out,
+    };
+    writer.descriptors(trace, selection)?;
+    let mut summary = feed::run(trace, selection, &mut writer)?;
+    writer.counters(trace)?;
+    summary.slices = writer.slices;
+    writer.out.write_all(b"\n]}\n")?;
+    Ok(summary)
+}
+
+struct Writer<'a> {
+    names: &'a Names,
+    origin_ns: u64,
+    threads: Vec<Option<Nesting>>,
+    meters: Meters,
+    separator: Separator,
+    slices: u64,
+    out: &'a mut dyn Write,
+}
+
+impl Writer<'_> {
+    fn descriptors(&mut self, trace: &Trace, selection: &Selection) -> io::Result<()> {
+        for (index, process) in trace.processes().iter().enumerate() {
+            let name = names::process_name(trace, ProcessIndex(index as u32));
+            self.name("process_name", process.pid, None, &name)?;
+        }
+        for (index, thread) in trace.threads().iter().enumerate() {
+            if selection.has_thread(ThreadIndex(index as u32)) {
+                let pid = trace.process(thread.process).pid;
+                let name = names::thread_name(&thread.name);
+                self.name("thread_name", pid, Some(thread.tid), name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, kind: &str, pid: u32, tid: Option<u32>, name: &str) -> io::Result<()> {
+        self.separator.next(self.out)?;
+        write!(
+            self.out,
+            "\n{{\"ph\":\"M\",\"name\":\"{kind}\",\"pid\":{pid}"
+        )?;
+        if let Some(tid) = tid {
+            write!(self.out, ",\"tid\":{tid}")?;
+        }
+        self.out.write_all(br#","args":{"name":"#)?;
+        json::string(self.out, name)?;
+        self.out.write_all(b"}}")
+    }
+
+    fn counters(&mut self, trace: &Trace) -> io::Result<()> {
+        let meters = std::mem::take(&mut self.meters);
+        for (process, readings) in meters.processes() {
+            let pid = trace.process(process).pid;
+            for Reading {
+                time_ns,
+                cpu_percent,
+                allocated_bytes,
+                faults,
+            } in readings
+            {
+                for (name, value) in [
+                    ("CPU %", cpu_percent),
+                    ("allocated bytes", allocated_bytes as f64),
+                    ("page faults", faults as f64),
+                ] {
+                    self.separator.next(self.out)?;
+                    write!(
+                        self.out,
+                        "\n{{\"ph\":\"C\",\"name\":\"{name}\",\"pid\":{pid},\"ts\":"
+                    )?;
+                    json::micros(self.out, time_ns.saturating_sub(self.origin_ns))?;
+                    write!(self.out, ",\"args\":{{\"value\":{value}}}}}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Writer<'_> {
+    fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()> {
+        let index = segment.thread.0 as usize;
+        if self.threads.len() <= index {
+            self.threads.resize_with(index + 1, || None);
+        }
+        self.meters.add(trace, segment, &mut |_, _| Ok(()))?;
+        let mut nesting = self.threads[index]
+            .take()
+            .unwrap_or_else(|| Nesting::new(segment.thread));
+        let mut slices = ThreadSlices::new(trace, segment.thread, self);
+        let result = nesting.advance(trace, segment, &mut slices);
+        self.threads[index] = Some(nesting);
+        result
+    }
+
+    fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {
+        self.meters.finish(trace, thread, &mut |_, _| Ok(()))?;
+        let nesting = self.threads.get_mut(thread.0 as usize);
+        let Some(mut nesting) = nesting.and_then(Option::take) else {
+            return Ok(());
+        };
+        nesting.finish(trace, &mut ThreadSlices::new(trace, thread, self))
+    }
+}
+
+struct ThreadSlices<'a, 'w> {
+    trace: &'a Trace,
+    pid: u32,
+    tid: u32,
+    writer: &'a mut Writer<'w>,
+}
+
+impl<'a, 'w> ThreadSlices<'a, 'w> {
+    fn new(trace: &'a Trace, thread: ThreadIndex, writer: &'a mut Writer<'w>) -> Self {
+        let thread = trace.thread(thread);
+        ThreadSlices {
+            trace,
+            pid: trace.process(thread.process).pid,
+            tid: thread.tid,
+            writer,
+        }
+    }
+}
+
+impl ThreadSlices<'_, '_> {
+    /// An event up to its time.
+    fn event(&mut self, phase: char, time_ns: u64) -> io::Result<()> {
+        let writer = &mut *self.writer;
+        writer.separator.next(writer.out)?;
+        write!(
+            writer.out,
+            "\n{{\"ph\":\"{phase}\",\"pid\":{},\"tid\":{},\"ts\":",
+            self.pid, self.tid
+        )?;
+        json::micros(writer.out, time_ns.saturating_sub(writer.origin_ns))
+    }
+}
+
+impl Slices for ThreadSlices<'_, '_> {
+    fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()> {
+        self.event('B', begin_ns)?;
+        let (name, category) = match level {
+            Level::Frame(frame) => (names::function_name(self.trace, frame), "function"),
+            Level::Blocking(probe) => (self.writer.names.blocking(probe), probe.cause().name()),
+            Level::Gap => (GAP_NAME, "gap"),
+            Level::Unknown => (UNKNOWN_NAME, "function"),
+        };
+        let out = &mut *self.writer.out;
+        write!(out, r#","cat":"{category}","name":"#)?;
+        json::string(out, name)?;
+        out.write_all(b"}")
+    }
+
+    fn close(&mut self, closed: &Closed) -> io::Result<()> {
+        self.writer.slices += 1;
+        self.event('E', closed.slice.end_ns)?;
+        let out = &mut *self.writer.out;
+        out.write_all(br#","args":{"#)?;
+        let mut separator = Separator::default();
+        closed.arguments(|name, value| {
+            separator.next(out)?;
+            write!(out, r#""{name}":{value}"#)
+        })?;
+        out.write_all(b"}}")
+    }
+}

@@ -1,0 +1,116 @@
+//! Hands the selected part of a trace to an exporter that can fail.
+
+use std::io;
+
+use anyhow::Result;
+use stackbeat_collector::model::{Segment, StackIndex, ThreadIndex, Trace, Visitor};
+use stackbeat_proto::columns::SampleRow;
+use stackbeat_proto::v1;
+
+use super::{Selection, Summary};
+
+/// An exporter's side: what [`Visitor`] gives, cut to the selection, with errors.
+pub(super) trait Sink {
+    fn thread_begin(&mut self, _: &Trace, _: ThreadIndex) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()>;
+
+    fn sample(
+        &mut self,
+        _: &Trace,
+        _: ThreadIndex,
+        _: &SampleRow,
+        _: StackIndex,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _: &Trace, _: ThreadIndex, _: &v1::Event) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn thread_end(&mut self, _: &Trace, _: ThreadIndex) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Streams the trace into `sink`. A failing sink gets nothing more; its error is returned.
+pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> Result<Summary> {
+    let mut feed = Feed {
+        selection,
+        sink,
+        summary: Summary::default(),
+        result: Ok(()),
+    };
+    trace.visit(&mut feed)?;
+    feed.result?;
+    Ok(feed.summary)
+}
+
+struct Feed<'a> {
+    selection: &'a Selection,
+    sink: &'a mut dyn Sink,
+    summary: Summary,
+    result: io::Result<()>,
+}
+
+impl Visitor for Feed<'_> {
+    fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {
+        if self.result.is_ok() && self.selection.has_thread(thread) {
+            self.summary.threads += 1;
+            self.result = self.sink.thread_begin(trace, thread);
+        }
+    }
+
+    fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        if self.result.is_err() {
+            return;
+        }
+        if let Some(segment) = self.selection.clip(segment) {
+            self.summary.segments += 1;
+            self.summary.totals.add_segment(&segment);
+            self.result = self.sink.segment(trace, &segment);
+        }
+    }
+
+    fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {
+        if self.result.is_ok()
+            && self.selection.has_thread(thread)
+            && self.selection.has_time(row.time_ns)
+        {
+            self.summary.samples += 1;
+            self.result = self.sink.sample(trace, thread, row, stack);
+        }
+    }
+
+    fn event(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+        _: StackIndex,
+    ) {
+        let Some(thread) = thread else {
+            return;
+        };
+        if self.result.is_ok()
+            && self.selection.has_thread(thread)
+            && self.selection.has_time(event.time_ns)
+        {
+            self.result = self.sink.event(trace, thread, event);
+        }
+    }
+
+    fn thread_end(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        _: &stackbeat_collector::model::ThreadTotals,
+    ) {
+        if self.result.is_ok() && self.selection.has_thread(thread) {
+            self.result = self.sink.thread_end(trace, thread);
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Firefox Profiler's processed profile, version 48 (firefox-devtools/profiler,
+//! docs-developer/CHANGELOG-formats.md): the last with tables in each thread; newer profilers
+//! upgrade it when they open it.
+//!
+//! A sample stands for a segment and weighs its length, so that self times are wall times. CPU use
+//! is a column of its own, blocking calls are markers as well as leaf frames.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use anyhow::Result;
+use stackbeat_collector::model::{
+    FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+};
+use stackbeat_core::probe::Cause;
+
+use super::json::{self, Separator};
+use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::profile::Leaf;
+use super::spool::Spool;
+use super::{Options, Selection, Summary};
+
+const FORMAT_VERSION: u32 = 48;
+/// Of the Gecko format that a processed profile could come from; required, not otherwise used.
+const GECKO_VERSION: u32 = 28;
+
+/// Categories: running code, then one for each cause, then gaps.
+const CATEGORY_CODE: usize = 0;
+const CATEGORY_GAP: usize = Cause::ALL.len();
+
+fn category_of(probe: ProbeId) -> usize {
+    // `Cause::None` has no category of its own: code's number is its.
+    probe.cause() as usize
+}
+
+pub(super) fn write(
+    trace: &Trace,
+    selection: &Selection,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Summary> {
+    let mut spool = Spool::fill(trace, selection, options.scratch_folder.as_deref())?;
+    let names = Names::new();
+    meta(trace, options, out)?;
+    out.write_all(br#","libs":"#)?;
+    let libs = Libs::new(trace);
+    libs.write(trace, out)?;
+    out.write_all(br#","pages":[],"counters":[],"profilerOverhead":[],"threads":["#)?;
+    let mut separator = Separator::default();
+    // The profiler shows a process by its main thread: main threads first.
+    let mut threads = spool.threads();
+    threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
+    for thread in threads {
+        separator.next(out)?;
+        Tables::new(trace, &names, &libs, thread).write(&mut spool, out)?;
+    }
+    out.write_all(b"]}\n")?;
+    Ok(spool.summary)
+}
+
+fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let header = trace.header();
+    let start_ns = header.start.as_ref().map_or(0, |start| start.realtime_ns);
+    write!(
+        out,
+        r#"{{"meta":{{"version":{GECKO_VERSION},"preprocessedProfileVersion":{FORMAT_VERSION},"processType":0,"stackwalk":1,"debug":false,"symbolicated":true,"usesOnlyOneStackType":true,"doesNotUseFrameImplementation":true,"sourceCodeIsNotOnSearchfox":true,"extensions":{{"length":0,"id":[],"name":[],"baseURL":[]}},"startTime":"#
+    )?;
+    json::millis(out, start_ns)?;
+    out.write_all(br#","interval":"#)?;
+    json::millis(out, trace.config().interval_ns)?;
+    out.write_all(
+        r#","sampleUnits":{"time":"ms","eventDelay":"ms","threadCPUDelta":"ns"},"product":"#
+            .as_bytes(),
+    )?;
+    json::string(out, &names::title(trace, options))?;
+    out.write_all(br#","importedFrom":"stackbeat","oscpu":"#)?;
+    json::string(out, &format!("{} {}", header.os, header.machine))?;
+    write!(out, r#","physicalCPUs":{0},"logicalCPUs":{0}"#, header.cpus)?;
+    out.write_all(br#","categories":["#)?;
+    let categories = [("code", "yellow")]
+        .into_iter()
+        .chain(
+            Cause::ALL[1..]
+                .iter()
+                .map(|cause| (cause.name(), color(*cause))),
+        )
+        .chain([("no evidence", "transparent")]);
+    let mut separator = Separator::default();
+    for (name, color) in categories {
+        separator.next(out)?;
+        write!(
+            out,
+            r#"{{"name":"{name}","color":"{color}","subcategories":["Other"]}}"#
+        )?;
+    }
+    out.write_all(
+        br#"],"markerSchema":[{"name":"blocked","display":["marker-chart","marker-table","timeline-overview"],"chartLabel":"{marker.name}","tableLabel":"{marker.name} {marker.data.cause}","data":[{"key":"cause","label":"Waits for","format":"string","searchable":true},{"key":"argument","label":"Argument","format":"string"},{"key":"result","label":"Result","format":"integer"},{"key":"wokenBy","label":"Woken by thread","format":"integer"}]}]}"#,
+    )
+}
+
+/// Colors of the profiler's palette.
+fn color(cause: Cause) -> &'static str {
+    match cause {
+        Cause::None => "yellow",
+        Cause::Lock => "red",
+        Cause::Wait => "orange",
+        Cause::Io => "blue",
+        Cause::Net => "green",
+        Cause::Poll => "lightblue",
+        Cause::Sleep => "lightgreen",
+        Cause::Join => "purple",
+        Cause::Process => "magenta",
+        Cause::Unknown => "grey",
+    }
+}
+
+/// The modules that functions come from, in the order of the `libs` list.
+struct Libs {
+    positions: HashMap<String, usize>,
+    /// Position of the module in the trace.
+    list: Vec<usize>,
+}
+
+impl Libs {
+    fn new(trace: &Trace) -> Libs {
+        let mut libs = Libs {
+            positions: HashMap::new(),
+            list: Vec::new(),
+        };
+        for (index, module) in trace.modules().iter().enumerate() {
+            libs.positions
+                .entry(module.path.clone())
+                .or_insert_with(|| {
+                    libs.list.push(index);
+                    libs.list.len() - 1
+                });
+        }
+        libs
+    }
+
+    fn write(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+        json::array(out, &self.list, |out, index| {
+            let module = &trace.modules()[*index];
+            let base = module.path.rsplit('/').next().unwrap_or_default();
+            for (key, text) in [
+                (r#"{"arch":"#, trace.header().machine.as_str()),
+                (r#","name":"#, base),
+                (r#","path":"#, &module.path),
+                (r#","debugName":"#, base),
+                (r#","debugPath":"#, &module.path),
+                (r#","breakpadId":"#, ""),
+                (r#","codeId":"#, &names::hex(&module.build_id)),
+            ] {
+                out.write_all(key.as_bytes())?;
+                json::string(out, text)?;
+            }
+            out.write_all(b"}")
+        })
+    }
+}
+
+/// What a row of the function and frame tables stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Function(FunctionIndex),
+    Leaf(Leaf),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum FrameKey {
+    Frame(FrameIndex),
+    Leaf(Leaf),
+}
+
+/// The tables of one thread: rows are added as samples need them.
+struct Tables<'a> {
+    trace: &'a Trace,
+    names: &'a Names,
+    libs: &'a Libs,
+    thread: ThreadIndex,
+    strings: HashMap<String, usize>,
+    string_list: Vec<String>,
+    functions: HashMap<Key, usize>,
+    function_list: Vec<Key>,
+    frames: HashMap<FrameKey, usize>,
+    /// Frame and its function's row.
+    frame_list: Vec<(FrameKey, usize)>,
+    stacks: HashMap<(Option<usize>, usize), usize>,
+    /// Prefix, frame and category.
+    stack_list: Vec<(Option<usize>, usize, usize)>,
+    whole_stacks: HashMap<(StackIndex, Leaf), usize>,
+    path: Vec<FrameIndex>,
+}
+
+impl<'a> Tables<'a> {
+    fn new(trace: &'a Trace, names: &'a Names, libs: &'a Libs, thread: ThreadIndex) -> Self {
+        Tables {
+            trace,
+            names,
+            libs,
+            thread,
+            strings: HashMap::new(),
+            string_list: Vec::new(),
+            functions: HashMap::new(),
+            function_list: Vec::new(),
+            frames: HashMap::new(),
+            frame_list: Vec::new(),
+            stacks: HashMap::new(),
+            stack_list: Vec::new(),
+            whole_stacks: HashMap::new(),
+            path: Vec::new(),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> usize {
+        if let Some(position) = self.strings.get(text) {
+            return *position;
+        }
+        self.string_list.push(text.to_owned());
+        self.strings
+            .insert(text.to_owned(), self.string_list.len() - 1);
+        self.string_list.len() - 1
+    }
+
+    fn frame(&mut self, key: FrameKey) -> usize {
+        if let Some(position) = self.frames.get(&key) {
+            return *position;
+        }
+        let function = match key {
+            FrameKey::Frame(frame) => Key::Function(self.trace.frame(frame).function),
+            FrameKey::Leaf(leaf) => Key::Leaf(leaf),
+        };
+        let next = self.function_list.len();
+        let function_row = *self.functions.entry(function).or_insert(next);
+        if function_row == next {
+            self.function_list.push(function);
+        }
+        self.frame_list.push((key, function_row));
+        self.frames.insert(key, self.frame_list.len() - 1);
+        self.frame_list.len() - 1
+    }
+
+    fn child(&mut self, prefix: Option<usize>, frame: usize, category: usize) -> usize {
+        let next = self.stack_list.len();
+        let stack = *self.stacks.entry((prefix, frame)).or_insert(next);
+        if stack == next {
+            self.stack_list.push((prefix, frame, category));
+        }
+        stack
+    }
+
+    /// The stack of a segment, with its leaf.
+    fn stack(&mut self, stack: StackIndex, leaf: Leaf) -> usize {
+        if let Some(position) = self.whole_stacks.get(&(stack, leaf)) {
+            return *position;
+        }
+        let mut path = std::mem::take(&mut self.path);
+        self.names.frames_into(self.trace, stack, &mut path);
+        let mut prefix = None;
+        for index in &path {
+            let frame = self.frame(FrameKey::Frame(*index));
+            prefix = Some(self.child(prefix, frame, CATEGORY_CODE));
+        }
+        self.path = path;
+        let position = match (leaf, prefix) {
+            (Leaf::Code, Some(innermost)) => innermost,
+            (leaf, prefix) => {
+                let category = match leaf {
+                    Leaf::Code => CATEGORY_CODE,
+                    Leaf::Blocking(probe) => category_of(probe),
+                    Leaf::Gap => CATEGORY_GAP,
+                };
+                let frame = self.frame(FrameKey::Leaf(leaf));
+                self.child(prefix, frame, category)
+            }
+        };
+        self.whole_stacks.insert((stack, leaf), position);
+        position
+    }
+
+    fn write(&mut self, spool: &mut Spool, out: &mut dyn Write) -> io::Result<()> {
+        let trace = self.trace;
+        let origin_ns = trace.start_ns();
+        let thread = trace.thread(self.thread);
+        let process = trace.process(thread.process);
+        let process_name = names::process_name(trace, thread.process);
+        out.write_all(br#"{"name":"#)?;
+        json::string(out, names::thread_name(&thread.name))?;
+        write!(
+            out,
+            r#","isMainThread":{},"processType":"default","processName":"#,
+            thread.is_main
+        )?;
+        json::string(out, &process_name)?;
+        write!(
+            out,
+            r#","pid":"{}","tid":{},"pausedRanges":[],"processStartupTime":"#,
+            process.pid, thread.tid
+        )?;
+        json::millis(out, process.start_ns.saturating_sub(origin_ns))?;
+        out.write_all(br#","processShutdownTime":null,"registerTime":"#)?;
+        json::millis(out, thread.start_ns.saturating_sub(origin_ns))?;
+        out.write_all(br#","unregisterTime":"#)?;
+        json::millis(out, thread.end_ns.saturating_sub(origin_ns))?;
+        self.samples(spool, origin_ns, out)?;
+        self.markers(spool, origin_ns, out)?;
+        self.stack_table(out)?;
+        self.frame_table(out)?;
+        self.function_table(out)?;
+        out.write_all(
+            br#","nativeSymbols":{"length":0,"libIndex":[],"address":[],"name":[],"functionSize":[]},"stringArray":"#,
+        )?;
+        json::array(out, &self.string_list, |out, text| json::string(out, text))?;
+        out.write_all(b"}")
+    }
+
+    /// A pass over the segments for each column. A sample stands at the beginning of its segment;
+    /// its CPU delta is what was used since the sample before, so a last one without stack follows.
+    fn samples(
+        &mut self,
+        spool: &mut Spool,
+        origin_ns: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let thread = self.thread;
+        let mut length = 0;
+        let mut end_ns = 0;
+        out.write_all(br#","samples":{"weightType":"tracing-ms","stack":["#)?;
+        spool.read(thread, |segment| {
+            let stack = self.stack(segment.stack, Leaf::of(segment.kind));
+            length += 1;
+            end_ns = segment.end_ns;
+            write!(out, "{stack},")
+        })?;
+        out.write_all(br#"null],"time":["#)?;
+        spool.read(thread, |segment| {
+            json::millis(out, segment.begin_ns.saturating_sub(origin_ns))?;
+            out.write_all(b",")
+        })?;
+        json::millis(out, end_ns.saturating_sub(origin_ns))?;
+        out.write_all(br#"],"weight":["#)?;
+        spool.read(thread, |segment| {
+            json::millis(out, segment.end_ns.saturating_sub(segment.begin_ns))?;
+            out.write_all(b",")
+        })?;
+        out.write_all(br#"0],"threadCPUDelta":[0"#)?;
+        spool.read(thread, |segment| write!(out, ",{}", segment.amounts.cpu_ns))?;
+        write!(out, r#"],"length":{}}}"#, length + 1)
+    }
+
+    fn markers(
+        &mut self,
+        spool: &mut Spool,
+        origin_ns: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let thread = self.thread;
+        let column = |spool: &mut Spool,
+                      out: &mut dyn Write,
+                      cell: &mut dyn FnMut(&mut dyn Write, &Segment, ProbeId) -> io::Result<()>|
+         -> io::Result<u64> {
+            let mut separator = Separator::default();
+            let mut length = 0;
+            spool.read(thread, |segment| match segment.kind {
+                SegmentKind::Blocked(probe) => {
+                    length += 1;
+                    separator.next(out)?;
+                    cell(out, segment, probe)
+                }
+                _ => Ok(()),
+            })?;
+            Ok(length)
+        };
+        out.write_all(br#","markers":{"name":["#)?;
+        column(spool, out, &mut |out, _, probe| {
+            let name = self.string(&probe.name());
+            write!(out, "{name}")
+        })?;
+        out.write_all(br#"],"startTime":["#)?;
+        column(spool, out, &mut |out, segment, _| {
+            json::millis(out, segment.begin_ns.saturating_sub(origin_ns))
+        })?;
+        out.write_all(br#"],"endTime":["#)?;
+        column(spool, out, &mut |out, segment, _| {
+            json::millis(out, segment.end_ns.saturating_sub(origin_ns))
+        })?;
+        out.write_all(br#"],"phase":["#)?;
+        // 1: an interval.
+        column(spool, out, &mut |out, _, _| out.write_all(b"1"))?;
+        out.write_all(br#"],"category":["#)?;
+        column(spool, out, &mut |out, _, probe| {
+            write!(out, "{}", category_of(probe))
+        })?;
+        out.write_all(br#"],"data":["#)?;
+        let length = column(spool, out, &mut |out, segment, probe| {
+            let cause = probe.cause().name();
+            write!(out, r#"{{"type":"blocked","cause":"{cause}""#)?;
+            if let Some(argument) = segment.arg {
+                write!(out, r#","argument":"{argument:#x}""#)?;
+            }
+            if let Some(result) = segment.result {
+                write!(out, r#","result":{result}"#)?;
+            }
+            if let Some(waker_tid) = segment.waker_tid {
+                write!(out, r#","wokenBy":{waker_tid}"#)?;
+            }
+            out.write_all(b"}")
+        })?;
+        write!(out, r#"],"length":{length}}}"#)
+    }
+
+    fn stack_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let rows = &self.stack_list;
+        out.write_all(br#","stackTable":{"prefix":"#)?;
+        json::array(out, rows, |out, (prefix, ..)| optional(out, *prefix))?;
+        out.write_all(br#","frame":"#)?;
+        json::array(out, rows, |out, (_, frame, _)| write!(out, "{frame}"))?;
+        out.write_all(br#","category":"#)?;
+        json::array(out, rows, |out, (.., category)| write!(out, "{category}"))?;
+        out.write_all(br#","subcategory":"#)?;
+        json::array(out, rows, |out, _| out.write_all(b"0"))?;
+        write!(out, r#","length":{}}}"#, rows.len())
+    }
+
+    fn frame_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let rows = &self.frame_list;
+        let trace = self.trace;
+        out.write_all(br#","frameTable":{"func":"#)?;
+        json::array(out, rows, |out, (_, function)| write!(out, "{function}"))?;
+        out.write_all(br#","address":"#)?;
+        // Names are already there: no address that anybody should look up.
+        json::array(out, rows, |out, _| out.write_all(b"-1"))?;
+        out.write_all(br#","line":"#)?;
+        json::array(out, rows, |out, (key, _)| {
+            let line = match key {
+                FrameKey::Frame(frame) => trace.frame(*frame).line,
+                FrameKey::Leaf(_) => 0,
+            };
+            optional(out, (line != 0).then_some(line as usize))
+        })?;
+        for (column, value) in [
+            ("inlineDepth", "0"),
+            ("category", "null"),
+            ("subcategory", "null"),
+            ("nativeSymbol", "null"),
+            ("innerWindowID", "null"),
+            ("implementation", "null"),
+            ("column", "null"),
+        ] {
+            write!(out, r#","{column}":"#)?;
+            json::array(out, rows, |out, _| out.write_all(value.as_bytes()))?;
+        }
+        write!(out, r#","length":{}}}"#, rows.len())
+    }
+
+    /// The function table and the resource table that it points into.
+    fn function_table(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        let rows = std::mem::take(&mut self.function_list);
+        let (names, trace, libs) = (self.names, self.trace, self.libs);
+        let mut resources: Vec<usize> = Vec::new();
+        let mut columns: Vec<(usize, i64, Option<usize>, Option<usize>)> = Vec::new();
+        for key in &rows {
+            columns.push(match *key {
+                Key::Function(index) => {
+                    let function = trace.function(index);
+                    let resource = libs.positions.get(&function.module).map(|lib| {
+                        resources
+                            .iter()
+                            .position(|known| known == lib)
+                            .unwrap_or_else(|| {
+                                resources.push(*lib);
+                                resources.len() - 1
+                            }) as i64
+                    });
+                    let file = (!function.file.is_empty()).then(|| self.string(&function.file));
+                    let line = (function.line != 0).then_some(function.line as usize);
+                    let name = self.string(&function.name);
+                    (name, resource.unwrap_or(-1), file, line)
+                }
+                Key::Leaf(leaf) => {
+                    let name = match leaf {
+                        Leaf::Blocking(probe) => names.blocking(probe),
+                        Leaf::Gap => GAP_NAME,
+                        Leaf::Code => UNKNOWN_NAME,
+                    };
+                    (self.string(name), -1, None, None)
+                }
+            });
+        }
+        out.write_all(br#","funcTable":{"name":"#)?;
+        json::array(out, &columns, |out, row| write!(out, "{}", row.0))?;
+        out.write_all(br#","resource":"#)?;
+        json::array(out, &columns, |out, row| write!(out, "{}", row.1))?;
+        out.write_all(br#","fileName":"#)?;
+        json::array(out, &columns, |out, row| optional(out, row.2))?;
+        out.write_all(br#","lineNumber":"#)?;
+        json::array(out, &columns, |out, row| optional(out, row.3))?;
+        out.write_all(br#","columnNumber":"#)?;
+        json::array(out, &columns, |out, _| out.write_all(b"null"))?;
+        for column in ["isJS", "relevantForJS"] {
+            write!(out, r#","{column}":"#)?;
+            json::array(out, &columns, |out, _| out.write_all(b"false"))?;
+        }
+        write!(out, r#","length":{}}}"#, columns.len())?;
+        let modules: Vec<(usize, usize)> = resources
+            .iter()
+            .map(|lib| {
+                let path = &trace.modules()[libs.list[*lib]].path;
+                let base = path.rsplit('/').next().unwrap_or_default().to_owned();
+                (*lib, self.string(&base))
+            })
+            .collect();
+        out.write_all(br#","resourceTable":{"lib":"#)?;
+        json::array(out, &modules, |out, row| write!(out, "{}", row.0))?;
+        out.write_all(br#","name":"#)?;
+        json::array(out, &modules, |out, row| write!(out, "{}", row.1))?;
+        out.write_all(br#","host":"#)?;
+        json::array(out, &modules, |out, _| out.write_all(b"null"))?;
+        out.write_all(br#","type":"#)?;
+        // 1: a library.
+        json::array(out, &modules, |out, _| out.write_all(b"1"))?;
+        write!(out, r#","length":{}}}"#, modules.len())
+    }
+}
+
+fn optional(out: &mut dyn Write, value: Option<usize>) -> io::Result<()> {
+    match value {
+        Some(value) => write!(out, "{value}"),
+        None => out.write_all(b"null"),
+    }
+}

@@ -1,0 +1,79 @@
+//! The little JSON that exporters write by hand, because documents must be streamed.
+
+use std::io::{self, Write};
+
+/// Writes a string with quotes and escapes.
+pub(super) fn string(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    serde_json::to_writer(out, text).map_err(io::Error::from)
+}
+
+/// Writes nanoseconds as microseconds without losing a digit: `12.345`.
+pub(super) fn micros(out: &mut dyn Write, ns: u64) -> io::Result<()> {
+    thousandths(out, ns, 1_000, 3)
+}
+
+/// Writes nanoseconds as milliseconds without losing a digit: `1.234567`.
+pub(super) fn millis(out: &mut dyn Write, ns: u64) -> io::Result<()> {
+    thousandths(out, ns, 1_000_000, 6)
+}
+
+fn thousandths(out: &mut dyn Write, ns: u64, unit: u64, digits: usize) -> io::Result<()> {
+    let (whole, part) = (ns / unit, ns % unit);
+    if part == 0 {
+        write!(out, "{whole}")
+    } else {
+        write!(out, "{whole}.{part:0digits$}")
+    }
+}
+
+/// Puts commas between the elements of an array or object.
+#[derive(Debug, Default)]
+pub(super) struct Separator {
+    started: bool,
+}
+
+impl Separator {
+    /// Call before each element.
+    pub fn next(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if self.started {
+            out.write_all(b",")?;
+        }
+        self.started = true;
+        Ok(())
+    }
+}
+
+/// Writes an array, an element at a time.
+pub(super) fn array<T>(
+    out: &mut dyn Write,
+    items: impl IntoIterator<Item = T>,
+    mut element: impl FnMut(&mut dyn Write, T) -> io::Result<()>,
+) -> io::Result<()> {
+    out.write_all(b"[")?;
+    let mut separator = Separator::default();
+    for item in items {
+        separator.next(out)?;
+        element(out, item)?;
+    }
+    out.write_all(b"]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let mut out = Vec::new();
+        for ns in [0, 999, 1_000, 1_001, 123_456_789] {
+            micros(&mut out, ns).unwrap();
+            out.push(b' ');
+            millis(&mut out, ns).unwrap();
+            out.push(b' ');
+        }
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "0 0 0.999 0.000999 1 0.001000 1.001 0.001001 123456.789 123.456789 "
+        );
+    }
+}

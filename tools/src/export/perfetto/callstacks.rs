@@ -1,0 +1,236 @@
+//! Callstack samples: `PerfSample` packets with interned stacks, from which Perfetto makes its own
+//! flame graphs.
+
+use std::collections::HashMap;
+use std::io;
+
+use stackbeat_collector::model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
+use stackbeat_core::probe::Cause;
+use stackbeat_proto::columns::SampleRow;
+use stackbeat_proto::perfetto as pb;
+
+use super::super::names::{self, Names};
+use super::super::profile::Leaf;
+use super::packets::{self, Packets, Seen, Sequence};
+
+/// Ids of leaf frames and their names stand above all those of frames and functions.
+const LEAF_BASE: u64 = 1 << 32;
+/// The mapping of code outside any module, and of leaves; Perfetto wants one for every frame.
+const NO_MODULE: u64 = 1;
+
+#[derive(Debug)]
+pub(super) struct Callstacks {
+    /// Ids of (stack, leaf) pairs.
+    stacks: HashMap<(StackIndex, Leaf), u64>,
+    frames: Seen,
+    functions: Seen,
+    leaves: Seen,
+    /// Mapping id and bias by module path and range.
+    modules: HashMap<String, Vec<(u64, u64, u64, u64)>>,
+    path: Vec<FrameIndex>,
+    samples: u64,
+}
+
+impl Callstacks {
+    pub fn new(_: &Trace) -> Callstacks {
+        Callstacks {
+            stacks: HashMap::new(),
+            frames: Seen::default(),
+            functions: Seen::default(),
+            leaves: Seen::default(),
+            modules: HashMap::new(),
+            path: Vec::new(),
+            samples: 0,
+        }
+    }
+
+    /// Opens the sequence and describes the modules.
+    pub fn begin(&mut self, trace: &Trace, packets: &mut Packets<'_>) -> io::Result<()> {
+        let interval_ns = trace.config().interval_ns;
+        let mut interned = pb::InternedData::default();
+        // Id 1 is the name and build id of what is in no module.
+        let text = |iid: u64, str: &[u8]| pb::InternedString {
+            iid: Some(iid),
+            str: Some(str.to_vec()),
+        };
+        interned.mapping_paths.push(text(NO_MODULE, b"[no module]"));
+        interned.build_ids.push(text(NO_MODULE, b""));
+        interned.mappings.push(pb::Mapping {
+            iid: Some(NO_MODULE),
+            build_id: Some(NO_MODULE),
+            path_string_ids: vec![NO_MODULE],
+            ..pb::Mapping::default()
+        });
+        for module in trace.modules() {
+            let ranges = self.modules.entry(module.path.clone()).or_default();
+            let is_known = |range: &(u64, u64, u64, u64)| {
+                range.0 == module.start && range.1 == module.end && range.3 == module.bias
+            };
+            if ranges.iter().any(is_known) {
+                continue;
+            }
+            let iid = interned.mappings.len() as u64 + 1;
+            ranges.push((module.start, module.end, iid, module.bias));
+            interned
+                .mapping_paths
+                .push(text(iid, module.path.trim_start_matches('/').as_bytes()));
+            interned.build_ids.push(text(iid, &module.build_id));
+            interned.mappings.push(pb::Mapping {
+                iid: Some(iid),
+                build_id: Some(iid),
+                start: Some(module.start),
+                end: Some(module.end),
+                load_bias: Some(0),
+                path_string_ids: vec![iid],
+            });
+        }
+        packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SAMPLES.0),
+            first_packet_on_sequence: Some(true),
+            sequence_flags: Some(packets::STATE_CLEARED),
+            trace_packet_defaults: Some(pb::TracePacketDefaults {
+                timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+                perf_sample_defaults: Some(pb::PerfSampleDefaults {
+                    timebase: Some(pb::perf_sample_defaults::Timebase {
+                        frequency: Some(1_000_000_000 / interval_ns.max(1)),
+                        name: Some("stackbeat samples".to_owned()),
+                        ..pb::perf_sample_defaults::Timebase::default()
+                    }),
+                }),
+                ..pb::TracePacketDefaults::default()
+            }),
+            interned_data: Some(interned),
+            ..pb::TracePacket::default()
+        })
+    }
+
+    pub fn sample(
+        &mut self,
+        trace: &Trace,
+        names: &Names,
+        thread: ThreadIndex,
+        row: &SampleRow,
+        stack: StackIndex,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let probe = ProbeId(row.probe);
+        let leaf = if row.duration_ns > 0 && probe.cause() != Cause::None {
+            Leaf::Blocking(probe)
+        } else {
+            Leaf::Code
+        };
+        if stack == StackIndex::NONE && leaf == Leaf::Code {
+            return Ok(());
+        }
+        self.samples += 1;
+        let mut interned = None;
+        let next = self.stacks.len() as u64 + 1;
+        let callstack = *self.stacks.entry((stack, leaf)).or_insert(next);
+        if callstack == next {
+            interned = Some(self.intern(trace, names, stack, leaf, callstack));
+        }
+        let facts = trace.thread(thread);
+        packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SAMPLES.0),
+            sequence_flags: Some(packets::NEEDS_STATE),
+            timestamp: Some(row.time_ns),
+            interned_data: interned,
+            perf_sample: Some(pb::PerfSample {
+                pid: Some(trace.process(facts.process).pid),
+                tid: Some(facts.tid),
+                callstack_iid: Some(callstack),
+                cpu: Some(0),
+                cpu_mode: Some(pb::perf_sample::CpuMode::ModeUser as i32),
+                timebase_count: Some(self.samples),
+                unwind_error: None,
+            }),
+            ..pb::TracePacket::default()
+        })
+    }
+
+    fn intern(
+        &mut self,
+        trace: &Trace,
+        names: &Names,
+        stack: StackIndex,
+        leaf: Leaf,
+        callstack: u64,
+    ) -> pb::InternedData {
+        let mut interned = pb::InternedData::default();
+        let mut path = std::mem::take(&mut self.path);
+        names.frames_into(trace, stack, &mut path);
+        let mut frame_ids = Vec::with_capacity(path.len() + 1);
+        for index in &path {
+            let iid = u64::from(index.0) + 1;
+            frame_ids.push(iid);
+            if self.frames.insert(index.0 as usize) {
+                self.intern_frame(trace, *index, iid, &mut interned);
+            }
+        }
+        self.path = path;
+        if let Leaf::Blocking(probe) = leaf {
+            let iid = LEAF_BASE + u64::from(probe.0);
+            frame_ids.push(iid);
+            if self.leaves.insert(probe.0 as usize) {
+                interned.function_names.push(pb::InternedString {
+                    iid: Some(iid),
+                    str: Some(names.blocking(probe).as_bytes().to_vec()),
+                });
+                interned.frames.push(pb::Frame {
+                    iid: Some(iid),
+                    function_name_id: Some(iid),
+                    mapping_id: Some(NO_MODULE),
+                    // Frames are told apart by it.
+                    rel_pc: Some(u64::from(probe.0)),
+                    ..pb::Frame::default()
+                });
+            }
+        }
+        interned.callstacks.push(pb::Callstack {
+            iid: Some(callstack),
+            frame_ids,
+        });
+        interned
+    }
+
+    fn intern_frame(
+        &mut self,
+        trace: &Trace,
+        index: FrameIndex,
+        iid: u64,
+        interned: &mut pb::InternedData,
+    ) {
+        let frame = trace.frame(index);
+        let function = trace.function(frame.function);
+        let name_id = u64::from(frame.function.0) + 1;
+        if self.functions.insert(frame.function.0 as usize) {
+            interned.function_names.push(pb::InternedString {
+                iid: Some(name_id),
+                str: Some(names::function_name(trace, index).as_bytes().to_vec()),
+            });
+            if !function.file.is_empty() {
+                interned.source_paths.push(pb::InternedString {
+                    iid: Some(name_id),
+                    str: Some(function.file.as_bytes().to_vec()),
+                });
+            }
+        }
+        let mapping = self.modules.get(&function.module).and_then(|ranges| {
+            ranges
+                .iter()
+                .find(|(start, end, ..)| (*start..*end).contains(&frame.address))
+        });
+        let (mapping_id, rel_pc) = match mapping {
+            Some((_, _, iid, bias)) => (*iid, frame.address.wrapping_sub(*bias)),
+            None => (NO_MODULE, frame.address),
+        };
+        interned.frames.push(pb::Frame {
+            iid: Some(iid),
+            function_name_id: Some(name_id),
+            mapping_id: Some(mapping_id),
+            rel_pc: Some(rel_pc),
+            source_path_iid: (!function.file.is_empty()).then_some(name_id),
+            line_number: (frame.line != 0).then_some(frame.line),
+        });
+    }
+}

@@ -1,0 +1,210 @@
+//! Perfetto's protobuf trace.
+//!
+//! - Slices: a packet sequence for each thread with its own interned names. A slice's begin carries
+//!   name, category and source line, its end the amounts, so nothing waits for a slice to close.
+//! - Counters and samples: a sequence each. Callstacks are interned once for the whole trace.
+//! - Tracks: process and thread descriptors with ids derived from the session, so that traces can
+//!   be concatenated (with a system trace, too: our clock is CLOCK_MONOTONIC, snapshots say how it
+//!   relates to the others).
+//!
+//! Packets are not in order of time across sequences; Perfetto sorts them.
+
+mod callstacks;
+mod counters;
+mod packets;
+mod session;
+mod slices;
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use stackbeat_collector::model::{ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
+use stackbeat_proto::columns::SampleRow;
+use stackbeat_proto::perfetto as pb;
+use stackbeat_proto::v1;
+
+use super::counters::{Meters, Reading};
+use super::feed::{self, Sink};
+use super::names::{self, Names};
+use super::{Options, Selection, Summary};
+use callstacks::Callstacks;
+use counters::Counters;
+use packets::{Packets, Sequence, Uuids};
+use slices::ThreadTrack;
+
+pub(super) fn write(
+    trace: &Trace,
+    selection: &Selection,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Summary> {
+    let names = Names::new();
+    let mut exporter = Exporter {
+        names: &names,
+        uuids: Uuids::new(&trace.header().session_id),
+        packets: Packets::new(out),
+        callstacks: Callstacks::new(trace),
+        counters: Counters::default(),
+        meters: Meters::new(trace),
+        threads: Vec::new(),
+        described: vec![false; trace.processes().len()],
+        slices: 0,
+    };
+    exporter.begin(trace, options)?;
+    let mut summary = feed::run(trace, selection, &mut exporter)?;
+    exporter.finish(trace)?;
+    summary.slices = exporter.slices;
+    Ok(summary)
+}
+
+struct Exporter<'a> {
+    names: &'a Names,
+    uuids: Uuids,
+    packets: Packets<'a>,
+    callstacks: Callstacks,
+    counters: Counters,
+    meters: Meters,
+    threads: Vec<Option<ThreadTrack>>,
+    /// Processes whose descriptor was written.
+    described: Vec<bool>,
+    slices: u64,
+}
+
+impl Exporter<'_> {
+    /// Clocks, and a track for the recording itself.
+    fn begin(&mut self, trace: &Trace, options: &Options) -> io::Result<()> {
+        let header = trace.header();
+        let snapshots = [header.start.as_ref(), trace.clock().last()];
+        for (index, snapshot) in snapshots.into_iter().flatten().enumerate() {
+            let clock = |clock_id, timestamp| pb::clock_snapshot::Clock {
+                clock_id: Some(clock_id),
+                timestamp: Some(timestamp),
+            };
+            self.packets.write(&pb::TracePacket {
+                trusted_packet_sequence_id: Some(Sequence::SESSION.0),
+                first_packet_on_sequence: (index == 0).then_some(true),
+                timestamp: Some(snapshot.boottime_ns),
+                clock_snapshot: Some(pb::ClockSnapshot {
+                    clocks: vec![
+                        clock(packets::CLOCK_BOOTTIME, snapshot.boottime_ns),
+                        clock(packets::CLOCK_MONOTONIC, snapshot.monotonic_ns),
+                        clock(packets::CLOCK_REALTIME, snapshot.realtime_ns),
+                    ],
+                }),
+                ..pb::TracePacket::default()
+            })?;
+        }
+        session::begin(
+            trace,
+            &names::title(trace, options),
+            &self.uuids,
+            &mut self.packets,
+        )?;
+        self.callstacks.begin(trace, &mut self.packets)
+    }
+
+    fn describe_process(&mut self, trace: &Trace, index: ProcessIndex) -> io::Result<()> {
+        if std::mem::replace(&mut self.described[index.0 as usize], true) {
+            return Ok(());
+        }
+        let process = trace.process(index);
+        self.packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SESSION.0),
+            timestamp: Some(process.start_ns),
+            timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+            track_descriptor: Some(pb::TrackDescriptor {
+                uuid: Some(self.uuids.process(index)),
+                process: Some(pb::ProcessDescriptor {
+                    pid: Some(process.pid as i32),
+                    cmdline: process.command_line.clone(),
+                    process_name: Some(names::process_name(trace, index)),
+                }),
+                ..pb::TrackDescriptor::default()
+            }),
+            ..pb::TracePacket::default()
+        })
+    }
+
+    fn finish(&mut self, trace: &Trace) -> io::Result<()> {
+        let meters = std::mem::take(&mut self.meters);
+        for (process, readings) in meters.processes() {
+            self.describe_process(trace, process)?;
+            for reading in &readings {
+                let owner = counters::Owner::Process(process);
+                self.counters
+                    .write(owner, reading, &self.uuids, &mut self.packets)?;
+            }
+        }
+        session::losses(trace, &self.uuids, &mut self.packets)?;
+        self.packets.flush()
+    }
+
+    /// The thread's track; describes it on first use.
+    fn track(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<ThreadTrack> {
+        let index = thread.0 as usize;
+        if self.threads.len() <= index {
+            self.threads.resize_with(index + 1, || None);
+        }
+        if let Some(track) = self.threads[index].take() {
+            return Ok(track);
+        }
+        self.describe_process(trace, trace.thread(thread).process)?;
+        let track = ThreadTrack::new(thread);
+        track.describe(trace, &self.uuids, &mut self.packets)?;
+        Ok(track)
+    }
+
+    fn meter(
+        &mut self,
+        trace: &Trace,
+        take: impl FnOnce(&mut Meters, &mut super::counters::Emit<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Self {
+            meters,
+            counters,
+            packets,
+            uuids,
+            ..
+        } = self;
+        take(meters, &mut |thread: ThreadIndex, reading: &Reading| {
+            let owner = counters::Owner::Thread(thread, trace.thread(thread).tid);
+            counters.write(owner, reading, uuids, packets)
+        })
+    }
+}
+
+impl Sink for Exporter<'_> {
+    fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()> {
+        let mut track = self.track(trace, segment.thread)?;
+        self.slices += track.advance(trace, self.names, segment, &mut self.packets)?;
+        self.threads[segment.thread.0 as usize] = Some(track);
+        self.meter(trace, |meters, emit| meters.add(trace, segment, emit))
+    }
+
+    fn sample(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        row: &SampleRow,
+        stack: StackIndex,
+    ) -> io::Result<()> {
+        self.callstacks
+            .sample(trace, self.names, thread, row, stack, &mut self.packets)
+    }
+
+    fn event(&mut self, trace: &Trace, thread: ThreadIndex, event: &v1::Event) -> io::Result<()> {
+        session::event(trace, thread, event, &self.uuids, &mut self.packets)
+    }
+
+    fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {
+        let Some(mut track) = self
+            .threads
+            .get_mut(thread.0 as usize)
+            .and_then(Option::take)
+        else {
+            return Ok(());
+        };
+        self.slices += track.finish(trace, self.names, &mut self.packets)?;
+        self.meter(trace, |meters, emit| meters.finish(trace, thread, emit))
+    }
+}

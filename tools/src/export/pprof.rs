@@ -1,0 +1,309 @@
+//! pprof: a gzipped profile with all amounts of every stack, in raw numbers.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use stackbeat_collector::model::{FrameIndex, FunctionIndex, ThreadIndex, Trace};
+use stackbeat_proto::pprof as pb;
+
+use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::profile::{Entry, Leaf, Profile};
+use super::{Options, Selection, Summary, Weight};
+
+/// The sample types, in their order in each sample. pprof expects a count first.
+const TYPES: [(&str, &str); 8] = [
+    ("samples", "count"),
+    ("wall", "nanoseconds"),
+    ("cpu", "nanoseconds"),
+    ("blocked", "nanoseconds"),
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("faults", "count"),
+    ("switches", "count"),
+];
+
+pub(super) fn write(
+    trace: &Trace,
+    selection: &Selection,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Summary> {
+    let profile = Profile::collect(trace, selection)?;
+    let mut builder = Builder::new(trace);
+    builder.mappings();
+    for entry in &profile.entries {
+        builder.entry(entry);
+    }
+    let encoded = builder.finish(options).encode_to_vec();
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&encoded)?;
+    gzip.finish()?;
+    Ok(profile.summary)
+}
+
+struct Builder<'a> {
+    trace: &'a Trace,
+    names: Names,
+    profile: pb::Profile,
+    strings: HashMap<String, i64>,
+    /// pprof's function id by ours; ids are positions + 1.
+    functions: HashMap<FunctionIndex, u64>,
+    synthetic: HashMap<Leaf, u64>,
+    /// By outermost and innermost frame at one address.
+    locations: HashMap<(FrameIndex, FrameIndex), u64>,
+    /// By module path and build id: (start, end, mapping id).
+    ranges: Vec<(u64, u64, u64, String)>,
+    labels: HashMap<ThreadIndex, Vec<pb::Label>>,
+    frames: Vec<FrameIndex>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(trace: &'a Trace) -> Builder<'a> {
+        Builder {
+            trace,
+            names: Names::new(),
+            profile: pb::Profile {
+                string_table: vec![String::new()],
+                ..pb::Profile::default()
+            },
+            strings: HashMap::from([(String::new(), 0)]),
+            functions: HashMap::new(),
+            synthetic: HashMap::new(),
+            locations: HashMap::new(),
+            ranges: Vec::new(),
+            labels: HashMap::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(index) = self.strings.get(text) {
+            return *index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), index);
+        index
+    }
+
+    /// One mapping for each place where a module stood; pprof takes the first for the program.
+    fn mappings(&mut self) {
+        let mut seen = std::collections::HashSet::new();
+        for module in self.trace.modules() {
+            if !seen.insert((module.path.clone(), module.start, module.end)) {
+                continue;
+            }
+            let id = self.profile.mapping.len() as u64 + 1;
+            let filename = self.string(&module.path);
+            let build_id = self.string(&names::hex(&module.build_id));
+            self.profile.mapping.push(pb::Mapping {
+                id,
+                memory_start: module.start,
+                memory_limit: module.end,
+                file_offset: 0,
+                filename,
+                build_id,
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+            });
+            self.ranges
+                .push((module.start, module.end, id, module.path.clone()));
+        }
+        self.ranges.sort();
+    }
+
+    /// The mapping of this module that holds the address, 0 for none.
+    fn mapping(&self, address: u64, module: &str) -> u64 {
+        // Programs may stand at the same addresses in different processes: the path decides.
+        let holds = |(start, end, _, path): &&(u64, u64, u64, String)| {
+            (*start..*end).contains(&address) && path == module
+        };
+        self.ranges.iter().find(holds).map_or(0, |range| range.2)
+    }
+
+    fn function(&mut self, index: FunctionIndex) -> u64 {
+        if let Some(id) = self.functions.get(&index) {
+            return *id;
+        }
+        let function = self.trace.function(index);
+        let name = self.string(&function.name);
+        let filename = self.string(&function.file);
+        let id = self.push_function(name, filename, i64::from(function.line));
+        self.functions.insert(index, id);
+        id
+    }
+
+    fn push_function(&mut self, name: i64, filename: i64, start_line: i64) -> u64 {
+        let id = self.profile.function.len() as u64 + 1;
+        self.profile.function.push(pb::Function {
+            id,
+            name,
+            // pprof takes a name that equals its system name for one to demangle, and cuts what looks
+            // like template arguments out of it.
+            system_name: 0,
+            filename,
+            start_line,
+        });
+        id
+    }
+
+    fn push_location(&mut self, mapping_id: u64, address: u64, line: Vec<pb::Line>) -> u64 {
+        let id = self.profile.location.len() as u64 + 1;
+        self.profile.location.push(pb::Location {
+            id,
+            mapping_id,
+            address,
+            line,
+        });
+        id
+    }
+
+    /// The location of a frame and what is inlined into it (outermost first).
+    fn location(&mut self, group: &[FrameIndex]) -> u64 {
+        let (outermost, innermost) = (group[0], group[group.len() - 1]);
+        if let Some(id) = self.locations.get(&(outermost, innermost)) {
+            return *id;
+        }
+        let trace = self.trace;
+        let frame = trace.frame(outermost);
+        let mapping = self.mapping(frame.address, &trace.function(frame.function).module);
+        let line = group
+            .iter()
+            .rev()
+            .map(|index| {
+                let frame = trace.frame(*index);
+                pb::Line {
+                    function_id: self.function(frame.function),
+                    line: i64::from(frame.line),
+                }
+            })
+            .collect();
+        let id = self.push_location(mapping, frame.address, line);
+        self.locations.insert((outermost, innermost), id);
+        id
+    }
+
+    /// The location of a leaf that is not code.
+    fn leaf(&mut self, leaf: Leaf) -> u64 {
+        if let Some(id) = self.synthetic.get(&leaf) {
+            return *id;
+        }
+        let name = match leaf {
+            Leaf::Blocking(probe) => self.names.blocking(probe).to_owned(),
+            Leaf::Gap => GAP_NAME.to_owned(),
+            Leaf::Code => UNKNOWN_NAME.to_owned(),
+        };
+        let name = self.string(&name);
+        let function_id = self.push_function(name, 0, 0);
+        let line = vec![pb::Line {
+            function_id,
+            line: 0,
+        }];
+        let id = self.push_location(0, 0, line);
+        self.synthetic.insert(leaf, id);
+        id
+    }
+
+    fn labels(&mut self, thread: ThreadIndex) -> Vec<pb::Label> {
+        if let Some(labels) = self.labels.get(&thread) {
+            return labels.clone();
+        }
+        let trace = self.trace;
+        let facts = trace.thread(thread);
+        let text = |builder: &mut Self, key: &str, value: &str| pb::Label {
+            key: builder.string(key),
+            str: builder.string(value),
+            ..pb::Label::default()
+        };
+        let number = |builder: &mut Self, key: &str, value: u32| pb::Label {
+            key: builder.string(key),
+            num: i64::from(value),
+            ..pb::Label::default()
+        };
+        let labels = vec![
+            text(self, "thread", names::thread_name(&facts.name)),
+            text(self, "process", &names::process_name(trace, facts.process)),
+            number(self, "tid", facts.tid),
+            number(self, "pid", trace.process(facts.process).pid),
+        ];
+        self.labels.insert(thread, labels.clone());
+        labels
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        let mut frames = std::mem::take(&mut self.frames);
+        self.names.frames_into(self.trace, entry.stack, &mut frames);
+        let mut location_id: Vec<u64> = Vec::with_capacity(frames.len() + 1);
+        let trace = self.trace;
+        for group in frames.chunk_by(|_, next| trace.frame(*next).inlined) {
+            location_id.push(self.location(group));
+        }
+        if entry.leaf != Leaf::Code || frames.is_empty() {
+            location_id.push(self.leaf(entry.leaf));
+        }
+        location_id.reverse();
+        self.frames = frames;
+        let mut label = self.labels(entry.thread);
+        if let Leaf::Blocking(probe) = entry.leaf {
+            label.push(pb::Label {
+                key: self.string("cause"),
+                str: self.string(probe.cause().name()),
+                ..pb::Label::default()
+            });
+        }
+        let amount = &entry.amount;
+        let value = [
+            amount.samples,
+            amount.wall_ns,
+            amount.cpu_ns,
+            amount.blocked_ns,
+            amount.allocations,
+            amount.allocated_bytes,
+            amount.minor_faults + amount.major_faults,
+            amount.voluntary_switches + amount.involuntary_switches,
+        ];
+        self.profile.sample.push(pb::Sample {
+            location_id,
+            value: value.map(|value| value as i64).to_vec(),
+            label,
+        });
+    }
+
+    fn finish(mut self, options: &Options) -> pb::Profile {
+        let header = self.trace.header();
+        for (name, unit) in TYPES {
+            let value_type = pb::ValueType {
+                r#type: self.string(name),
+                unit: self.string(unit),
+            };
+            self.profile.sample_type.push(value_type);
+        }
+        self.profile.default_sample_type = match options.weight {
+            Weight::Wall => self.string("wall"),
+            Weight::Cpu => self.string("cpu"),
+            Weight::Blocked => self.string("blocked"),
+            Weight::AllocBytes => self.string("alloc_space"),
+            Weight::Allocations => self.string("alloc_objects"),
+            Weight::Samples => self.string("samples"),
+        };
+        if let Some(start) = &header.start {
+            self.profile.time_nanos = start.realtime_ns as i64;
+            self.profile.duration_nanos = (self.trace.end_ns() - self.trace.start_ns()) as i64;
+        }
+        self.profile.period = self.trace.config().interval_ns as i64;
+        self.profile.period_type = Some(pb::ValueType {
+            r#type: self.string("wall"),
+            unit: self.string("nanoseconds"),
+        });
+        let title = names::title(self.trace, options);
+        let comment = self.string(&title);
+        self.profile.comment.push(comment);
+        self.profile
+    }
+}

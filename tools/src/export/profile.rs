@@ -1,0 +1,156 @@
+//! Segments added up by thread and stack: what the formats without a time axis are made of.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use stackbeat_collector::model::{ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace};
+
+use super::feed::{self, Sink};
+use super::{Selection, Summary, Weight};
+
+/// What stands below the innermost frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Leaf {
+    /// Nothing: the thread was in the code of the innermost frame.
+    Code,
+    /// A call that blocked.
+    Blocking(ProbeId),
+    /// A stretch without evidence.
+    Gap,
+}
+
+impl Leaf {
+    /// The leaf of a segment of this kind.
+    pub fn of(kind: SegmentKind) -> Leaf {
+        match kind {
+            SegmentKind::Running => Leaf::Code,
+            SegmentKind::Blocked(probe) => Leaf::Blocking(probe),
+            SegmentKind::Gap => Leaf::Gap,
+        }
+    }
+}
+
+/// What was spent somewhere. Times in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    /// Time without evidence.
+    pub gap_ns: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+    pub samples: u64,
+}
+
+impl Amount {
+    /// Adds another amount.
+    pub fn add(&mut self, other: &Amount) {
+        self.wall_ns += other.wall_ns;
+        self.cpu_ns += other.cpu_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.gap_ns += other.gap_ns;
+        self.allocations += other.allocations;
+        self.allocated_bytes += other.allocated_bytes;
+        self.frees += other.frees;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.samples += other.samples;
+    }
+
+    /// Adds what a segment says.
+    pub fn add_segment(&mut self, segment: &Segment) {
+        let wall_ns = segment.end_ns.saturating_sub(segment.begin_ns);
+        let amounts = &segment.amounts;
+        self.wall_ns += wall_ns;
+        match segment.kind {
+            SegmentKind::Running => {}
+            SegmentKind::Blocked(_) => self.blocked_ns += wall_ns,
+            SegmentKind::Gap => self.gap_ns += wall_ns,
+        }
+        self.cpu_ns += amounts.cpu_ns;
+        self.allocations += amounts.allocations;
+        self.allocated_bytes += amounts.allocated_bytes;
+        self.frees += amounts.frees;
+        self.minor_faults += amounts.minor_faults;
+        self.major_faults += amounts.major_faults;
+        self.voluntary_switches += amounts.voluntary_switches;
+        self.involuntary_switches += amounts.involuntary_switches;
+        self.samples += amounts.samples;
+    }
+
+    /// The part that `weight` names.
+    pub fn weight(&self, weight: Weight) -> u64 {
+        match weight {
+            Weight::Wall => self.wall_ns,
+            Weight::Cpu => self.cpu_ns,
+            Weight::Blocked => self.blocked_ns,
+            Weight::AllocBytes => self.allocated_bytes,
+            Weight::Allocations => self.allocations,
+            Weight::Samples => self.samples,
+        }
+    }
+}
+
+/// What one thread spent with one stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub thread: ThreadIndex,
+    pub stack: StackIndex,
+    pub leaf: Leaf,
+    pub amount: Amount,
+}
+
+/// A whole trace, or what was selected of it, by thread and stack.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// Ordered by thread, stack and leaf, so that the same trace gives the same file.
+    pub entries: Vec<Entry>,
+    pub summary: Summary,
+}
+
+impl Profile {
+    /// Reads the trace's segments.
+    ///
+    /// # Errors
+    ///
+    /// The trace cannot be read.
+    pub fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
+        let mut collector = Collector::default();
+        let summary = feed::run(trace, selection, &mut collector)?;
+        let mut entries = collector.entries;
+        entries.sort_unstable_by_key(|entry| (entry.thread, entry.stack, entry.leaf));
+        Ok(Profile { entries, summary })
+    }
+}
+
+#[derive(Default)]
+struct Collector {
+    positions: HashMap<(ThreadIndex, StackIndex, Leaf), usize>,
+    entries: Vec<Entry>,
+}
+
+impl Sink for Collector {
+    fn segment(&mut self, _: &Trace, segment: &Segment) -> std::io::Result<()> {
+        let leaf = Leaf::of(segment.kind);
+        let key = (segment.thread, segment.stack, leaf);
+        let position = *self.positions.entry(key).or_insert_with(|| {
+            self.entries.push(Entry {
+                thread: segment.thread,
+                stack: segment.stack,
+                leaf,
+                amount: Amount::default(),
+            });
+            self.entries.len() - 1
+        });
+        self.entries[position].amount.add_segment(segment);
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
+//! font or script from elsewhere.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use anyhow::Result;
+use stackbeat_collector::model::Trace;
+
+use super::folded::path_of;
+use super::names::{self, Names};
+use super::profile::{Leaf, Profile};
+use super::{Options, Selection, Summary, Weight};
+
+/// Geometry, in SVG units.
+const WIDTH: f64 = 1200.0;
+const PAD: f64 = 10.0;
+const ROW: f64 = 17.0;
+const TOP: f64 = 60.0;
+const BOTTOM: f64 = 34.0;
+/// Frames narrower than this are left out; their weight stays in their parents.
+const NARROWEST: f64 = 0.1;
+
+const SCRIPT: &str = include_str!("flamegraph.js");
+
+pub(super) fn write(
+    trace: &Trace,
+    selection: &Selection,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Summary> {
+    let profile = Profile::collect(trace, selection)?;
+    let root = tree(trace, &profile, options.weight);
+    let mut boxes = Vec::new();
+    place(&root, "all", Kind::Frame, 0, 0, &mut boxes);
+    let depth = boxes.iter().map(|placed| placed.depth).max().unwrap_or(0) + 1;
+    let height = TOP + depth as f64 * ROW + BOTTOM;
+    document(trace, options, &root, &boxes, height, out)?;
+    Ok(profile.summary)
+}
+
+/// What colors a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Frame,
+    Thread,
+    Blocking,
+    Gap,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    total: u64,
+    children: BTreeMap<(String, KindKey), Node>,
+}
+
+type KindKey = u8;
+
+impl Node {
+    fn child(&mut self, name: &str, kind: Kind) -> &mut Node {
+        self.children
+            .entry((name.to_owned(), kind as KindKey))
+            .or_default()
+    }
+}
+
+/// Stacks merged from the root: process, thread, frames, leaf.
+fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
+    let names = Names::new();
+    let mut root = Node::default();
+    let mut frames = Vec::new();
+    let mut path: Vec<(String, Kind)> = Vec::new();
+    for entry in &profile.entries {
+        let amount = entry.amount.weight(weight);
+        if amount == 0 {
+            continue;
+        }
+        path.clear();
+        let process = trace.thread(entry.thread).process;
+        path.push((names::process_label(trace, process), Kind::Thread));
+        path.push((names::thread_label(trace, entry.thread), Kind::Thread));
+        path_of(trace, &names, entry, &mut frames, |name| {
+            path.push((name.to_owned(), Kind::Frame));
+        });
+        if let Some((_, kind)) = path.last_mut() {
+            *kind = match entry.leaf {
+                Leaf::Code => Kind::Frame,
+                Leaf::Blocking(_) => Kind::Blocking,
+                Leaf::Gap => Kind::Gap,
+            };
+        }
+        root.total += amount;
+        let mut node = &mut root;
+        for (name, kind) in &path {
+            node = node.child(name, *kind);
+            node.total += amount;
+        }
+    }
+    root
+}
+
+struct Placed<'a> {
+    name: &'a str,
+    kind: Kind,
+    depth: usize,
+    /// Weight to the left of it and its own.
+    left: u64,
+    total: u64,
+}
+
+fn place<'a>(
+    node: &'a Node,
+    name: &'a str,
+    kind: Kind,
+    depth: usize,
+    left: u64,
+    boxes: &mut Vec<Placed<'a>>,
+) {
+    // Depths are bounded by the model's limit on frames, so is this recursion.
+    boxes.push(Placed {
+        name,
+        kind,
+        depth,
+        left,
+        total: node.total,
+    });
+    let mut left = left;
+    for ((name, kind), child) in &node.children {
+        let kind = [Kind::Frame, Kind::Thread, Kind::Blocking, Kind::Gap][usize::from(*kind)];
+        place(child, name, kind, depth + 1, left, boxes);
+        left += child.total;
+    }
+}
+
+fn document(
+    trace: &Trace,
+    options: &Options,
+    root: &Node,
+    boxes: &[Placed<'_>],
+    height: f64,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let whole = root.total.max(1) as f64;
+    let scale = (WIDTH - 2.0 * PAD) / whole;
+    write!(
+        out,
+        r##"<?xml version="1.0" encoding="UTF-8" standalone="no"?>
+<svg xmlns="http://www.w3.org/2000/svg" version="1.1" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" data-width="{WIDTH}" data-pad="{PAD}" data-total="{total}" data-unit="{unit}">
+<style>
+text {{ font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #1a1a1a; }}
+#title {{ font: bold 16px system-ui, sans-serif; text-anchor: middle; }}
+#sub, #details, #matched {{ font-size: 12px; fill: #444; }}
+#matched {{ text-anchor: end; }}
+.button {{ cursor: pointer; fill: #1f5fa8; }}
+.hidden {{ display: none; }}
+g.f {{ cursor: pointer; }}
+g.f:hover rect {{ stroke: #000; stroke-width: 0.7; }}
+g.f.parent rect {{ opacity: 0.45; }}
+g.f.match rect {{ fill: #d642e8; }}
+</style>
+<rect width="100%" height="100%" fill="#fdfdf8"/>
+<text id="title" x="{middle}" y="22">"##,
+        total = root.total,
+        unit = options.weight.unit(),
+        middle = WIDTH / 2.0,
+    )?;
+    escape(out, &shortened(&names::title(trace, options), 110))?;
+    write!(out, r#"</text><text id="sub" x="{PAD}" y="42">"#)?;
+    escape(
+        out,
+        &format!(
+            "{}: {}, {}",
+            options.weight.name(),
+            options.weight.description(),
+            amount_text(root.total, options.weight)
+        ),
+    )?;
+    write!(
+        out,
+        r#"</text>
+<text id="back" class="button hidden" x="{PAD}" y="22">reset zoom</text>
+<text id="search" class="button" x="{right}" y="22" text-anchor="end">search</text>
+<text id="matched" x="{right}" y="42"></text>
+<text id="details" x="{PAD}" y="{details}"> </text>
+<g id="frames">
+"#,
+        right = WIDTH - PAD,
+        details = height - 12.0,
+    )?;
+    for placed in boxes {
+        let width = placed.total as f64 * scale;
+        if width < NARROWEST {
+            continue;
+        }
+        let (x, y) = (
+            PAD + placed.left as f64 * scale,
+            height - BOTTOM - (placed.depth + 1) as f64 * ROW,
+        );
+        write!(
+            out,
+            r#"<g class="f" data-x="{}" data-w="{}" data-d="{}"><title>"#,
+            placed.left, placed.total, placed.depth
+        )?;
+        escape(out, placed.name)?;
+        escape(
+            out,
+            &format!(
+                " ({}, {:.2}%)",
+                amount_text(placed.total, options.weight),
+                placed.total as f64 * 100.0 / whole
+            ),
+        )?;
+        write!(
+            out,
+            r#"</title><rect x="{x:.2}" y="{y:.1}" width="{width:.2}" height="{height:.1}" rx="1.5" fill="{color}"/><text x="{text_x:.2}" y="{text_y:.1}">"#,
+            height = ROW - 1.0,
+            color = color(placed.name, placed.kind),
+            text_x = x + 3.0,
+            text_y = y + 12.0,
+        )?;
+        // 7.3 units are a character's width in the font above.
+        let fitting = ((width - 6.0) / 7.3).max(0.0) as usize;
+        if fitting >= 3 {
+            escape(out, &shortened(placed.name, fitting))?;
+        }
+        out.write_all(b"</text></g>\n")?;
+    }
+    write!(
+        out,
+        "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n"
+    )
+}
+
+fn amount_text(amount: u64, weight: Weight) -> String {
+    match weight.unit() {
+        "nanoseconds" => match amount {
+            0..1_000 => format!("{amount} ns"),
+            1_000..1_000_000 => format!("{:.1} µs", amount as f64 / 1e3),
+            1_000_000..1_000_000_000 => format!("{:.1} ms", amount as f64 / 1e6),
+            _ => format!("{:.2} s", amount as f64 / 1e9),
+        },
+        "bytes" => match amount {
+            0..1_024 => format!("{amount} B"),
+            1_024..1_048_576 => format!("{:.1} KiB", amount as f64 / 1024.0),
+            _ => format!("{:.1} MiB", amount as f64 / 1_048_576.0),
+        },
+        _ => amount.to_string(),
+    }
+}
+
+/// At most `fitting` characters, the last two dots when it was cut.
+fn shortened(text: &str, fitting: usize) -> String {
+    if text.chars().count() <= fitting {
+        return text.to_owned();
+    }
+    let kept = fitting.saturating_sub(2);
+    text.chars().take(kept).chain("..".chars()).collect()
+}
+
+/// Warm for code, by name so that a function looks the same everywhere; cool for waiting.
+fn color(name: &str, kind: Kind) -> String {
+    // FNV-1a: any spread will do.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let (a, b) = ((hash >> 8) % 50, (hash >> 24) % 130);
+    match kind {
+        Kind::Frame => format!("rgb({},{},{})", 205 + a, 80 + b, 60 + a / 2),
+        Kind::Thread => format!("rgb({0},{0},{0})", 200 + a / 2),
+        Kind::Blocking => format!("rgb({},{},{})", 90 + a, 140 + a, 190 + a),
+        Kind::Gap => "rgb(235,235,235)".to_owned(),
+    }
+}
+
+/// Text content of XML; characters that XML forbids become U+FFFD.
+fn escape(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    for c in text.chars() {
+        match c {
+            '<' => out.write_all(b"&lt;")?,
+            '>' => out.write_all(b"&gt;")?,
+            '&' => out.write_all(b"&amp;")?,
+            '"' => out.write_all(b"&quot;")?,
+            '\t' | '\n' => out.write_all(b" ")?,
+            '\0'..' ' | '\u{fffe}' | '\u{ffff}' => write!(out, "\u{fffd}")?,
+            c => write!(out, "{c}")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_names_is_escaped() {
+        let mut out = Vec::new();
+        escape(&mut out, "Vec<&T>::\"x\"\u{1}").unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Vec&lt;&amp;T&gt;::&quot;x&quot;\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut_at_characters() {
+        assert_eq!(shortened("übermäßig", 9), "übermäßig");
+        assert_eq!(shortened("übermäßig", 5), "übe..");
+    }
+}
