@@ -20,6 +20,7 @@ use crate::terminal;
 use facts::Facts;
 
 pub use load::{Report, load, recording};
+pub use tables::function_text;
 
 /// Lines per table when nothing else is asked for.
 const DEFAULT_TOP: usize = 15;

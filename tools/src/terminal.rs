@@ -94,6 +94,11 @@ pub fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(w, _)| usize::from(w.0))
 }
 
+/// Columns of standard error, when it is a terminal.
+pub fn stderr_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stderr()).map(|(w, _)| usize::from(w.0))
+}
+
 /// Writes a finished text to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();

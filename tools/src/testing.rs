@@ -171,6 +171,85 @@ pub fn report() -> Report {
     }
 }
 
+/// A long recording of many threads with many stacks: more than a page carries.
+pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
+    let mut author = Author {
+        profile: Profile::default(),
+        timeline: Timeline::new(bar_budget),
+        thread: 0,
+        now_ns: START_NS,
+    };
+    // A linear congruential generator (Knuth's MMIX constants): the same trace each time.
+    let mut state = 1u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    let mut longest = 0;
+    for thread in 0..threads {
+        author.thread = thread;
+        author.now_ns = START_NS;
+        for _ in 0..segments {
+            let mut stack = vec![8, 5];
+            for _ in 0..3 + random(9) {
+                stack.push(random(11) as u32);
+            }
+            match random(5) {
+                0 => author.wait(&stack, 1 + random(9_000_000), Probe::FutexWait),
+                _ => author.run(&stack, 1 + random(1_500_000), random(5000)),
+            }
+        }
+        longest = longest.max(author.now_ns - START_NS);
+    }
+    let Author {
+        profile, timeline, ..
+    } = author;
+    let mut facts = Facts {
+        recording: Recording {
+            command: vec!["large".into()],
+            start_ns: START_NS,
+            duration_ns: longest,
+            interval_ns: 1_000_000,
+            main_interval_ns: 1_000_000,
+            outcome: "finished",
+            ..Recording::default()
+        },
+        ..facts_of_functions()
+    };
+    facts.processes = vec![ProcessRow {
+        name: "large".into(),
+        ..ProcessRow::default()
+    }];
+    facts.threads = (0..threads)
+        .map(|i| ThreadFacts {
+            uid: i + 1,
+            tid: 100 + i,
+            name: format!("worker-{i}"),
+            ..ThreadFacts::default()
+        })
+        .collect();
+    Report {
+        facts,
+        profile,
+        timeline,
+    }
+}
+
+fn facts_of_functions() -> Facts {
+    let functions = FUNCTIONS.iter().map(|(name, module, file)| FunctionName {
+        name: (*name).into(),
+        module: (*module).into(),
+        file: (*file).into(),
+        line: if file.is_empty() { 0 } else { 42 },
+    });
+    Facts {
+        functions: functions.collect(),
+        ..Facts::default()
+    }
+}
+
 fn facts(duration_ns: u64, profile: &Profile) -> Facts {
     let process = |uid: u32, name: &str| ProcessRow {
         uid,
@@ -193,12 +272,6 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         begin_ns: 0,
         end_ns: profile.threads[i].wall_ns(),
         ..ThreadFacts::default()
-    });
-    let functions = FUNCTIONS.iter().map(|(name, module, file)| FunctionName {
-        name: (*name).into(),
-        module: (*module).into(),
-        file: (*file).into(),
-        line: if file.is_empty() { 0 } else { 42 },
     });
     let loss = |cause, count, description| LossRow {
         thread_uid: 1,
@@ -237,6 +310,6 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
             ),
             loss("truncated_depth", 2, "stacks deeper than --depth"),
         ],
-        functions: functions.collect(),
+        ..facts_of_functions()
     }
 }

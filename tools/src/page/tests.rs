@@ -246,3 +246,26 @@ fn dark_and_narrow_windows_work() {
         assert_eq!(b.complaints, Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
+    let report = testing::large_report(300, 400, 60_000);
+    let text = super::render(&report.facts, &report.profile, &report.timeline).expect("renders");
+    assert!(report.timeline.joined() > 0);
+    assert!(text.len() < 8 << 20, "{} bytes", text.len());
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let notice = b.evaluate("document.getElementById('notice').textContent");
+    assert!(notice.to_string().contains("coarser"), "{notice}");
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
+    let took = b.evaluate(
+        "(() => { const t = performance.now(); page.timeline.drawTracks(); page.timeline.drawOverview(); \
+         page.view.set({ weight: 'cpu', inverted: true }); return performance.now() - t; })()",
+    );
+    assert!(number(&took) < 2000.0, "{took} ms");
+    picture(b, "large.png");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}

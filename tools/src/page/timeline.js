@@ -122,7 +122,7 @@ class Timeline {
   }
 
   drawOverview() {
-    const width = this.overview.clientWidth, height = this.overview.clientHeight;
+    const width = byId("overview-box").clientWidth, height = byId("overview-box").clientHeight;
     const c = sizeCanvas(this.overview, width, height), { colors } = this;
     const area = width - LABEL_WIDTH, count = Math.max(1, Math.floor(area / 2));
     const key = count + this.view.scope;
@@ -176,11 +176,17 @@ class Timeline {
     this.drawRuler(c);
     const range = this.dragRange || this.view.range;
     if (range) {
-      const a = Math.max(this.x(range[0]), LABEL_WIDTH), b = this.x(range[1]);
-      if (b > LABEL_WIDTH) {
-        c.fillStyle = colors.select;
-        c.fillRect(a, 0, Math.max(b - a, 1.5), height);
-      }
+      // What is not selected steps back.
+      const clamp = (x) => Math.min(Math.max(x, LABEL_WIDTH), this.width), a = clamp(this.x(range[0])), b = clamp(this.x(range[1]));
+      c.fillStyle = colors.back;
+      c.globalAlpha = 0.6;
+      c.fillRect(LABEL_WIDTH, RULER, a - LABEL_WIDTH, height);
+      c.fillRect(b, RULER, this.width - b, height);
+      c.globalAlpha = 1;
+      c.fillStyle = colors.select;
+      c.fillRect(a, 0, Math.max(b - a, 1.5), RULER);
+      c.fillStyle = colors.accent;
+      for (const x of [a, b]) if (x > LABEL_WIDTH && x < this.width) c.fillRect(x - 0.5, 0, 1, height);
     }
     if (this.cursor !== undefined && this.cursor >= LABEL_WIDTH) {
       c.strokeStyle = colors.dim;

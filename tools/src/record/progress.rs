@@ -86,7 +86,7 @@ impl Display {
         if !self.terminal || (self.drawn && self.last.elapsed() < REDRAW_AFTER) {
             return;
         }
-        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(w, _)| w.0 as usize);
+        let width = crate::terminal::stderr_width().unwrap_or(80);
         let text: String = text.chars().take(width.saturating_sub(12)).collect();
         // Leaves the cursor at the line's start: whatever comes next writes over it.
         let _ = write!(io::stderr(), "\r\x1b[Kstackbeat: {text}\r");

@@ -6,7 +6,14 @@ use serde::Serialize;
 use stackbeat_collector::session::{Options, Outcome};
 
 use super::progress::plural;
+use crate::cli::SortKey;
+use crate::report::{self, functions::functions};
 use crate::{terminal, units};
+
+/// Functions named in the summary.
+const TOP: usize = 5;
+/// A trace larger than this is not read again only for the summary.
+const QUICK_BYTES: u64 = 256 << 20;
 
 /// The summary for people.
 pub fn text(options: &Options, outcome: &Outcome) -> String {
@@ -44,8 +51,34 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
             style.bad("the trace is not complete")
         );
     }
-    let _ = writeln!(out, "  see it: stackbeat report {output}");
+    for (share, time, name) in top_functions(options, outcome) {
+        let width = terminal::stderr_width().unwrap_or(usize::MAX);
+        let line = format!("  {share:>7}  {time:>8}  {name}");
+        let _ = writeln!(out, "{}", crate::table::shorten(&line, width));
+    }
+    let _ = writeln!(out, "  see more: stackbeat report {output}");
     out
+}
+
+/// The functions that ran most: share, time, name. Empty when the trace cannot be read or is large.
+fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, String)> {
+    if outcome.status.samples == 0 || outcome.status.bytes > QUICK_BYTES {
+        return Vec::new();
+    }
+    let Ok(report) = report::load(&options.output, 0) else {
+        return Vec::new();
+    };
+    let running: u64 = report.profile.threads.iter().map(|t| t.running_ns).sum();
+    functions(&report.profile, &|_| true, SortKey::SelfTime)
+        .iter()
+        .take(TOP)
+        .filter(|row| row.own.running_ns() > 0)
+        .map(|row| {
+            let own = row.own.running_ns();
+            let name = report::function_text(&report.facts, row.function.0);
+            (units::percent(own, running), units::duration(own), name)
+        })
+        .collect()
 }
 
 /// The summary for scripts, on one line. Documented in docs/json.md.
