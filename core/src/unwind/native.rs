@@ -314,3 +314,78 @@ unsafe impl StackWalker for NativeWalker {
         end
     }
 }
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::*;
+    use core::ffi::{c_int, c_void};
+    use std::vec::Vec;
+
+    #[allow(improper_ctypes)]
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(
+            callback: extern "C" fn(*mut c_void, *mut Vec<u64>) -> c_int,
+            data: *mut Vec<u64>,
+        ) -> c_int;
+        fn _Unwind_GetIP(context: *mut c_void) -> u64;
+    }
+
+    extern "C" fn note(context: *mut c_void, addresses: *mut Vec<u64>) -> c_int {
+        // SAFETY: libgcc passes its context and what `_Unwind_Backtrace` was given.
+        unsafe {
+            match _Unwind_GetIP(context) {
+                0 => {}
+                address => (*addresses).push(address),
+            }
+        }
+        0
+    }
+
+    /// The frames from the caller outward: ours and libgcc's.
+    #[inline(never)]
+    fn both(walker: &mut NativeWalker) -> (Vec<u64>, Vec<u64>) {
+        // SAFETY: plain queries about the calling thread, whose stack it is.
+        let bounds = unsafe {
+            let mut attributes = core::mem::zeroed();
+            libc::pthread_getattr_np(libc::pthread_self(), &mut attributes);
+            let (mut low, mut size) = (core::ptr::null_mut(), 0);
+            libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
+            libc::pthread_attr_destroy(&mut attributes);
+            StackBounds::of_stack(low as u64, low as u64 + size as u64)
+        };
+        let end = walker.walk_stack(&Registers::here(), &bounds, true, 256);
+        assert_eq!(end, WalkEnd::Root);
+        let mut libgcc = Vec::new();
+        // SAFETY: the callback takes what is passed.
+        unsafe { _Unwind_Backtrace(note, &mut libgcc) };
+        let frames = walker.stack().frames().iter().rev();
+        let ours = frames.skip(1).map(|frame| frame.pc).collect();
+        (ours, libgcc[1..].to_vec())
+    }
+
+    /// Frames of different sizes, some with much saved.
+    #[inline(never)]
+    fn deep(depth: usize, values: [u64; 4], walker: &mut NativeWalker) -> u64 {
+        let local = [values[0]; 3];
+        core::hint::black_box(&local);
+        if depth == 0 {
+            let (ours, libgcc) = both(walker);
+            assert_eq!(ours, libgcc);
+            return ours.len() as u64;
+        }
+        let [a, b, c, d] = values;
+        let inner = deep(depth - 1, [b ^ a, c + b, d | c, a & d], walker);
+        core::hint::black_box(&local);
+        inner + (core::hint::black_box(a.wrapping_mul(b) ^ c.wrapping_mul(d)) & 0)
+    }
+
+    #[test]
+    fn a_thread_of_ours_equals_libgcc() {
+        modules::init();
+        let mut walker = NativeWalker::boxed();
+        for depth in [0, 1, 5, 30, 30, 3, 100] {
+            assert!(deep(depth, [1, 2, 3, 4], &mut walker) > depth as u64);
+        }
+        assert!(walker.stack().kept() > 0);
+    }
+}

@@ -111,3 +111,28 @@ fn chains_equal_libgcc() {
     // The test would say nothing about reuse if there were none.
     assert!(kept > total / 4, "{kept} of {total} frames were reused");
 }
+
+/// A library that goes is reported once, with the epoch that begins without it.
+#[test]
+fn unloading_begins_an_epoch() {
+    modules::init();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = compile(folder.path(), "chains.cc", &["-O2", "-DUNLOADED"]);
+    let (walker, first) = run(&library, NativeWalker::boxed());
+    let before = modules::epoch();
+    let (mut walker, second) = run(&library, walker);
+    assert!(modules::epoch() > before, "the first unloading was noticed");
+    assert_equal(&first, "first");
+    assert_equal(&second, "second");
+    compare(&mut walker, &bounds());
+    let mut reports = Vec::new();
+    let name = library.to_str().expect("a plain path");
+    modules::report_changes(|module, gone| {
+        if module.path() == name.as_bytes() {
+            assert!(gone.is_none_or(|epoch| epoch > module.epoch && epoch <= modules::epoch()));
+            assert_eq!(module.build_id().len(), 20);
+            reports.push(gone.is_some());
+        }
+    });
+    assert_eq!(reports, [false, true, false, true]);
+}

@@ -2,6 +2,7 @@
 //! over stopped real programs.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 
+mod assembly;
 mod chains;
 mod foreign;
 mod garbage;
