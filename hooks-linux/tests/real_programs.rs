@@ -135,6 +135,6 @@ fn shells_and_pipes() {
         &["find", "sort", "awk", "perl"],
         "find /usr/include -name '*.h' | sort | awk '{ n += length } END { print (NR > 0), (n > 0) }'
          perl -e 'my $p = open(my $f, \"-|\", \"echo from perl\"); print <$f>; close $f; fork == 0 and exit 3; wait; print $? >> 8, \"\\n\"'
-         (trap 'echo trapped' USR1; kill -USR1 $$ ; sleep 0.05; echo after) 2>&1 || echo killed",
+         sh -c 'trap \"echo trapped\" USR1; kill -USR1 $$; echo after'",
     );
 }

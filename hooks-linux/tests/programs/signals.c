@@ -82,9 +82,9 @@ int main(void) {
         sigaction(SIGURG, &a, NULL);
         pid_t child = fork();
         if (child == 0) {
-            usleep(30000);
+            usleep(200000);
             kill(getppid(), SIGURG);
-            usleep(30000);
+            usleep(100000);
             if (write(p[1], "x", 1) != 1) _exit(1);
             _exit(0);
         }
