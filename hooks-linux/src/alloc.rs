@@ -14,9 +14,21 @@ macro_rules! allocations {
         original!(fn $name($($arg: $type),*) -> $result);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            agent::allocated(Probe::$probe, $bytes);
-            // SAFETY: the caller's arguments, passed on.
-            unsafe { $name::call($($arg),*) }
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
+                agent::allocated(Probe::$probe, $bytes);
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { $name::call($($arg),*) }
+            }
+            // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
+            unsafe {
+                if agent::allocated_quietly($bytes) {
+                    $name::call($($arg),*)
+                } else {
+                    due($($arg),*)
+                }
+            }
         }
     )*};
 }
@@ -47,9 +59,19 @@ unsafe extern "C-unwind" fn realloc(old: *mut c_void, size: size_t) -> *mut c_vo
 original!(fn free(memory: *mut c_void) -> ());
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free(memory: *mut c_void) {
-    if !memory.is_null() {
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C-unwind" fn due(memory: *mut c_void) {
         agent::freed();
+        // SAFETY: the caller's argument, passed on.
+        unsafe { free::call(memory) }
     }
-    // SAFETY: the caller's argument, passed on.
-    unsafe { free::call(memory) }
+    // SAFETY: the caller's argument, passed on. Both are jumps, so that no stack frame is made.
+    unsafe {
+        if memory.is_null() || agent::freed_quietly() {
+            free::call(memory);
+        } else {
+            due(memory);
+        }
+    }
 }

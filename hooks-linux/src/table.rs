@@ -72,9 +72,21 @@ macro_rules! hooks {
         original!(fn $name($($arg: $type),*) -> $result);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            agent::hit(Probe::$probe, $value as u64);
-            // SAFETY: the caller's arguments, passed on.
-            unsafe { $name::call($($arg),*) }
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
+                agent::hit(Probe::$probe, $value as u64);
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { $name::call($($arg),*) }
+            }
+            // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
+            unsafe {
+                if agent::hit_quietly() {
+                    $name::call($($arg),*)
+                } else {
+                    due($($arg),*)
+                }
+            }
         }
         hooks! { $($rest)* }
     };

@@ -54,12 +54,51 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
     }
 }
 
+/// True when a call that does not block needs nothing done: most of the time. Then [`hit`] need not be
+/// called. A hook that asks first can jump to its original and needs no stack frame.
+#[inline(always)]
+pub fn hit_quietly() -> bool {
+    match registered(tls::block()) {
+        Some((entry, tick)) => throttle::is_quiet(tick, entry),
+        None => !process::is_active(),
+    }
+}
+
+/// Like [`hit_quietly`]: when true, the allocation has been counted, otherwise [`allocated`] is to be
+/// called.
+#[inline(always)]
+pub fn allocated_quietly(bytes: usize) -> bool {
+    match registered(tls::block()) {
+        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
+            add_own(&entry.allocations, 1);
+            add_own(&entry.allocated_bytes, bytes as u64);
+            true
+        }
+        Some(_) => false,
+        None => !process::is_active(),
+    }
+}
+
+/// Like [`hit_quietly`]: when true, the block has been counted, otherwise [`freed`] is to be called.
+#[inline(always)]
+pub fn freed_quietly() -> bool {
+    match registered(tls::block()) {
+        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
+            add_own(&entry.frees, 1);
+            true
+        }
+        Some(_) => false,
+        None => !process::is_active(),
+    }
+}
+
 /// A call that does not block was made.
 #[inline(always)]
 pub fn hit(probe: Probe, arg: u64) {
     match registered(tls::block()) {
         Some((entry, tick)) => hit_of(entry, tick, probe, arg),
-        None => unregistered_hit(probe, arg),
+        None if process::is_active() => unregistered_hit(probe, arg),
+        None => {}
     }
 }
 
@@ -79,7 +118,8 @@ pub fn allocated(probe: Probe, bytes: usize) {
             add_own(&entry.allocated_bytes, bytes as u64);
             hit_of(entry, tick, probe, bytes as u64);
         }
-        None => unregistered_allocation(probe, bytes),
+        None if process::is_active() => unregistered_allocation(probe, bytes),
+        None => {}
     }
 }
 
@@ -91,7 +131,8 @@ pub fn freed() {
             add_own(&entry.frees, 1);
             hit_of(entry, tick, Probe::Free, 0);
         }
-        None => unregistered_free(),
+        None if process::is_active() => unregistered_free(),
+        None => {}
     }
 }
 
@@ -106,9 +147,6 @@ fn unregistered_hit(probe: Probe, arg: u64) {
 #[cold]
 #[inline(never)]
 fn unregistered_allocation(probe: Probe, bytes: usize) {
-    if !process::is_active() {
-        return;
-    }
     let block = tls::block();
     if block.has(flag::FORKING) {
         add_own(&block.pending_allocations, 1);
@@ -125,9 +163,6 @@ fn unregistered_allocation(probe: Probe, bytes: usize) {
 #[cold]
 #[inline(never)]
 fn unregistered_free() {
-    if !process::is_active() {
-        return;
-    }
     let block = tls::block();
     if block.has(flag::FORKING) {
         add_own(&block.pending_frees, 1);
@@ -157,7 +192,7 @@ pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
     let entry = match registered(block) {
         Some((entry, _)) => entry,
         None => {
-            if !thread::register() {
+            if !process::is_active() || !thread::register() {
                 return Wait {
                     entry: core::ptr::null(),
                     begin: 0,
