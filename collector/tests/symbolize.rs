@@ -685,3 +685,55 @@ fn a_large_program_is_named_quickly_and_as_nm_says() {
         addresses.len()
     );
 }
+
+#[test]
+fn libc_has_lines_when_its_debug_files_are_installed() {
+    let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+    let addresses: Vec<u64> = nm(libc, "-D")
+        .into_iter()
+        .filter(|s| s.1 == 'T')
+        .map(|s| s.0 + 4)
+        .step_by(3)
+        .collect();
+    let begin = std::time::Instant::now();
+    let found = look_up(
+        libc,
+        build_id(libc),
+        &addresses,
+        NodeKind::LeafPc,
+        Options::default(),
+    );
+    eprintln!(
+        "{} addresses of libc in {:?}",
+        addresses.len(),
+        begin.elapsed()
+    );
+    let with_line = found
+        .frames
+        .values()
+        .filter(|frames| frames.iter().all(|f| f.2 > 0 && f.1.contains('/')))
+        .count();
+    assert!(
+        with_line * 10 > addresses.len() * 9,
+        "{with_line} of {}",
+        addresses.len()
+    );
+    // Names are not compared: of several (`read`, `__GI___libc_read`) we show the public one.
+    let lines = |frames: &BTreeMap<u64, Vec<Frame>>| -> BTreeMap<u64, Vec<u32>> {
+        let of = |frames: &Vec<Frame>| frames.iter().map(|f| f.2).collect();
+        frames
+            .iter()
+            .map(|(address, frames)| (*address, of(frames)))
+            .collect()
+    };
+    let (ours, theirs) = (lines(&found.frames), lines(&binutils(libc, &addresses)));
+    let equal = theirs
+        .iter()
+        .filter(|(address, lines)| ours.get(address) == Some(lines))
+        .count();
+    assert!(
+        equal * 100 > theirs.len() * 97,
+        "{equal} of {}",
+        theirs.len()
+    );
+}
