@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::export::{Format, Weight};
 use crate::units::{parse_duration_ns, parse_size_bytes};
 
 /// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
@@ -33,6 +34,7 @@ pub enum Command {
     Record(RecordArgs),
     Recover(RecoverArgs),
     Report(ReportArgs),
+    Export(ExportArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
@@ -218,6 +220,47 @@ pub enum SortKey {
     Blocked,
     /// Bytes allocated by the function itself.
     Alloc,
+}
+
+/// Write a trace in the format of another tool.
+///
+/// Amounts stay what they are: nothing is rounded away, scaled or left out (docs/exports.md).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat export app.beat --to perfetto                    app.pftrace, for ui.perfetto.dev
+  stackbeat export app.beat --to pprof -o app.pb.gz          go tool pprof -http=: app.pb.gz
+  stackbeat export app.beat --to flamegraph-svg --weight alloc-bytes
+  stackbeat export app.beat --to folded -o - | sort | head
+  stackbeat export app.beat --to chrome --from 1s --until 1500ms --thread worker-3")]
+pub struct ExportArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The format.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub to: Format,
+    /// Where to write; beside the trace by default, `-` for standard output.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What widths stand for in formats that know one amount only; wall by default.
+    #[arg(long, value_enum, value_name = "AMOUNT")]
+    pub weight: Option<Weight>,
+    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    #[arg(long, value_name = "NAME|TID")]
+    pub thread: Vec<String>,
+    /// Leave out what was before this time since the recording's start.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub from: Option<u64>,
+    /// Leave out what was after this time since the recording's start.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub until: Option<u64>,
+    /// Headline; the recorded command by default.
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Print what was written as JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Show what a trace says about itself: settings, counts, losses, completeness.

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod convert;
 pub mod demo;
 pub mod doctor;
 pub mod export;
@@ -53,6 +54,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Record(args) => record::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Export(args) => convert::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
