@@ -4,6 +4,10 @@ pub mod model;
 pub mod symbolize;
 
 #[cfg(target_os = "linux")]
+pub mod drain;
+#[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]
 pub mod session;
+#[cfg(target_os = "linux")]
+pub mod writer;

@@ -5,14 +5,60 @@
 //! for the program and for signals, one advances the ticks and interrupts running threads, one drains
 //! and writes.
 
+mod drainer;
 mod error;
+pub(crate) mod finish;
+mod header;
 mod options;
+pub(crate) mod procfs;
 mod program;
+mod sampler;
+mod shared;
+mod spawn;
+pub(crate) mod storage;
+mod supervise;
+mod ticker;
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use stackbeat_core::clock::{self, Snapshot};
+use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE};
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns::time_unit_ns;
 
 pub use error::{RecordError, Warning};
-pub use options::{Options, Outcome, Progress, Status};
+pub use options::{
+    MAX_DEPTH, MAX_INTERVAL_NS, MIN_INTERVAL_NS, Options, Outcome, Progress, Status,
+};
+
+use crate::drain::Drainer;
+use crate::writer::Writer;
+use drainer::DrainThread;
+use program::Program;
+use sampler::Sampler;
+use shared::Shared;
+use spawn::{SignalState, Start};
+use supervise::{Supervisor, Wake};
+
+/// Distance between two reports of progress.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub pid: u32,
+    pub wait_status: i32,
+    pub duration: Duration,
+    pub cpu: Duration,
+}
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
+///
+/// While it runs, the calling thread's signals are taken over; everything the program inherits is as
+/// if the caller had started it.
 ///
 /// # Errors
 ///
@@ -22,12 +68,212 @@ pub fn record(
     options: &Options,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
+    options.validate()?;
     let program = program::resolve(options)?;
-    for warning in program.warnings() {
+    program::check_agent(&options.agent)?;
+    let mut warnings = program.warnings().to_vec();
+
+    let usage_before = finish::own_cpu();
+    let source = clock::best_source();
+    if source == ClockSource::Monotonic {
+        warnings.push(Warning::NoCycleCounter);
+    }
+    let start = Snapshot::take(source);
+    let session_id = header::session_id();
+    let mut writer = create_output(options)?;
+    let output_error = |source| RecordError::Output {
+        path: options.output.clone(),
+        source,
+    };
+    writer
+        .write_header(header::header(options, session_id, &start))
+        .map_err(output_error)?;
+    let (mapping, storage, moved) = storage::create(options, session_id)?;
+    warnings.extend(moved);
+    for warning in &warnings {
         progress(&Progress::Warning(warning.clone()));
     }
-    Err(RecordError::Start {
-        program: program.path().to_path_buf(),
-        source: std::io::ErrorKind::Unsupported.into(),
+
+    let shared = Arc::new(Shared::new(mapping));
+    let mut drainer = Drainer::new(
+        source,
+        &start,
+        time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
+        options.compress,
+    );
+    let second = Snapshot::take(source);
+    drainer.add_snapshot(&second);
+    let cycles_in = |ns| drainer.converter.to_cycles(ns);
+    storage::set_clock(&shared.mapping, source, cycles_in);
+
+    let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
+    let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
+    let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer, options.mode);
+    let sampler = Sampler::new(options.interrupt_running);
+    let threads = Threads::start(&shared, drain_thread, sampler).map_err(RecordError::Thread)?;
+
+    shared.mapping.control().switch.store(1, Ordering::SeqCst);
+    let began = Instant::now();
+    let began_at = SystemTime::now();
+    let child = match start_program(options, &program, &storage, &signals) {
+        Ok(child) => child,
+        Err(source) => {
+            threads.join(&shared);
+            // Nothing ran: the trace is nobody's.
+            finish::remove_output(&options.output);
+            return Err(RecordError::Start {
+                program: program.path().to_path_buf(),
+                source,
+            });
+        }
+    };
+    let mut supervisor = Supervisor::new(child, signal_descriptor);
+    progress(&Progress::Started {
+        pid: supervisor.pid() as u32,
+    });
+    let ended = supervise(&mut supervisor, &shared, began, progress);
+    if options.wait_children {
+        wait_for_children(&mut supervisor, &shared, progress);
+    }
+    let drain_thread = threads.join(&shared);
+    let finisher = finish::Finisher {
+        options,
+        shared: &shared,
+        storage,
+        warnings,
+        began_at,
+        cpu_before: usage_before,
+        preloaded: program.preload(),
+    };
+    let outcome = finisher.finish(drain_thread, ended, progress);
+    drop(signals);
+    Ok(outcome)
+}
+
+fn create_output(options: &Options) -> Result<Writer, RecordError> {
+    Writer::create(&options.output, options.overwrite).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => RecordError::OutputExists {
+            path: options.output.clone(),
+        },
+        _ => RecordError::Output {
+            path: options.output.clone(),
+            source,
+        },
     })
+}
+
+fn start_program(
+    options: &Options,
+    program: &Program,
+    storage: &storage::Storage,
+    signals: &SignalState,
+) -> std::io::Result<spawn::Child> {
+    let session: &OsStr = storage.path.as_os_str();
+    spawn::spawn(
+        &Start {
+            path: program.path(),
+            command: &options.command,
+            preload: program.preload().then_some(options.agent.as_path()),
+            variables: &[(SESSION_VARIABLE, session)],
+        },
+        signals,
+    )
+}
+
+/// Waits for the program's end.
+fn supervise(
+    supervisor: &mut Supervisor,
+    shared: &Shared,
+    began: Instant,
+    progress: &mut dyn FnMut(&Progress),
+) -> Ended {
+    let mut last_report = Instant::now();
+    let mut write_error = None;
+    loop {
+        match supervisor.wait(PROGRESS) {
+            Wake::Ended {
+                wait_status,
+                user,
+                system,
+            } => {
+                return Ended {
+                    pid: supervisor.pid() as u32,
+                    wait_status,
+                    duration: began.elapsed(),
+                    cpu: user + system,
+                };
+            }
+            Wake::Timeout | Wake::Signal | Wake::Leave => {}
+        }
+        if last_report.elapsed() < PROGRESS {
+            continue;
+        }
+        last_report = Instant::now();
+        let (mut status, error) = {
+            let state = shared.state();
+            (state.status, state.write_error.clone())
+        };
+        status.elapsed = began.elapsed();
+        if error != write_error {
+            if let Some(error) = &error {
+                progress(&Progress::Warning(Warning::WriteFailed(error.clone())));
+            }
+            write_error = error;
+        }
+        progress(&Progress::Recording(status));
+    }
+}
+
+/// Goes on until the program's recorded children have ended, or somebody wants us to leave.
+fn wait_for_children(
+    supervisor: &mut Supervisor,
+    shared: &Shared,
+    progress: &mut dyn FnMut(&Progress),
+) {
+    // The drain has to see the end of the program before its count means the others.
+    let mut looked = 0;
+    loop {
+        shared.want_drain();
+        let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
+        let processes = shared.state().status.live_processes;
+        looked += 1;
+        if leave || (processes == 0 && looked > 1) {
+            return;
+        }
+        progress(&Progress::WaitingForChildren { processes });
+    }
+}
+
+/// The session's two threads.
+struct Threads {
+    ticker: JoinHandle<()>,
+    drain: JoinHandle<DrainThread>,
+}
+
+impl Threads {
+    fn start(
+        shared: &Arc<Shared>,
+        drain_thread: DrainThread,
+        sampler: Sampler,
+    ) -> std::io::Result<Threads> {
+        let drain = thread::Builder::new()
+            .name("stackbeat drain".to_owned())
+            .spawn(move || drain_thread.run())?;
+        let of_ticker = Arc::clone(shared);
+        let ticker = thread::Builder::new()
+            .name("stackbeat ticker".to_owned())
+            .spawn(move || ticker::run(&of_ticker, sampler))?;
+        Ok(Threads { ticker, drain })
+    }
+
+    /// Ends both and gives the drain's state back.
+    fn join(self, shared: &Shared) -> DrainThread {
+        shared.stop();
+        if let Err(panic) = self.ticker.join() {
+            std::panic::resume_unwind(panic);
+        }
+        self.drain
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
 }

@@ -69,6 +69,30 @@ pub fn resolve(options: &Options) -> Result<Program, RecordError> {
     })
 }
 
+/// Refuses an agent that the dynamic loader would not take: LD_PRELOAD is a list with spaces and colons
+/// between its items (ld.so(8)).
+pub fn check_agent(agent: &Path) -> Result<(), RecordError> {
+    let refuse = |reason| RecordError::Agent {
+        path: agent.to_path_buf(),
+        reason,
+    };
+    if !agent.is_absolute() {
+        return Err(refuse("its path is not absolute"));
+    }
+    if agent
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| b" :\t\n".contains(b))
+    {
+        return Err(refuse("its path contains a space or a colon"));
+    }
+    match File::open(agent) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(refuse("it cannot be read")),
+    }
+}
+
 /// The first executable of this name in PATH. Like `execvp`, goes on past files that may not be executed.
 fn look_up(name: &OsStr, path: Option<OsString>) -> Result<PathBuf, RecordError> {
     // glibc's default when PATH is not set (confstr _CS_PATH).

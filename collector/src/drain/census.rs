@@ -1,0 +1,624 @@
+//! Who takes part: follows the registry, announces processes, threads and modules in the trace,
+//! notices their ends, writes their totals, and gives their entries back for reuse.
+//!
+//! An end goes through three steps, so that nothing of a thread is lost or written twice:
+//! `look` notices it before sub-buffers are copied, `conclude` writes the totals once those are
+//! stored, `release` frees the entry once the totals are.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stackbeat_core::buffer::Drained;
+use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::layout::{ThreadEntry, entry_state, loss};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::record::TextKind;
+use stackbeat_core::registry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns::{Rusage, SampleRow};
+use stackbeat_proto::v1::{self, packet, process::Origin};
+
+use super::decode::Record;
+use crate::session::procfs;
+use crate::writer::encode;
+
+/// Longest text that an agent may tell in parts (a command line).
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// Counts of one stored sub-buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub stored: u64,
+    pub samples: u64,
+    pub damaged: u64,
+}
+
+/// A process image, live or over.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub entry: u32,
+    pub packet: v1::Process,
+    texts: BTreeMap<u32, Vec<u8>>,
+    /// `None`: not opened, or the process was gone before we came.
+    watch: Option<procfs::Watch>,
+    dirty: bool,
+    ended: bool,
+    execed: bool,
+    end_ns: u64,
+    live_threads: u32,
+}
+
+/// A thread, live or over.
+#[derive(Debug, Default)]
+pub struct Thread {
+    pub entry: u32,
+    pub packet: v1::Thread,
+    dirty: bool,
+    /// Number of the record that comes next.
+    next_record: u64,
+    counts: (u64, u64, u64),
+    last_cpu_ns: u64,
+    rusage: Option<Rusage>,
+    ended: bool,
+    /// Looked for its name in /proc so often.
+    name_reads: u32,
+}
+
+/// Sums over threads that are over, and those that the session knows.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    pub written: u64,
+    pub stored: u64,
+    pub damaged: u64,
+    pub losses: [u64; loss::COUNT],
+}
+
+impl Sums {
+    /// Records that are known to be lost.
+    pub fn lost(&self) -> u64 {
+        self.losses[loss::BUFFER_FULL] + self.losses[loss::OVERWRITTEN] + self.damaged
+    }
+}
+
+/// The state of following a registry.
+#[derive(Debug, Default)]
+pub struct Census {
+    processes: HashMap<u32, Process>,
+    threads: HashMap<u32, Thread>,
+    modules: BTreeMap<(u32, u64), v1::Module>,
+    /// By uid, of all processes so far.
+    pids: BTreeMap<u32, u32>,
+    /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
+    dead_owners: HashSet<u32>,
+    /// (entry, uid) to free when what was said is stored.
+    free_threads: Vec<u32>,
+    free_processes: Vec<u32>,
+    /// Threads and processes whose end is in the trace.
+    known_ends: HashSet<u32>,
+    ended_processes: HashSet<u32>,
+    out: Vec<u8>,
+    packets: u64,
+    /// Sums of the threads that are over.
+    past: Sums,
+    /// Images that exec replaced by a program that never reported.
+    pub not_hooked: u64,
+    /// Status of the direct child, by pid.
+    wait_status: Option<(u32, i32)>,
+    pub processes_seen: u32,
+    pub threads_seen: u32,
+    pub live_threads: u32,
+    pub live_processes: u32,
+    /// Whether pids mean anything: false for a mapping from before a reboot or of another machine.
+    dead_world: bool,
+}
+
+/// Whether nobody runs under this entry.
+pub fn is_over(entry: &ThreadEntry) -> bool {
+    matches!(
+        entry.state.load(Ordering::Acquire),
+        entry_state::FREE | entry_state::ENDED
+    )
+}
+
+impl Census {
+    /// A census over a mapping whose processes are all taken for dead.
+    pub fn of_the_dead() -> Census {
+        Census {
+            dead_world: true,
+            ..Default::default()
+        }
+    }
+
+    /// The program's own end, as `wait` gave it.
+    pub fn set_wait_status(&mut self, pid: u32, status: i32) {
+        self.wait_status = Some((pid, status));
+    }
+
+    /// Queues a packet for the next flush.
+    pub fn say(&mut self, body: packet::Body) {
+        encode(body, &mut self.out);
+        self.packets += 1;
+    }
+
+    pub fn has_nothing_to_say(&self) -> bool {
+        self.out.is_empty() && !self.anybody_dirty()
+    }
+
+    fn anybody_dirty(&self) -> bool {
+        self.processes.values().any(|p| p.dirty) || self.threads.values().any(|t| t.dirty)
+    }
+
+    /// The queued packets. They stay queued until [`Census::heard`].
+    pub fn said(&mut self) -> (Vec<u8>, u64) {
+        let mut bodies = Vec::new();
+        for process in self.processes.values_mut().filter(|p| p.dirty) {
+            process.dirty = false;
+            bodies.push(packet::Body::Process(process.packet.clone()));
+        }
+        for thread in self.threads.values_mut().filter(|t| t.dirty) {
+            thread.dirty = false;
+            bodies.push(packet::Body::Thread(thread.packet.clone()));
+        }
+        for body in bodies {
+            self.say(body);
+        }
+        (self.out.clone(), self.packets)
+    }
+
+    /// What was said is stored.
+    pub fn heard(&mut self) {
+        self.out.clear();
+        self.packets = 0;
+    }
+
+    pub fn next_record(&self, thread_uid: u32) -> u64 {
+        self.threads.get(&thread_uid).map_or(0, |t| t.next_record)
+    }
+
+    pub fn is_dead_owner(&self, entry: u32) -> bool {
+        self.dead_owners.contains(&entry)
+    }
+
+    /// Goes through the registry: newcomers, and ends.
+    pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.look_at_processes(mapping, converter, now);
+        self.look_at_threads(mapping, converter, now);
+        self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
+    }
+
+    fn look_at_processes(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        let mut images: HashMap<u32, u32> = HashMap::new();
+        for (i, entry) in registry::processes(mapping) {
+            let state = entry.state.load(Ordering::Acquire);
+            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            if self.ended_processes.contains(&uid) {
+                continue;
+            }
+            let known = self.processes.entry(uid).or_insert_with(|| {
+                self.processes_seen += 1;
+                let pid = entry.pid.load(Ordering::Relaxed);
+                self.pids.insert(uid, pid);
+                Process {
+                    entry: i,
+                    packet: v1::Process {
+                        uid,
+                        pid,
+                        parent_pid: entry.parent_pid.load(Ordering::Relaxed),
+                        parent_uid: entry.parent_uid.load(Ordering::Relaxed),
+                        start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
+                        command_line: procfs::command_line(pid),
+                        executable: procfs::executable(pid),
+                        origin: Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
+                            .unwrap_or(Origin::Started)
+                            .into(),
+                        ..Default::default()
+                    },
+                    watch: procfs::Watch::open(pid),
+                    dirty: true,
+                    ..Default::default()
+                }
+            });
+            known.execed |= state == entry_state::EXECED;
+            let newest = images.entry(known.packet.pid).or_default();
+            *newest = uid.max(*newest);
+        }
+        for process in self.processes.values_mut().filter(|p| !p.ended) {
+            let is_dead = self.dead_world
+                || match &process.watch {
+                    Some(watch) => watch.has_ended(),
+                    None => !procfs::exists(process.packet.pid),
+                };
+            // An image that exec replaced is over when the next one has reported; one that is no
+            // program of ours never does, and the end of the process ends both.
+            let is_replaced = process.execed
+                && images
+                    .get(&process.packet.pid)
+                    .is_some_and(|newest| *newest > process.packet.uid);
+            if !is_dead && !is_replaced {
+                continue;
+            }
+            process.ended = true;
+            process.watch = None;
+            self.not_hooked += u64::from(process.execed && !is_replaced);
+            process.execed &= is_replaced;
+            let end_cycles = mapping
+                .process(process.entry)
+                .map_or(0, |e| e.end_cycles.load(Ordering::Relaxed));
+            process.end_ns = match end_cycles {
+                0 => now.monotonic_ns,
+                cycles => converter.to_ns(cycles),
+            };
+        }
+    }
+
+    fn look_at_threads(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.live_threads = 0;
+        for process in self.processes.values_mut() {
+            process.live_threads = 0;
+        }
+        for (i, entry) in registry::threads(mapping) {
+            let state = entry.state.load(Ordering::Acquire);
+            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            if self.known_ends.contains(&uid) {
+                continue;
+            }
+            if !self.threads.contains_key(&uid) {
+                let process = entry.process.load(Ordering::Relaxed);
+                let process_uid = mapping
+                    .process(process)
+                    .map_or(0, |p| p.uid.load(Ordering::Relaxed));
+                self.meet(uid, i, process_uid, entry, converter);
+            }
+            let Some(thread) = self.threads.get_mut(&uid) else {
+                continue;
+            };
+            let Some(process) = self.processes.get_mut(&thread.packet.process_uid) else {
+                continue;
+            };
+            process.live_threads += 1;
+            if state == entry_state::LIVE && process.ended {
+                registry::end_thread(entry, now.cycles);
+            }
+            if entry.state.load(Ordering::Acquire) == entry_state::ENDED {
+                thread.ended = true;
+                self.dead_owners.insert(i);
+            } else {
+                self.live_threads += 1;
+                thread.read_name(process.packet.pid);
+            }
+        }
+    }
+
+    /// A thread that was not known: from the registry, or (its entry is gone) from a sub-buffer.
+    fn meet(
+        &mut self,
+        uid: u32,
+        index: u32,
+        process_uid: u32,
+        entry: &ThreadEntry,
+        converter: &Converter,
+    ) {
+        self.threads_seen += 1;
+        let start = entry.start_cycles.load(Ordering::Relaxed);
+        let pid = self.processes.get(&process_uid).map_or(0, |p| p.packet.pid);
+        let tid = entry.tid.load(Ordering::Relaxed);
+        let mut thread = Thread {
+            entry: index,
+            packet: v1::Thread {
+                uid,
+                process_uid,
+                tid,
+                is_main: tid == pid,
+                start_ns: converter.to_ns(start),
+                creator_uid: entry.creator_uid.load(Ordering::Relaxed),
+                creator_node: entry.creator_node.load(Ordering::Relaxed),
+                ..Default::default()
+            },
+            dirty: true,
+            ..Default::default()
+        };
+        thread.read_name(pid);
+        self.threads.insert(uid, thread);
+    }
+
+    /// A sub-buffer names its thread: known by now, unless memory was damaged.
+    pub fn note_thread(&mut self, mapping: &Mapping, drained: &Drained, converter: &Converter) {
+        let uid = drained.thread_uid;
+        if self.threads.contains_key(&uid) || self.known_ends.contains(&uid) {
+            return;
+        }
+        if let Some(entry) = mapping.thread(drained.owner) {
+            self.meet(
+                drained.thread_uid,
+                drained.owner,
+                drained.process_uid,
+                entry,
+                converter,
+            );
+        }
+    }
+
+    /// The last sample so far of a thread.
+    pub fn note_sample(&mut self, thread_uid: u32, row: &SampleRow) {
+        if let Some(thread) = self.threads.get_mut(&thread_uid) {
+            thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
+            if row.rusage.is_some() {
+                thread.rusage = row.rusage.clone();
+            }
+        }
+    }
+
+    /// A record that says something about a thread or its process. Saying it again changes nothing.
+    pub fn take(&mut self, drained: &Drained, record: Record) {
+        match record {
+            Record::Module {
+                start,
+                end,
+                bias,
+                epoch,
+                path,
+                build_id,
+            } => {
+                let module = v1::Module {
+                    process_uid: drained.process_uid,
+                    epoch,
+                    end_epoch: 0,
+                    path,
+                    build_id,
+                    start,
+                    end,
+                    bias,
+                };
+                let key = (drained.process_uid, start);
+                let is_known = self.modules.get(&key).is_some_and(|known| {
+                    v1::Module {
+                        end_epoch: 0,
+                        ..known.clone()
+                    } == module
+                });
+                if !is_known {
+                    self.modules.insert(key, module.clone());
+                    self.say(packet::Body::Module(module));
+                }
+            }
+            Record::ModuleGone { start, epoch } => {
+                if let Some(module) = self.modules.get_mut(&(drained.process_uid, start))
+                    && module.end_epoch == 0
+                {
+                    module.end_epoch = epoch;
+                    let gone = module.clone();
+                    self.say(packet::Body::Module(gone));
+                }
+            }
+            Record::Name(name) => {
+                if let Some(thread) = self.threads.get_mut(&drained.thread_uid)
+                    && thread.packet.name != name
+                {
+                    thread.packet.name = name;
+                    thread.dirty = true;
+                }
+            }
+            Record::Text {
+                kind,
+                offset,
+                bytes,
+            } => {
+                if let Some(process) = self.processes.get_mut(&drained.process_uid) {
+                    process.take_text(kind, offset, &bytes);
+                }
+            }
+            Record::Sample(_) | Record::Mark { .. } | Record::Unknown => {}
+        }
+    }
+
+    /// Records of a thread up to `end` are in the trace, or known to be lost.
+    pub fn stored(&mut self, thread_uid: u32, end: u64, counts: &Counts) {
+        if let Some(thread) = self.threads.get_mut(&thread_uid) {
+            thread.next_record = thread.next_record.max(end);
+            thread.counts.0 += counts.stored;
+            thread.counts.1 += counts.samples;
+            thread.counts.2 += counts.damaged;
+        } else {
+            // Its totals are written already: a ring that is stored after its threads' ends.
+            self.past.stored += counts.stored;
+            self.past.damaged += counts.damaged;
+        }
+    }
+
+    /// Writes the totals of threads and processes that are over.
+    pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
+        let mut over: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.ended)
+            .map(|(uid, _)| *uid)
+            .collect();
+        over.sort_unstable();
+        for uid in over {
+            if let Some(thread) = self.threads.remove(&uid) {
+                self.end_thread(mapping, converter, &thread, true);
+                self.dead_owners.remove(&thread.entry);
+                self.free_threads.push(thread.entry);
+                if let Some(p) = self.processes.get_mut(&thread.packet.process_uid) {
+                    p.live_threads = p.live_threads.saturating_sub(1);
+                }
+            }
+        }
+        let over: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, p)| p.ended && p.live_threads == 0)
+            .map(|(uid, _)| *uid)
+            .collect();
+        for uid in over {
+            if let Some(process) = self.processes.remove(&uid) {
+                self.free_processes.push(process.entry);
+                self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
+                    uid,
+                    end_ns: process.end_ns,
+                    wait_status: self
+                        .wait_status
+                        .filter(|(pid, _)| *pid == process.packet.pid && !process.execed)
+                        .map(|(_, status)| status),
+                    execed: process.execed,
+                }));
+            }
+        }
+    }
+
+    /// Writes what is known of those that live on when the session ends.
+    pub fn conclude_living(&mut self, mapping: &Mapping, converter: &Converter) {
+        let threads = std::mem::take(&mut self.threads);
+        for thread in threads.values() {
+            self.end_thread(mapping, converter, thread, false);
+        }
+    }
+
+    fn end_thread(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        thread: &Thread,
+        exited: bool,
+    ) {
+        let Some(entry) = mapping.thread(thread.entry) else {
+            return;
+        };
+        if thread.dirty {
+            self.say(packet::Body::Thread(thread.packet.clone()));
+        }
+        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
+        // A thread that is killed between committing a record and counting it has one more.
+        let written = get(&entry.records).max(thread.next_record);
+        self.past.written += written;
+        self.past.stored += thread.counts.0;
+        self.past.damaged += thread.counts.2;
+        let rusage = thread.rusage.clone();
+        let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
+        self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
+            uid: thread.packet.uid,
+            end_ns: match get(&entry.end_cycles) {
+                0 => converter.to_ns(u64::MAX),
+                cycles => converter.to_ns(cycles),
+            },
+            exited,
+            cpu_ns: get(&entry.cpu_ns).max(thread.last_cpu_ns),
+            allocations: get(&entry.allocations),
+            allocated_bytes: get(&entry.allocated_bytes),
+            frees: get(&entry.frees),
+            records_written: written,
+            minor_faults: usage(|r| r.minor_faults),
+            major_faults: usage(|r| r.major_faults),
+            voluntary_switches: usage(|r| r.voluntary_switches),
+            involuntary_switches: usage(|r| r.involuntary_switches),
+        }));
+        for (cause, count) in entry.losses.iter().enumerate() {
+            let count = get(count);
+            if count > 0 {
+                self.past.losses[cause] += count;
+                self.say(packet::Body::Loss(v1::Loss {
+                    thread_uid: thread.packet.uid,
+                    cause: cause as i32,
+                    count,
+                }));
+            }
+        }
+    }
+
+    /// What was concluded is stored: its entries may be used again.
+    pub fn release(&mut self, mapping: &Mapping) {
+        for entry in self.free_threads.drain(..) {
+            registry::free_thread(mapping, entry);
+        }
+        for entry in self.free_processes.drain(..) {
+            if let Some(entry) = mapping.process(entry) {
+                // A process killed without a word is still marked as live.
+                registry::end_process(entry, entry.end_cycles.load(Ordering::Relaxed), false);
+                registry::free_process(entry);
+            }
+        }
+    }
+
+    /// The sums over all threads, those that live included.
+    pub fn sums(&self, mapping: &Mapping) -> Sums {
+        let mut sums = self.past.clone();
+        for thread in self.threads.values() {
+            let Some(entry) = mapping.thread(thread.entry) else {
+                continue;
+            };
+            sums.written += entry
+                .records
+                .load(Ordering::Relaxed)
+                .max(thread.next_record);
+            sums.stored += thread.counts.0;
+            sums.damaged += thread.counts.2;
+            for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+        sums
+    }
+
+    /// Processes that were not seen to end.
+    pub fn living(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(|p| !p.ended)
+    }
+
+    /// The pids of all processes so far, by uid.
+    pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.pids.iter().map(|(uid, pid)| (*uid, *pid))
+    }
+
+    /// The modules so far.
+    pub fn modules(&self) -> impl Iterator<Item = &v1::Module> {
+        self.modules.values()
+    }
+}
+
+impl Process {
+    fn take_text(&mut self, kind: u32, offset: usize, bytes: &[u8]) {
+        let text = self.texts.entry(kind).or_default();
+        let end = offset.saturating_add(bytes.len());
+        if end > MAX_TEXT_BYTES {
+            return;
+        }
+        if text.len() < end {
+            text.resize(end, 0);
+        }
+        text[offset..end].copy_from_slice(bytes);
+        let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if kind == TextKind::Executable as u32 {
+            self.packet.executable = read(text);
+        } else if kind == TextKind::CommandLine as u32 {
+            let text = text.strip_suffix(b"\0").unwrap_or(text);
+            self.packet.command_line = text.split(|b| *b == 0).map(read).collect();
+        } else if kind == TextKind::Capability as u32 {
+            let said = read(bytes);
+            if !self.packet.capabilities.contains(&said) {
+                self.packet.capabilities.push(said);
+            }
+        }
+        self.dirty = true;
+    }
+}
+
+impl Thread {
+    /// Looks for the name that the thread has given itself: at first sight, and at growing distances.
+    fn read_name(&mut self, pid: u32) {
+        self.name_reads = self.name_reads.saturating_add(1);
+        if !self.name_reads.is_power_of_two() && self.name_reads % 512 != 0 {
+            return;
+        }
+        if let Some(name) = procfs::thread_name(pid, self.packet.tid)
+            && name != self.packet.name
+        {
+            self.packet.name = name;
+            self.dirty = true;
+        }
+    }
+}

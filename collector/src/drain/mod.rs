@@ -1,0 +1,482 @@
+//! Draining: from the shared mapping into packets.
+//!
+//! One pass looks at the registry (who is new, who has ended), copies what threads committed since the
+//! last pass, reads the nodes that those records refer to, and hands everything to the sink. Only when
+//! the sink has stored it, the sub-buffers are marked as drained. So at any moment of death a record
+//! is in the mapping, in the file, or (between the two steps) in both, where its number tells.
+//!
+//! When the sink fails (a full disk), nothing is marked: the pool keeps what it holds, the program's
+//! threads count what finds no room any more, and the next pass tries again.
+
+pub mod census;
+pub mod decode;
+pub mod nodes;
+
+use std::collections::HashSet;
+use std::io;
+
+use stackbeat_core::buffer::{self, Drained};
+use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::layout::{ClockSource, buffer_state};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::registry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns::{self, Rusage, SampleRow};
+use stackbeat_proto::v1::{ClockSnapshot, Event, event, packet};
+
+use crate::writer::encode;
+use census::Census;
+use decode::Record;
+use nodes::Nodes;
+
+/// Bytes of encoded samples after which a pass stores what it has: bounds the memory of a pass.
+const FLUSH_BYTES: usize = 1 << 20;
+/// Time between two clock packets.
+const CLOCK_PACKET_NS: u64 = 1_000_000_000;
+
+/// Where packets go.
+pub trait Sink {
+    /// Stores these complete packets, all or none of them.
+    ///
+    /// # Errors
+    ///
+    /// When they are not stored.
+    fn append(&mut self, bytes: &[u8], packets: u64) -> io::Result<()>;
+}
+
+impl Sink for crate::writer::Writer {
+    fn append(&mut self, bytes: &[u8], packets: u64) -> io::Result<()> {
+        crate::writer::Writer::append(self, bytes, packets)
+    }
+}
+
+/// What a pass leaves in the sub-buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Records are stored and their sub-buffers freed.
+    Nothing,
+    /// Records stay: the ring overwrites its oldest, the startup recorder stops when it is full.
+    Records,
+}
+
+/// Counts of what passes have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Samples and records stored in the trace.
+    pub samples: u64,
+    pub stored: u64,
+    /// Records that contradicted themselves.
+    pub damaged: u64,
+    /// Bytes of records that were read.
+    pub bytes_drained: u64,
+    pub flushes: u64,
+}
+
+/// What a sub-buffer gave, to be marked once it is stored.
+#[derive(Debug)]
+struct Claim {
+    drained: Drained,
+    /// Records that went into packets.
+    stored: u64,
+    samples: u64,
+    damaged: u64,
+    bytes: u64,
+}
+
+/// A sub-buffer with records to drain. Sorts by thread, then by record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    thread_uid: u32,
+    first: u64,
+    end: u64,
+    buffer: u32,
+}
+
+/// Packets on their way to the sink.
+#[derive(Debug, Default)]
+struct Batch {
+    samples: Vec<u8>,
+    packets: u64,
+    claims: Vec<Claim>,
+}
+
+/// The state of draining one mapping.
+#[derive(Debug)]
+pub struct Drainer {
+    source: ClockSource,
+    pub converter: Converter,
+    newest_cycles: u64,
+    last_clock_packet_ns: u64,
+    pub census: Census,
+    pub nodes: Nodes,
+    pub totals: Totals,
+    /// Unit of times in columns, ns.
+    unit_ns: u32,
+    compress: bool,
+    words: Vec<u64>,
+    rows: Vec<SampleRow>,
+}
+
+impl Drainer {
+    /// Begins with the first reading of the clocks.
+    pub fn new(source: ClockSource, first: &Snapshot, unit_ns: u32, compress: bool) -> Drainer {
+        let mut drainer = Drainer {
+            source,
+            converter: Converter::new(),
+            newest_cycles: 0,
+            last_clock_packet_ns: first.monotonic_ns,
+            census: Census::default(),
+            nodes: Nodes::default(),
+            totals: Totals::default(),
+            unit_ns,
+            compress,
+            words: Vec::new(),
+            rows: Vec::new(),
+        };
+        drainer.add_snapshot(first);
+        drainer
+    }
+
+    /// Reads the clocks.
+    pub fn take_snapshot(&mut self) -> Snapshot {
+        let snapshot = Snapshot::take(self.source);
+        self.add_snapshot(&snapshot);
+        snapshot
+    }
+
+    /// Adds a reading of the clocks.
+    pub fn add_snapshot(&mut self, snapshot: &Snapshot) {
+        self.converter.add(snapshot.cycles, snapshot.monotonic_ns);
+        self.newest_cycles = self.newest_cycles.max(snapshot.cycles);
+    }
+
+    /// Stores everything that can be stored now, or with `Keep::Records` only what stands beside the
+    /// records.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink. What was not stored stays where it is; call again.
+    pub fn pass(&mut self, mapping: &Mapping, sink: &mut dyn Sink, keep: Keep) -> io::Result<()> {
+        let snapshot = self.take_snapshot();
+        self.census.look(mapping, &self.converter, &snapshot);
+        let waiting = self.waiting(mapping);
+        let mut batch = Batch::default();
+        if keep == Keep::Nothing {
+            for (i, next) in waiting {
+                self.copy(mapping, i, next, &mut batch);
+                if batch.samples.len() >= FLUSH_BYTES {
+                    self.flush(mapping, sink, &mut batch)?;
+                }
+            }
+        }
+        if snapshot.monotonic_ns - self.last_clock_packet_ns >= CLOCK_PACKET_NS
+            && !batch.claims.is_empty()
+        {
+            self.last_clock_packet_ns = snapshot.monotonic_ns;
+            self.census
+                .say(packet::Body::Clock(clock_packet(&snapshot)));
+        }
+        self.flush(mapping, sink, &mut batch)?;
+        // Everything of the threads that had ended before the copying is stored.
+        self.census.conclude(mapping, &self.converter);
+        self.flush(mapping, sink, &mut batch)?;
+        self.census.release(mapping);
+        Ok(())
+    }
+
+    /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].
+    pub fn conclude_living(&mut self, mapping: &Mapping) {
+        self.census.conclude_living(mapping, &self.converter);
+    }
+
+    /// Stores what was queued.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn flush_queue(&mut self, mapping: &Mapping, sink: &mut dyn Sink) -> io::Result<()> {
+        self.flush(mapping, sink, &mut Batch::default())
+    }
+
+    /// Sub-buffers with records that were not drained, each thread's in the order of its records, and
+    /// the number of the first record to expect.
+    ///
+    /// A thread may complete a sub-buffer behind our back, after its place was looked at, and take
+    /// another one that is seen. So where records are missing before a sub-buffer the pool is looked at
+    /// once more: what was completed before the first look ended is seen then, and a gap that is still
+    /// there is a loss.
+    fn waiting(&self, mapping: &Mapping) -> Vec<(u32, u64)> {
+        let first_look = self.undrained(mapping);
+        let is_complete = self.in_sequence(&first_look, |_| false).len() == first_look.len();
+        let found = if is_complete {
+            first_look.clone()
+        } else {
+            self.undrained(mapping)
+        };
+        let seen: HashSet<u32> = first_look.iter().map(|w| w.buffer).collect();
+        self.in_sequence(&found, |buffer| seen.contains(&buffer))
+    }
+
+    /// Those that follow each thread's records without a gap, or after one that may be believed.
+    fn in_sequence(&self, found: &[Waiting], believe: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
+        let mut ready = Vec::new();
+        let mut thread = (0, 0, false);
+        for w in found {
+            if thread.0 != w.thread_uid || ready.is_empty() {
+                thread = (w.thread_uid, self.census.next_record(w.thread_uid), true);
+            }
+            let (_, next, go_on) = &mut thread;
+            *go_on &= w.first <= *next || believe(w.buffer);
+            if *go_on {
+                ready.push((w.buffer, *next));
+                *next = w.end.max(*next);
+            }
+        }
+        ready
+    }
+
+    /// Looks at the pool once: what has records, in the order of threads and their records.
+    fn undrained(&self, mapping: &Mapping) -> Vec<Waiting> {
+        let mut found = Vec::new();
+        for i in 0..mapping.layout().capacity.buffers {
+            let Some(header) = mapping.buffer(i) else {
+                continue;
+            };
+            let state = header.state.load(Ordering::Acquire);
+            let owner = (state >> 32) as u32;
+            match state as u32 {
+                buffer_state::FREE => continue,
+                buffer_state::COMPLETE => {}
+                _ if self.census.is_dead_owner(owner) => buffer::owner_died(mapping, i),
+                buffer_state::REVOKED => {
+                    buffer::settle(mapping, i, mapping.thread(owner));
+                }
+                _ => {}
+            }
+            let complete = header.state.load(Ordering::Acquire) as u32 == buffer_state::COMPLETE;
+            let committed = header.committed.load(Ordering::Acquire);
+            let drained = header.drained.load(Ordering::Relaxed);
+            if committed != drained || complete {
+                let first = header.first_record.load(Ordering::Relaxed);
+                found.push(Waiting {
+                    thread_uid: header.thread_uid.load(Ordering::Relaxed),
+                    first: first.wrapping_add(drained >> 32),
+                    end: first.wrapping_add(committed >> 32),
+                    buffer: i,
+                });
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Copies and encodes one sub-buffer.
+    fn copy(&mut self, mapping: &Mapping, i: u32, next: u64, batch: &mut Batch) {
+        let mut words = std::mem::take(&mut self.words);
+        if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
+            self.census.note_thread(mapping, &drained, &self.converter);
+            let claim = self.encode_records(drained, next, &words, batch);
+            batch.claims.push(claim);
+        }
+        self.words = words;
+    }
+
+    /// Turns words into packets. Records below `next` are in the trace already.
+    fn encode_records(
+        &mut self,
+        drained: Drained,
+        next: u64,
+        words: &[u64],
+        batch: &mut Batch,
+    ) -> Claim {
+        let mut claim = Claim {
+            drained,
+            stored: 0,
+            samples: 0,
+            damaged: 0,
+            bytes: words.len() as u64 * 8,
+        };
+        self.rows.clear();
+        let mut rest = words;
+        for number in 0..u64::from(drained.records) {
+            let record = match decode::next(&mut rest) {
+                Ok(Some(record)) => record,
+                _ => {
+                    claim.damaged = u64::from(drained.records) - number;
+                    break;
+                }
+            };
+            let number = drained.first_record.wrapping_add(number);
+            if number < next {
+                continue;
+            }
+            claim.stored += 1;
+            match record {
+                Record::Sample(sample) => {
+                    claim.samples += 1;
+                    let row = self.row(number, &sample);
+                    self.rows.push(row);
+                }
+                Record::Mark {
+                    kind,
+                    cycles,
+                    value,
+                    name,
+                } => {
+                    let mark = Event {
+                        thread_uid: drained.thread_uid,
+                        time_ns: self.to_ns(cycles),
+                        name,
+                        kind: event::Kind::try_from(i32::from(kind))
+                            .unwrap_or(event::Kind::Mark)
+                            .into(),
+                        value,
+                        node: 0,
+                    };
+                    encode(packet::Body::Event(mark), &mut batch.samples);
+                    batch.packets += 1;
+                }
+                other => self.census.take(&drained, other),
+            }
+        }
+        if !self.rows.is_empty() {
+            let columns = columns::encode(drained.thread_uid, &self.rows, self.unit_ns);
+            encode(packet::Body::Samples(columns), &mut batch.samples);
+            batch.packets += 1;
+            if let Some(last) = self.rows.last() {
+                self.census.note_sample(drained.thread_uid, last);
+            }
+        }
+        claim
+    }
+
+    fn row(&mut self, record: u64, sample: &decode::Sample) -> SampleRow {
+        let time_ns = self.to_ns(sample.end_cycles);
+        let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
+        SampleRow {
+            record,
+            time_ns,
+            duration_ns: match sample.duration_cycles {
+                0 => 0,
+                _ => time_ns - self.converter.to_ns(begin).min(time_ns),
+            },
+            cpu_ns: sample.cpu_ns,
+            allocations: sample.allocations,
+            allocated_bytes: sample.allocated_bytes,
+            frees: sample.frees,
+            node: sample.node,
+            probe: sample.probe,
+            flags: sample.flags,
+            arg: sample.arg,
+            rusage: sample
+                .rusage
+                .map(|[minor, major, voluntary, involuntary]| Rusage {
+                    minor_faults: minor,
+                    major_faults: major,
+                    voluntary_switches: voluntary,
+                    involuntary_switches: involuntary,
+                }),
+            waker_tid: sample.waker_tid,
+        }
+    }
+
+    /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
+    /// that is newer than the last reading asks for another one first.
+    fn to_ns(&mut self, cycles: u64) -> u64 {
+        if cycles > self.newest_cycles {
+            self.take_snapshot();
+        }
+        self.converter.to_ns(cycles)
+    }
+
+    /// Hands the batch to the sink: what the census has to say, new nodes, samples, in this order, so
+    /// that a cut-off file holds no sample whose stack it does not know.
+    fn flush(
+        &mut self,
+        mapping: &Mapping,
+        sink: &mut dyn Sink,
+        batch: &mut Batch,
+    ) -> io::Result<()> {
+        if self.census.has_nothing_to_say() && batch.claims.is_empty() && batch.samples.is_empty() {
+            return Ok(());
+        }
+        let (mut out, mut packets) = self.census.said();
+        let (step, node_packets) = self.nodes.encode_new(mapping, &mut out);
+        packets += node_packets + batch.packets;
+        out.extend_from_slice(&batch.samples);
+        if self.compress {
+            let mut packed = Vec::new();
+            stackbeat_proto::stream::write_compressed(&out, 3, &mut packed);
+            out = packed;
+        }
+        if !out.is_empty() {
+            sink.append(&out, packets)?;
+        }
+        self.census.heard();
+        self.nodes.commit(step);
+        self.totals.flushes += 1;
+        for claim in batch.claims.drain(..) {
+            let d = &claim.drained;
+            let end = d.first_record.wrapping_add(u64::from(d.records));
+            self.census.stored(d.thread_uid, end, &claim.counts());
+            self.totals.samples += claim.samples;
+            self.totals.stored += claim.stored;
+            self.totals.damaged += claim.damaged;
+            self.totals.bytes_drained += claim.bytes;
+            buffer::stored(mapping, &claim.drained);
+        }
+        batch.samples.clear();
+        batch.packets = 0;
+        Ok(())
+    }
+
+    /// How full the pool is, 0 to 1.
+    pub fn fill(&self, mapping: &Mapping) -> f64 {
+        let all = mapping.layout().capacity.buffers;
+        1.0 - f64::from(buffer::free_count(mapping)) / f64::from(all.max(1))
+    }
+
+    /// Takes sub-buffers away from threads that have written nothing since they were last drained, so
+    /// that sleeping threads do not keep the pool from those that run.
+    pub fn revoke_idle(&self, mapping: &Mapping) {
+        for i in 0..mapping.layout().capacity.buffers {
+            let Some(header) = mapping.buffer(i) else {
+                continue;
+            };
+            let is_drained =
+                header.committed.load(Ordering::Acquire) == header.drained.load(Ordering::Relaxed);
+            if is_drained && header.state.load(Ordering::Relaxed) as u32 == buffer_state::WRITING {
+                buffer::revoke(mapping, i);
+            }
+        }
+    }
+
+    /// Makes room in the CallstackTable.
+    pub fn tend_nodes(&mut self, mapping: &Mapping) {
+        nodes::extend(mapping);
+        let live = registry::threads(mapping)
+            .map(|(_, entry)| entry)
+            .filter(|entry| !census::is_over(entry));
+        self.nodes.roll_over(mapping, live);
+    }
+}
+
+impl Claim {
+    fn counts(&self) -> census::Counts {
+        census::Counts {
+            stored: self.stored,
+            samples: self.samples,
+            damaged: self.damaged,
+        }
+    }
+}
+
+/// A reading of the clocks as a packet.
+pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
+    ClockSnapshot {
+        cycles: s.cycles,
+        monotonic_ns: s.monotonic_ns,
+        boottime_ns: s.boottime_ns,
+        realtime_ns: s.realtime_ns,
+    }
+}

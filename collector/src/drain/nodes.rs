@@ -1,0 +1,240 @@
+//! Reads the CallstackTable into packets, gives it more room in time, and begins a new generation when
+//! one is nearly full.
+
+use std::collections::HashSet;
+
+use stackbeat_core::callstack::{NodeValue, Table};
+use stackbeat_core::layout::{ThreadEntry, node_id, node_kind};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1::{CallstackNodes, NodeKind, packet};
+
+use crate::symbolize::Query;
+use crate::writer::encode;
+
+/// Nodes of one packet.
+const NODES_PER_PACKET: usize = 64 << 10;
+
+/// How far one generation has been read.
+#[derive(Clone, Debug, Default)]
+struct Cursor {
+    generation: u32,
+    /// Nodes below were read, except `holes`.
+    next: u32,
+    /// Taken but not written yet when they were read.
+    holes: Vec<u32>,
+    /// By node: its root's address field (process uid and epoch); `None`: not read.
+    roots: Vec<Option<u64>>,
+}
+
+/// A node that goes into the trace.
+type Row = (u32, NodeValue);
+
+/// The reading side of the table.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    cursors: [Option<Cursor>; 2],
+    /// Every address that a name is wanted for.
+    addresses: HashSet<(u32, u32, u64, u32)>,
+    /// Nodes read.
+    pub count: u64,
+    /// Generations begun.
+    pub generations: u32,
+}
+
+impl Nodes {
+    /// Encodes what was added to the table since the last `commit`. What a record that was read before
+    /// refers to is among it. Gives the state to commit once the packets are stored.
+    pub fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
+        let mut step = Step::default();
+        let mut packets = 0;
+        for slot in 0..2 {
+            let generation = mapping.generation(slot).generation.load(Ordering::Acquire);
+            let Some(table) = Table::of(mapping, generation) else {
+                continue;
+            };
+            let (next, holes, roots): (u32, &[u32], &[Option<u64>]) = match &self.cursors[slot] {
+                Some(c) if c.generation == generation => (c.next, &c.holes, &c.roots),
+                _ => (1, &[], &[]),
+            };
+            let used = table.used();
+            if used <= next && holes.is_empty() {
+                continue;
+            }
+            let mut read = Read {
+                generation,
+                next: used.max(next),
+                ..Default::default()
+            };
+            for i in holes.iter().copied().chain(next..used) {
+                let value = table.read(i);
+                let root = value.and_then(|v| match v.kind {
+                    node_kind::ROOT => Some(v.address),
+                    // A child of what is still a hole waits with it: parents come before children.
+                    _ => read.root_of(v.parent).or_else(|| known(roots, v.parent)),
+                });
+                match (value, root) {
+                    (Some(value), Some(root)) => read.rows.push((i, value, root)),
+                    _ => read.holes.push(i),
+                }
+            }
+            let nodes = mapping.layout().capacity.generation_nodes;
+            for chunk in read.rows.chunks(NODES_PER_PACKET) {
+                let rows: Vec<Row> = chunk.iter().map(|(i, value, _)| (*i, *value)).collect();
+                encode(
+                    packet::Body::Nodes(columns(&rows, |i| node_id(generation, nodes, i))),
+                    out,
+                );
+                packets += 1;
+            }
+            step.reads[slot] = Some(read);
+        }
+        (step, packets)
+    }
+
+    /// The packets of this step are in the trace.
+    pub fn commit(&mut self, step: Step) {
+        for (slot, read) in step.reads.into_iter().enumerate() {
+            let Some(read) = read else { continue };
+            let cursor = match &mut self.cursors[slot] {
+                Some(c) if c.generation == read.generation => c,
+                other => {
+                    self.generations += 1;
+                    other.insert(Cursor {
+                        generation: read.generation,
+                        ..Default::default()
+                    })
+                }
+            };
+            cursor.next = read.next;
+            cursor.holes = read.holes;
+            cursor.roots.resize(read.next as usize, None);
+            self.count += read.rows.len() as u64;
+            for (i, value, root) in read.rows {
+                cursor.roots[i as usize] = Some(root);
+                if matches!(value.kind, node_kind::NATIVE | node_kind::LEAF_PC) {
+                    let (process_uid, epoch) = ((root >> 32) as u32, root as u32);
+                    self.addresses
+                        .insert((process_uid, epoch, value.address, value.kind));
+                }
+            }
+        }
+    }
+
+    /// The addresses of the trace so far, for symbolization.
+    pub fn queries(&self) -> Vec<Query> {
+        let mut queries: Vec<_> = self.addresses.iter().copied().collect();
+        queries.sort_unstable();
+        queries
+            .into_iter()
+            .map(|(process_uid, epoch, address, kind)| Query {
+                process_uid,
+                epoch,
+                address,
+                kind: if kind == node_kind::LEAF_PC {
+                    NodeKind::LeafPc
+                } else {
+                    NodeKind::Native
+                },
+            })
+            .collect()
+    }
+
+    /// Begins the next generation when the current one is nearly full, everything of the one before
+    /// it has been read, and no thread uses that any more.
+    pub fn roll_over<'a>(
+        &self,
+        mapping: &Mapping,
+        threads: impl Iterator<Item = &'a ThreadEntry>,
+    ) -> bool {
+        let control = mapping.control();
+        let generation = control.generation.load(Ordering::Relaxed);
+        let Some(table) = Table::of(mapping, generation) else {
+            return false;
+        };
+        let capacity = mapping.layout().capacity.generation_nodes;
+        if table.used() < capacity / 4 * 3 {
+            return false;
+        }
+        // A capture notes generation + 1 before it looks at the slot.
+        let current = generation.wrapping_add(1);
+        for thread in threads {
+            let capturing = thread.capturing.load(Ordering::SeqCst);
+            if capturing != 0 && capturing != current {
+                return false;
+            }
+        }
+        if mapping.prepare_generation(current).is_err() {
+            return false;
+        }
+        control.generation.store(current, Ordering::SeqCst);
+        true
+    }
+}
+
+/// Gives the table's slots more storage before they need it.
+pub fn extend(mapping: &Mapping) {
+    for slot in 0..2 {
+        let header = mapping.generation(slot);
+        let limit = header.nodes_limit.load(Ordering::Relaxed);
+        let used = header.nodes_used.load(Ordering::Relaxed);
+        if limit > 0 && used >= limit / 2 && limit < mapping.layout().capacity.generation_nodes {
+            // Without room stacks are cut short, and agents count them.
+            let _ = mapping.extend_nodes(slot, limit.saturating_mul(2));
+        }
+    }
+}
+
+/// What one encoding read; see [`Nodes::commit`].
+#[derive(Debug, Default)]
+pub struct Step {
+    reads: [Option<Read>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Read {
+    generation: u32,
+    next: u32,
+    holes: Vec<u32>,
+    /// Index, node, root; indices rise, because holes lie below the new nodes.
+    rows: Vec<(u32, NodeValue, u64)>,
+}
+
+impl Read {
+    fn root_of(&self, i: u32) -> Option<u64> {
+        let at = self.rows.binary_search_by_key(&i, |row| row.0).ok()?;
+        Some(self.rows[at].2)
+    }
+}
+
+fn known(roots: &[Option<u64>], i: u32) -> Option<u64> {
+    roots.get(i as usize).copied().flatten()
+}
+
+/// The columns of these nodes.
+fn columns(rows: &[Row], id_of: impl Fn(u32) -> u32) -> CallstackNodes {
+    let mut columns = CallstackNodes::default();
+    let (mut last_id, mut last_address) = (0i64, 0u64);
+    for (i, value) in rows {
+        let id = i64::from(id_of(*i));
+        columns.id.push(id - last_id);
+        last_id = id;
+        let parent = match value.parent {
+            0 => 0,
+            parent => id - i64::from(id_of(parent)),
+        };
+        columns.parent.push(parent);
+        columns
+            .address
+            .push(value.address.wrapping_sub(last_address) as i64);
+        last_address = value.address;
+        match columns.kind_runs.as_mut_slice() {
+            [.., count, kind] if *kind == value.kind => *count += 1,
+            _ => columns.kind_runs.extend([1, value.kind]),
+        }
+    }
+    if columns.kind_runs.get(1) == Some(&node_kind::NATIVE) && columns.kind_runs.len() == 2 {
+        columns.kind_runs.clear();
+    }
+    columns
+}

@@ -1,0 +1,149 @@
+//! The drain's thread: passes at a pace that follows the pool, a summary that is never old, and
+//! patience with a disk that is full.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use stackbeat_core::layout::Mode;
+use stackbeat_core::sys;
+use stackbeat_proto::v1::{Summary, summary};
+
+use super::shared::{Shared, count};
+use crate::drain::{Drainer, Keep};
+use crate::writer::Writer;
+
+/// Distances between passes: usual, when the pool fills quickly, when nothing happens.
+const USUAL: Duration = Duration::from_millis(150);
+const FASTEST: Duration = Duration::from_millis(5);
+const IDLE: Duration = Duration::from_millis(500);
+/// Distance between attempts while the disk is full.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+/// How much of the pool may be in use at a pass; more makes the next one come sooner.
+const COMFORTABLE_FILL: f64 = 0.2;
+/// Above it, threads that sleep lose their sub-buffers.
+const TIGHT_FILL: f64 = 0.5;
+const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
+
+/// Everything the drain owns.
+#[derive(Debug)]
+pub struct DrainThread {
+    shared: Arc<Shared>,
+    pub drainer: Drainer,
+    pub writer: Writer,
+    keep: Keep,
+    last_summary: Instant,
+}
+
+impl DrainThread {
+    pub fn new(shared: Arc<Shared>, drainer: Drainer, writer: Writer, mode: Mode) -> DrainThread {
+        DrainThread {
+            shared,
+            drainer,
+            writer,
+            keep: match mode {
+                Mode::Endless => Keep::Nothing,
+                Mode::Ring | Mode::Startup => Keep::Records,
+            },
+            last_summary: Instant::now(),
+        }
+    }
+
+    /// Until the session stops.
+    pub fn run(mut self) -> DrainThread {
+        let mut distance = FASTEST;
+        while !self.shared.stopping() {
+            self.shared.sleep(distance);
+            let stored_before = self.drainer.totals.stored;
+            let fill = self.drainer.fill(&self.shared.mapping);
+            distance = match self.pass() {
+                Err(_) => AFTER_FAILURE,
+                Ok(()) if self.keep == Keep::Records => USUAL,
+                Ok(()) if fill > COMFORTABLE_FILL => {
+                    let slower = distance.mul_f64((COMFORTABLE_FILL / fill).max(0.1));
+                    slower.max(FASTEST)
+                }
+                Ok(()) if self.drainer.totals.stored == stored_before => (distance * 2).min(IDLE),
+                Ok(()) => (distance * 2).min(USUAL),
+            };
+            if fill > TIGHT_FILL && self.keep == Keep::Nothing {
+                self.drainer.revoke_idle(&self.shared.mapping);
+            }
+        }
+        self.shared
+            .figures
+            .drain_cpu_ns
+            .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+        self
+    }
+
+    /// One pass, and what is to be told about it.
+    fn pass(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let began = Instant::now();
+        let result = self
+            .drainer
+            .pass(&shared.mapping, &mut self.writer, self.keep);
+        self.drainer.tend_nodes(&shared.mapping);
+        let took = began.elapsed().as_nanos() as u64;
+        count(&shared.figures.drains, 1);
+        shared
+            .figures
+            .drain_max_ns
+            .fetch_max(took, Ordering::Relaxed);
+        self.tell(result.as_ref().err());
+        result
+    }
+
+    /// Publishes the status, and now and then the summary.
+    pub fn tell(&mut self, error: Option<&io::Error>) {
+        let sums = self.drainer.census.sums(&self.shared.mapping);
+        let census = &self.drainer.census;
+        {
+            let mut state = self.shared.state();
+            let status = &mut state.status;
+            status.live_processes = census.live_processes;
+            status.live_threads = census.live_threads;
+            status.processes = census.processes_seen;
+            status.threads = census.threads_seen;
+            status.samples = self.drainer.totals.samples;
+            status.lost = sums.lost();
+            status.bytes = self.writer.bytes();
+            status.write_failing = error.is_some();
+            if error.is_some() {
+                count(&self.shared.figures.write_failures, 1);
+            }
+            state.write_error = error.map(ToString::to_string);
+        }
+        if error.is_some() || self.last_summary.elapsed() >= SUMMARY_DISTANCE {
+            self.last_summary = Instant::now();
+            let outcome = match error {
+                None => summary::Outcome::Running,
+                Some(error) => outcome_of(error),
+            };
+            // It is tried again with the next one.
+            let _ = self.writer.update_summary(&Summary {
+                outcome: outcome.into(),
+                records_written: sums.written,
+                records_stored: self.drainer.totals.stored,
+                records_lost: sums.lost(),
+                padding: Vec::new(),
+            });
+        }
+    }
+
+    /// Everything that is left, whatever the mode.
+    pub fn last_pass(&mut self) -> io::Result<()> {
+        self.keep = Keep::Nothing;
+        self.pass()
+    }
+}
+
+/// What a failure means for the summary.
+pub fn outcome_of(error: &io::Error) -> summary::Outcome {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => summary::Outcome::DiskFull,
+        _ => summary::Outcome::WriteError,
+    }
+}

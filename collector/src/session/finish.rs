@@ -1,0 +1,271 @@
+//! The end of a session: the last pass, names, footer and summary, and the removal of the mapping.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use stackbeat_core::clock::Snapshot;
+use stackbeat_core::layout::loss;
+use stackbeat_proto::v1::loss::Cause;
+use stackbeat_proto::v1::{self, Footer, Summary, footer, packet, summary};
+
+use super::Ended;
+use super::drainer::{DrainThread, outcome_of};
+use super::error::Warning;
+use super::options::{Options, Outcome, Progress};
+use super::shared::Shared;
+use super::storage::Storage;
+use crate::drain::{Drainer, clock_packet};
+use crate::symbolize::{self, Symbolizer};
+use crate::writer::{self, Writer};
+
+/// The parts of a session that its end needs.
+#[derive(Debug)]
+pub struct Finisher<'a> {
+    pub options: &'a Options,
+    pub shared: &'a Shared,
+    pub storage: Storage,
+    pub warnings: Vec<Warning>,
+    pub began_at: SystemTime,
+    pub cpu_before: Duration,
+    pub preloaded: bool,
+}
+
+impl Finisher<'_> {
+    /// Writes what is left. A failure to write leaves the mapping for `recover`.
+    pub fn finish(
+        mut self,
+        mut drain: DrainThread,
+        ended: Ended,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Outcome {
+        let began = Instant::now();
+        self.shared
+            .mapping
+            .control()
+            .switch
+            .store(0, Ordering::SeqCst);
+        drain
+            .drainer
+            .census
+            .set_wait_status(ended.pid, ended.wait_status);
+        let stored = self.store_the_rest(&mut drain);
+        let figures = &self.shared.figures;
+        let cpu = own_cpu().saturating_sub(self.cpu_before);
+        let set = |figure: &std::sync::atomic::AtomicU64, value| {
+            figure.store(value, Ordering::Relaxed);
+        };
+        set(&figures.cpu_ns, cpu.as_nanos() as u64);
+        set(&figures.program_cpu_ns, ended.cpu.as_nanos() as u64);
+        set(&figures.finish_ns, began.elapsed().as_nanos() as u64);
+        set(&figures.bytes_drained, drain.drainer.totals.bytes_drained);
+        set(&figures.nodes, drain.drainer.nodes.count);
+        set(&figures.generations, drain.drainer.nodes.generations.into());
+
+        let finished = stored.and_then(|()| self.add_names_and_footer(&mut drain, progress));
+        let sums = drain.drainer.census.sums(&self.shared.mapping);
+        let totals = drain.drainer.totals;
+        let written = sums.written.max(totals.stored);
+        let summary = Summary {
+            outcome: match &finished {
+                Ok(()) => summary::Outcome::Finished,
+                Err(error) => outcome_of(error),
+            }
+            .into(),
+            records_written: written,
+            records_stored: totals.stored,
+            records_lost: written - totals.stored,
+            padding: Vec::new(),
+        };
+        let finished = finished.and(drain.writer.update_summary(&summary));
+        if finished.is_err() {
+            self.storage.keep();
+        }
+        if self.preloaded && drain.drainer.census.processes_seen == 0 {
+            self.warnings.push(Warning::NoAgent);
+        }
+        let not_hooked = drain.drainer.census.not_hooked;
+        if not_hooked > 0 {
+            self.warnings
+                .push(Warning::ChildrenNotHooked { count: not_hooked });
+        }
+        let mut status = self.shared.state().status;
+        status.elapsed = ended.duration;
+        status.bytes = drain.writer.bytes();
+        status.lost = summary.records_lost;
+        status.write_failing = finished.is_err();
+        Outcome {
+            wait_status: ended.wait_status,
+            pid: ended.pid,
+            duration: ended.duration,
+            program_cpu: ended.cpu,
+            collector_cpu: cpu,
+            status,
+            records_written: written,
+            records_stored: totals.stored,
+            records_lost: summary.records_lost,
+            losses: losses(&drain.drainer, self.shared),
+            write_error: finished.err().map(|error| self.explain(&error)),
+            figures: figures.all(),
+            warnings: self.warnings,
+        }
+    }
+
+    fn explain(&self, error: &io::Error) -> String {
+        format!(
+            "{}: {error}; what could not be written is kept in {}: make room, then run `stackbeat \
+             recover {}`",
+            self.options.output.display(),
+            self.storage.path.display(),
+            self.storage.path.display()
+        )
+    }
+
+    fn store_the_rest(&self, drain: &mut DrainThread) -> io::Result<()> {
+        let mapping = &self.shared.mapping;
+        drain.last_pass()?;
+        drain.drainer.conclude_living(mapping);
+        for (cause, count) in session_losses(&drain.drainer, self.shared) {
+            drain.drainer.census.say(packet::Body::Loss(v1::Loss {
+                thread_uid: 0,
+                cause: cause.into(),
+                count,
+            }));
+        }
+        drain.drainer.flush_queue(mapping, &mut drain.writer)
+    }
+
+    fn add_names_and_footer(
+        &self,
+        drain: &mut DrainThread,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> io::Result<()> {
+        if self.options.symbolize {
+            let began = Instant::now();
+            add_names(
+                &drain.drainer,
+                &mut drain.writer,
+                Some(self.began_at),
+                self.options.compress,
+                progress,
+            )?;
+            let took = began.elapsed().as_nanos() as u64;
+            self.shared
+                .figures
+                .symbolize_ns
+                .store(took, Ordering::Relaxed);
+        }
+        let end = drain.drainer.take_snapshot();
+        let bytes = drain.writer.bytes();
+        let figures = &self.shared.figures;
+        figures.bytes_written.store(bytes, Ordering::Relaxed);
+        add_footer(&drain.drainer, &mut drain.writer, &end, figures.all())
+    }
+}
+
+/// Adds the names of all addresses of the trace.
+pub fn add_names(
+    drainer: &Drainer,
+    writer: &mut Writer,
+    not_before: Option<SystemTime>,
+    compress: bool,
+    progress: &mut dyn FnMut(&Progress),
+) -> io::Result<()> {
+    let mut symbolizer = Symbolizer::new(symbolize::Options {
+        jit_maps_not_before: not_before,
+        ..Default::default()
+    });
+    for (uid, pid) in drainer.census.pids() {
+        symbolizer.add_process(uid, pid);
+    }
+    for module in drainer.census.modules() {
+        symbolizer.add_module(module);
+    }
+    let mut result = Ok(());
+    let mut say = |p: symbolize::Progress<'_>| {
+        progress(&Progress::Symbolizing {
+            done: p.addresses_done as u64,
+            total: p.addresses as u64,
+        });
+    };
+    symbolizer.symbolize(&drainer.nodes.queries(), &mut say, &mut |symbols| {
+        if result.is_ok() {
+            let mut out = Vec::new();
+            writer::encode(packet::Body::Symbols(symbols), &mut out);
+            if compress {
+                let mut packed = Vec::new();
+                stackbeat_proto::stream::write_compressed(&out, 6, &mut packed);
+                out = packed;
+            }
+            result = writer.append(&out, 1);
+        }
+    });
+    result
+}
+
+/// Adds the last packet.
+pub fn add_footer(
+    drainer: &Drainer,
+    writer: &mut Writer,
+    end: &Snapshot,
+    figures: Vec<(String, u64)>,
+) -> io::Result<()> {
+    let mut out = Vec::new();
+    let body = packet::Body::Footer(Footer {
+        end_ns: end.monotonic_ns,
+        packets: writer.packets() + 1,
+        samples: drainer.totals.samples,
+        end: Some(clock_packet(end)),
+        figures: figures
+            .into_iter()
+            .map(|(name, value)| footer::CollectorFigure { name, value })
+            .collect(),
+    });
+    writer::encode(body, &mut out);
+    writer.append(&out, 1)
+}
+
+/// Losses that belong to no thread.
+fn session_losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
+    let control = shared.mapping.control();
+    let get = |word: &stackbeat_core::sync::AtomicU32| u64::from(word.load(Ordering::Relaxed));
+    let mut losses = vec![
+        (Cause::ThreadTableFull, get(&control.threads_refused)),
+        (Cause::ProcessTableFull, get(&control.processes_refused)),
+        (Cause::AgentDisabled, get(&control.agents_disabled)),
+        (Cause::Damaged, drainer.totals.damaged),
+        (Cause::NotHooked, drainer.census.not_hooked),
+    ];
+    losses.retain(|(_, count)| *count > 0);
+    losses
+}
+
+/// Everything that was lost, cut or refused, by cause.
+fn losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
+    let sums = drainer.census.sums(&shared.mapping);
+    let mut losses = session_losses(drainer, shared);
+    for cause in 0..loss::COUNT {
+        if let Ok(known) = Cause::try_from(cause as i32)
+            && sums.losses[cause] > 0
+        {
+            losses.push((known, sums.losses[cause]));
+        }
+    }
+    losses
+}
+
+/// CPU time of this process so far.
+pub fn own_cpu() -> Duration {
+    Duration::from_nanos(stackbeat_core::sys::clock_ns(
+        libc::CLOCK_PROCESS_CPUTIME_ID,
+    ))
+}
+
+/// Takes back an output that nothing was recorded into.
+pub fn remove_output(path: &Path) {
+    if path.metadata().is_ok_and(|m| m.is_file()) {
+        // What cannot be removed is an empty trace, which is valid.
+        let _ = std::fs::remove_file(path);
+    }
+}

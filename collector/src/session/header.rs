@@ -1,0 +1,92 @@
+//! The first packet of a trace: what was recorded, where and how.
+
+use std::ffi::CStr;
+use std::fs;
+
+use stackbeat_core::clock::Snapshot;
+use stackbeat_core::layout::Mode;
+use stackbeat_core::probe::Category;
+use stackbeat_proto::stream::FORMAT_VERSION;
+use stackbeat_proto::v1::{Config, SessionHeader, config};
+
+use super::options::Options;
+use crate::drain::clock_packet;
+
+/// The header for a session that starts now.
+pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> SessionHeader {
+    // SAFETY: plain data for which all zeros is valid.
+    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a valid object; on failure the names stay empty.
+    unsafe { libc::uname(&raw mut names) };
+    let text = |field: &[libc::c_char]| {
+        // SAFETY: uname ends each field with a NUL, and zeros did before.
+        let text = unsafe { CStr::from_ptr(field.as_ptr()) };
+        text.to_string_lossy().into_owned()
+    };
+    SessionHeader {
+        format_version: FORMAT_VERSION,
+        session_id: session_id.to_vec(),
+        stackbeat_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command_line: options
+            .command
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect(),
+        working_directory: std::env::current_dir()
+            .map(|d| d.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        hostname: text(&names.nodename),
+        os: [
+            text(&names.sysname),
+            text(&names.release),
+            text(&names.version),
+        ]
+        .join(" "),
+        machine: text(&names.machine),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        cpu_model: cpu_model(),
+        config: Some(Config {
+            interval_ns: options.interval_ns,
+            main_interval_ns: options.main_interval_ns,
+            depth_limit: options.depth_limit,
+            probes: Category::SELECTABLE
+                .iter()
+                .filter(|c| options.probes & c.bit() != 0)
+                .map(|c| c.name().to_owned())
+                .collect(),
+            buffer_bytes: options.buffer_bytes,
+            mode: match options.mode {
+                Mode::Endless => config::Mode::Endless,
+                Mode::Ring => config::Mode::Ring,
+                Mode::Startup => config::Mode::Startup,
+            }
+            .into(),
+            follow_children: options.follow_children,
+        }),
+        start: Some(clock_packet(start)),
+        // SAFETY: asks for a constant of the system.
+        page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32,
+        summary: None,
+    }
+}
+
+fn cpu_model() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = cpuinfo.lines().find_map(|l| l.strip_prefix("model name"));
+    line.map(|l| l.trim_start_matches(['\t', ' ', ':']).to_owned())
+        .unwrap_or_default()
+}
+
+/// Sixteen random bytes.
+pub fn session_id() -> [u8; 16] {
+    let mut id = [0u8; 16];
+    // SAFETY: writes at most 16 bytes into the array.
+    let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
+    if got != 16 {
+        // Time and pid are unique enough on a machine without random numbers.
+        let now = Snapshot::take(stackbeat_core::layout::ClockSource::Monotonic);
+        id[..8].copy_from_slice(&now.realtime_ns.to_le_bytes());
+        id[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+    }
+    id
+}

@@ -1,0 +1,451 @@
+//! The fallback sampler, running part: interrupts threads that run without passing a hook, so that
+//! their captures are as frequent as everybody else's.
+//!
+//! A thread that took no notice of a tick for a whole interval is overdue. Overdue threads that are
+//! inside a published wait are left alone; of the others the kernel is asked
+//! (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits for one).
+//! A running one is interrupted, if its gate is open. One that is blocked is asked about at growing
+//! distances, so that 10,000 sleeping threads cost next to nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::sync::Ordering;
+use stackbeat_core::{clock, gate, registry, sys};
+
+use super::shared::{Shared, count};
+
+/// Longest distance between two looks at a thread that was found blocked, ns.
+const MAX_BACKOFF_NS: u64 = 30_000_000;
+/// Distance between two looks at the threads that are not hot, ns: at least this, and at least so much
+/// for each of them.
+const COLD_LOOK_NS: u64 = 5_000_000;
+const COLD_LOOK_EACH_NS: u64 = 1_000;
+/// Overdue intervals after which a thread that is not seen running is no longer hot.
+const COOL_AFTER: u32 = 4;
+/// Distance between two searches for threads without an entry, ns. A search may take this share.
+const STRANGER_LOOK_NS: u64 = 100_000_000;
+const STRANGER_SHARE: u64 = 200;
+/// Descriptors kept open; beyond it files are opened for each look.
+const MAX_KEPT_FILES: usize = 512;
+
+/// What the kernel says about a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Running,
+    Blocked,
+    Gone,
+}
+
+/// A registered thread as the sampler sees it.
+#[derive(Debug)]
+struct Thread {
+    entry: u32,
+    uid: u32,
+    pid: u32,
+    tid: u32,
+    tick_seen: u32,
+    misses: u32,
+    /// Not asked about before, ns, and the distance that led there.
+    next_look_ns: u64,
+    backoff_ns: u64,
+    state_file: Option<File>,
+}
+
+/// A live process of the program.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    /// The agent has its handler installed.
+    signal: i32,
+}
+
+/// The sampler's state.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    /// By class and phase: threads that were active of late.
+    hot: [[Vec<Thread>; PHASES]; CLASSES],
+    cold: Vec<Thread>,
+    known: HashSet<u32>,
+    processes: HashMap<u32, Process>,
+    strangers: HashMap<(u32, u32), u64>,
+    next_cold_look_ns: u64,
+    next_refresh_ns: u64,
+    next_stranger_look_ns: u64,
+    seen_uids: (u32, u32),
+    files: usize,
+    interrupt: bool,
+    /// CPU time of the program when strangers were last looked for.
+    stranger_cpu_ns: u64,
+}
+
+impl Sampler {
+    /// `interrupt` false: only keeps the books that ticking needs.
+    pub fn new(interrupt: bool) -> Sampler {
+        Sampler {
+            interrupt,
+            ..Default::default()
+        }
+    }
+
+    /// Bit set of the phases of a class that have threads.
+    pub fn phases(&self, class: usize) -> u32 {
+        let occupied = self.hot[class].iter().enumerate();
+        occupied.fold(0, |mask, (phase, threads)| {
+            mask | u32::from(!threads.is_empty()) << phase
+        })
+    }
+
+    /// Takes newcomers in.
+    pub fn refresh(&mut self, mapping: &Mapping, now_ns: u64) {
+        let control = mapping.control();
+        let uids = (
+            control.next_thread_uid.load(Ordering::Relaxed),
+            control.next_process_uid.load(Ordering::Relaxed),
+        );
+        if uids == self.seen_uids || now_ns < self.next_refresh_ns {
+            return;
+        }
+        self.seen_uids = uids;
+        // A program that starts threads all the time must not make us scan all the time.
+        self.next_refresh_ns = now_ns + 2_000_000;
+        for (i, entry) in registry::processes(mapping) {
+            let pid = entry.pid.load(Ordering::Relaxed);
+            match entry.state.load(Ordering::Acquire) {
+                entry_state::LIVE => {
+                    let signal = entry.signal.load(Ordering::Relaxed) as i32;
+                    self.processes.insert(i, Process { pid, signal });
+                }
+                _ => {
+                    self.processes.remove(&i);
+                }
+            }
+        }
+        for (i, entry) in registry::threads(mapping) {
+            if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let process = entry.process.load(Ordering::Relaxed);
+            let Some(pid) = mapping
+                .process(process)
+                .map(|p| p.pid.load(Ordering::Relaxed))
+            else {
+                continue;
+            };
+            if self.known.insert(uid) {
+                let thread = Thread {
+                    entry: i,
+                    uid,
+                    pid,
+                    tid: entry.tid.load(Ordering::Relaxed),
+                    tick_seen: entry.last_tick.load(Ordering::Relaxed),
+                    misses: 0,
+                    next_look_ns: 0,
+                    backoff_ns: 0,
+                    state_file: None,
+                };
+                self.warm(thread, entry);
+            }
+        }
+    }
+
+    fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
+        thread.misses = 0;
+        let index = entry.tick_index.load(Ordering::Relaxed) as usize;
+        let class = (index / PHASES).min(CLASSES - 1);
+        self.hot[class][index % PHASES].push(thread);
+    }
+
+    /// The tick word of this class and phase has just advanced from `old`: interrupts those that took
+    /// no notice of it. True when anybody was active.
+    pub fn step(
+        &mut self,
+        shared: &Shared,
+        class: usize,
+        phase: usize,
+        old: u32,
+        now_ns: u64,
+    ) -> bool {
+        let mut active = false;
+        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        let mut i = 0;
+        while i < threads.len() {
+            let thread = &mut threads[i];
+            let Some(entry) = live_entry(&shared.mapping, thread) else {
+                let gone = threads.swap_remove(i);
+                self.forget(gone);
+                continue;
+            };
+            let seen = entry.last_tick.load(Ordering::Relaxed);
+            if seen == old || seen == TICK_RUNNING {
+                thread.misses = 0;
+                thread.backoff_ns = 0;
+                active = true;
+            } else {
+                thread.misses += 1;
+                // One that captured lately is not overdue yet.
+                if seen == thread.tick_seen && self.attend(shared, thread, entry, now_ns) {
+                    active = true;
+                    thread.misses = 1;
+                }
+            }
+            thread.tick_seen = seen;
+            if thread.misses > COOL_AFTER {
+                let cool = threads.swap_remove(i);
+                self.cold.push(cool);
+                continue;
+            }
+            i += 1;
+        }
+        // Threads may have been added meanwhile.
+        threads.append(&mut self.hot[class][phase]);
+        self.hot[class][phase] = threads;
+        active
+    }
+
+    /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
+    pub fn look_around(&mut self, shared: &Shared, now_ns: u64) -> bool {
+        let mut active = false;
+        if now_ns >= self.next_cold_look_ns {
+            let distance = COLD_LOOK_EACH_NS * self.cold.len() as u64;
+            self.next_cold_look_ns = now_ns + distance.max(COLD_LOOK_NS);
+            active |= self.look_at_cold(shared, now_ns);
+        }
+        if self.interrupt && now_ns >= self.next_stranger_look_ns {
+            let began = Instant::now();
+            self.look_for_strangers(shared);
+            let took = began.elapsed().as_nanos() as u64;
+            self.next_stranger_look_ns = now_ns + (took * STRANGER_SHARE).max(STRANGER_LOOK_NS);
+        }
+        active
+    }
+
+    fn look_at_cold(&mut self, shared: &Shared, now_ns: u64) -> bool {
+        let mut active = false;
+        let mut cold = std::mem::take(&mut self.cold);
+        let mut i = 0;
+        while i < cold.len() {
+            let thread = &mut cold[i];
+            let Some(entry) = live_entry(&shared.mapping, thread) else {
+                let gone = cold.swap_remove(i);
+                self.forget(gone);
+                continue;
+            };
+            let woke = entry.last_tick.load(Ordering::Relaxed) != thread.tick_seen;
+            if woke || self.attend(shared, thread, entry, now_ns) {
+                active = true;
+                let warm = cold.swap_remove(i);
+                self.warm(warm, entry);
+                continue;
+            }
+            i += 1;
+        }
+        self.cold = cold;
+        active
+    }
+
+    /// Asks the kernel about an overdue thread and interrupts it if it runs. True when it runs.
+    fn attend(
+        &mut self,
+        shared: &Shared,
+        thread: &mut Thread,
+        entry: &ThreadEntry,
+        now_ns: u64,
+    ) -> bool {
+        // Odd: inside a call that says itself when it ends.
+        if !self.interrupt
+            || entry.episode.load(Ordering::Relaxed) % 2 == 1
+            || now_ns < thread.next_look_ns
+        {
+            return false;
+        }
+        count(&shared.figures.state_reads, 1);
+        match self.ask_kernel(thread) {
+            Kernel::Gone => {
+                // It ended without its agent's notice (a bare exit system call).
+                registry::end_thread(entry, clock_now(&shared.mapping));
+                false
+            }
+            Kernel::Blocked => {
+                thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, MAX_BACKOFF_NS);
+                thread.next_look_ns = now_ns + thread.backoff_ns;
+                false
+            }
+            Kernel::Running => {
+                thread.backoff_ns = 0;
+                self.interrupt(shared, thread, entry);
+                true
+            }
+        }
+    }
+
+    fn interrupt(&self, shared: &Shared, thread: &Thread, entry: &ThreadEntry) {
+        let process = entry.process.load(Ordering::Relaxed);
+        let Some(process) = shared.mapping.process(process) else {
+            return;
+        };
+        let signal = process.signal.load(Ordering::Relaxed) as i32;
+        if signal == 0 {
+            return;
+        }
+        if !gate::try_send(entry) {
+            count(&shared.figures.signals_held_back, 1);
+            return;
+        }
+        match sys::signal_thread(thread.pid, thread.tid, signal) {
+            Ok(()) => count(&shared.figures.signals_sent, 1),
+            Err(_) => gate::cancel(entry),
+        }
+    }
+
+    fn ask_kernel(&mut self, thread: &mut Thread) -> Kernel {
+        if thread.state_file.is_none() {
+            match open_state(thread.pid, thread.tid) {
+                Ok(file) if self.files < MAX_KEPT_FILES => {
+                    self.files += 1;
+                    thread.state_file = Some(file);
+                }
+                Ok(file) => return read_state(&file),
+                // Only a file that was open before can tell that its thread has ended: the number
+                // may belong to another pid namespace.
+                Err(_) => return Kernel::Blocked,
+            }
+        }
+        thread.state_file.as_ref().map_or(Kernel::Gone, read_state)
+    }
+
+    /// Threads of live processes that no hook has registered: the handler does it.
+    fn look_for_strangers(&mut self, shared: &Shared) {
+        let cpu_ns = self.program_cpu_ns();
+        if cpu_ns == self.stranger_cpu_ns {
+            return;
+        }
+        self.stranger_cpu_ns = cpu_ns;
+        let registered: HashSet<(u32, u32)> = registry::threads(&shared.mapping)
+            .filter(|(_, e)| e.state.load(Ordering::Acquire) != entry_state::FREE)
+            .filter_map(|(_, e)| {
+                let process = shared.mapping.process(e.process.load(Ordering::Relaxed))?;
+                let pid = process.pid.load(Ordering::Relaxed);
+                Some((pid, e.tid.load(Ordering::Relaxed)))
+            })
+            .collect();
+        let mut met = HashMap::new();
+        for process in self.processes.values() {
+            let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
+                continue;
+            };
+            for task in tasks.flatten() {
+                let tid = task.file_name().to_str().and_then(|t| t.parse().ok());
+                let Some(tid) = tid.filter(|tid| !registered.contains(&(process.pid, *tid))) else {
+                    continue;
+                };
+                let looks = self
+                    .strangers
+                    .get(&(process.pid, tid))
+                    .map_or(1, |looks| looks + 1);
+                met.insert((process.pid, tid), looks);
+                // Seen twice: not one that is just about to register by itself.
+                if looks > 1
+                    && process.signal != 0
+                    && open_state(process.pid, tid).is_ok_and(|f| read_state(&f) == Kernel::Running)
+                    && sys::signal_thread(process.pid, tid, process.signal).is_ok()
+                {
+                    count(&shared.figures.strangers, u64::from(looks == 2));
+                    count(&shared.figures.signals_sent, 1);
+                }
+            }
+        }
+        self.strangers = met;
+    }
+
+    /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
+    pub fn program_cpu_ns(&self) -> u64 {
+        self.processes
+            .values()
+            .map(|p| sys::clock_ns(process_clock(p.pid)))
+            .sum()
+    }
+
+    /// After a pause: anybody may be running.
+    pub fn suspect_all(&mut self) {
+        self.next_cold_look_ns = 0;
+        for thread in &mut self.cold {
+            thread.next_look_ns = 0;
+            thread.backoff_ns = 0;
+        }
+    }
+
+    fn forget(&mut self, thread: Thread) {
+        self.known.remove(&thread.uid);
+        self.files -= usize::from(thread.state_file.is_some());
+    }
+}
+
+/// The entry of a thread, if it is still the same thread's and that lives.
+fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEntry> {
+    mapping.thread(thread.entry).filter(|entry| {
+        entry.state.load(Ordering::Acquire) == entry_state::LIVE
+            && entry.uid.load(Ordering::Relaxed) == thread.uid
+    })
+}
+
+/// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
+/// CPUCLOCK_SCHED)).
+fn process_clock(pid: u32) -> libc::clockid_t {
+    const CPUCLOCK_SCHED: libc::clockid_t = 2;
+    (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
+}
+
+fn clock_now(mapping: &Mapping) -> u64 {
+    let source = mapping.control().clock_source.load(Ordering::Relaxed);
+    clock::now(if source == 0 {
+        stackbeat_core::layout::ClockSource::Cycles
+    } else {
+        stackbeat_core::layout::ClockSource::Monotonic
+    })
+}
+
+/// The file that says whether a thread runs: `syscall` where we may read it (it takes the rights of a
+/// debugger), `stat` otherwise.
+fn open_state(pid: u32, tid: u32) -> io::Result<File> {
+    File::open(format!("/proc/{pid}/task/{tid}/syscall")).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => File::open(format!("/proc/{pid}/task/{tid}/stat")),
+        _ => Err(error),
+    })
+}
+
+/// `syscall` begins with "running" or a number (proc(5)); `stat` holds the state after the name, which
+/// ends with the last parenthesis.
+fn read_state(file: &File) -> Kernel {
+    let mut text = [0u8; 128];
+    let length = match file.read_at(&mut text, 0) {
+        Ok(length) => length,
+        Err(e) => return gone_or_blocked(&e),
+    };
+    let text = &text[..length];
+    if text.starts_with(b"running") {
+        return Kernel::Running;
+    }
+    let state = text
+        .iter()
+        .rposition(|b| *b == b')')
+        .and_then(|at| text.get(at + 2));
+    match state {
+        Some(b'R') => Kernel::Running,
+        Some(b'X' | b'x' | b'Z') => Kernel::Gone,
+        _ => Kernel::Blocked,
+    }
+}
+
+fn gone_or_blocked(error: &io::Error) -> Kernel {
+    match error.raw_os_error() {
+        Some(libc::ESRCH | libc::ENOENT) => Kernel::Gone,
+        _ => Kernel::Blocked,
+    }
+}

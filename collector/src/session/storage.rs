@@ -1,0 +1,171 @@
+//! The session's shared memory: where it lies, how big it is, and its removal.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use stackbeat_core::layout::{Capacity, ClockSource, Layout};
+use stackbeat_core::mapping::{Mapping, MappingError};
+use stackbeat_core::sync::Ordering;
+
+use super::error::{RecordError, Warning};
+use super::options::Options;
+
+/// Where shared memory is by default.
+pub const SHARED_MEMORY: &str = "/dev/shm";
+/// What the names of our files there begin with.
+pub const PREFIX: &str = "stackbeat.";
+/// Sub-buffers get bigger in big pools, so that there are not too many to look at.
+const BUFFER_BYTES: u32 = 8192;
+const MAX_BUFFERS: u64 = 16_384;
+
+/// A mapping with its file, which is removed when this is dropped unless it was kept.
+#[derive(Debug)]
+pub struct Storage {
+    pub path: PathBuf,
+    keep: bool,
+}
+
+impl Storage {
+    /// Leaves the file for `recover`.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Somebody else may have removed it already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The capacities for these options.
+pub fn capacity(options: &Options) -> Capacity {
+    let bytes = options.buffer_bytes;
+    let mut buffer_bytes = BUFFER_BYTES;
+    while bytes / u64::from(buffer_bytes) > MAX_BUFFERS && buffer_bytes < 1 << 20 {
+        buffer_bytes *= 2;
+    }
+    Capacity {
+        buffers: (bytes / u64::from(buffer_bytes)).max(8) as u32,
+        buffer_bytes,
+        threads: 65_536,
+        ..Capacity::default()
+    }
+}
+
+/// Makes the mapping, in /dev/shm or in what can take its place.
+pub fn create(
+    options: &Options,
+    session_id: [u8; 16],
+) -> Result<(Mapping, Storage, Option<Warning>), RecordError> {
+    let capacity = capacity(options);
+    let folders: Vec<PathBuf> = match &options.mapping_folder {
+        Some(folder) => vec![folder.clone()],
+        None => default_folders(),
+    };
+    let mut failure = None;
+    for (i, folder) in folders.iter().enumerate() {
+        let id = session_id[..4]
+            .iter()
+            .fold(0u32, |n, b| n << 8 | u32::from(*b));
+        let name = format!("{PREFIX}{}.{id:08x}", std::process::id());
+        let path = folder.join(name);
+        match create_at(&path, capacity) {
+            Ok(mapping) => {
+                fill_in(&mapping, options, session_id);
+                let storage = Storage { path, keep: false };
+                let warning = (i > 0).then(|| Warning::MappingElsewhere(folder.clone()));
+                return Ok((mapping, storage, warning));
+            }
+            Err(error) => {
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    let tried: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
+    Err(RecordError::SharedMemory {
+        tried: tried.join(", "),
+        bytes: Layout::new(capacity).map_or(0, |l| l.generations[0] as u64),
+        source: failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
+    })
+}
+
+/// /dev/shm, then folders of our own that are tmpfs on most systems, then any writable one: slower
+/// under load (stalls when the disk is written), but it works.
+fn default_folders() -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from(SHARED_MEMORY)];
+    folders.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
+    folders.push(std::env::temp_dir());
+    folders
+}
+
+fn create_at(path: &Path, capacity: Capacity) -> io::Result<Mapping> {
+    let c_path = CString::new(path.as_os_str().as_bytes())?;
+    if path.as_os_str().as_bytes().contains(&b':') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Mapping::create(&c_path, capacity).map_err(|error| match error {
+        MappingError::System(_, errno) => io::Error::from_raw_os_error(errno.0),
+        other => io::Error::other(other.to_string()),
+    })
+}
+
+fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
+    for (word, bytes) in mapping
+        .header()
+        .session_id
+        .iter()
+        .zip(session_id.chunks_exact(8))
+    {
+        let mut id = [0; 8];
+        id.copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(id), Ordering::Relaxed);
+    }
+    let path = std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone());
+    // Too long a path only costs `recover` the partial trace, which can be named to it.
+    mapping.set_trace_path(path.as_os_str().as_bytes());
+    let control = mapping.control();
+    control.mode.store(options.mode as u32, Ordering::Relaxed);
+    control
+        .depth_limit
+        .store(options.depth_limit, Ordering::Relaxed);
+    control.probe_mask.store(options.probes, Ordering::Relaxed);
+    control.forced_per_second.store(2000, Ordering::Relaxed);
+    control
+        .follow_children
+        .store(u32::from(options.follow_children), Ordering::Relaxed);
+    control.signal.store(
+        if options.interrupt_running {
+            libc::SIGURG as u32
+        } else {
+            0
+        },
+        Ordering::Relaxed,
+    );
+    let clamp = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
+    // Other, Main, Named: see `ThreadClass`.
+    let intervals = [
+        options.interval_ns,
+        options.main_interval_ns,
+        options.interval_ns,
+    ];
+    for (word, ns) in control.interval_ns.iter().zip(intervals) {
+        word.store(clamp(ns), Ordering::Relaxed);
+    }
+}
+
+/// Says what dates records and how many cycles the intervals have.
+pub fn set_clock(mapping: &Mapping, source: ClockSource, cycles_in: impl Fn(u64) -> u64) {
+    let control = mapping.control();
+    control.clock_source.store(source as u32, Ordering::Relaxed);
+    for (cycles, ns) in control.interval_cycles.iter().zip(&control.interval_ns) {
+        let ns = ns.load(Ordering::Relaxed);
+        cycles.store(cycles_in(ns.into()), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,198 @@
+//! Waits for the program and stands between it and the terminal: signals for the whole foreground
+//! group reach the program without us, those for us alone are handed on, and job control stops and
+//! continues both.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::spawn::{Child, signal_set};
+
+/// Signals that are read from a descriptor while a session lasts.
+pub const HANDLED: [libc::c_int; 12] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGCONT,
+    libc::SIGCHLD,
+    // A limit on file sizes: the write fails, and that is told.
+    libc::SIGXFSZ,
+];
+
+/// Why `Supervisor::wait` came back.
+#[derive(Debug)]
+pub enum Wake {
+    /// The time is over.
+    Timeout,
+    /// The program was stopped and continued, or a signal was handed on.
+    Signal,
+    /// SIGINT, SIGTERM or SIGHUP came for us after the program's end: do not wait any longer.
+    Leave,
+    /// The program has ended.
+    Ended {
+        wait_status: i32,
+        user: Duration,
+        system: Duration,
+    },
+}
+
+/// Watches over one child.
+#[derive(Debug)]
+pub struct Supervisor {
+    child: Child,
+    signals: OwnedFd,
+    ended: bool,
+    /// A stop signal from the terminal reached us too.
+    stop_wanted: bool,
+}
+
+impl Supervisor {
+    /// The descriptor that signals are read from. The signals must be blocked already.
+    pub fn signal_descriptor() -> io::Result<OwnedFd> {
+        let set = signal_set(&HANDLED);
+        // SAFETY: the set is valid; -1 asks for a new descriptor.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    pub fn new(child: Child, signals: OwnedFd) -> Supervisor {
+        Supervisor {
+            child,
+            signals,
+            ended: false,
+            stop_wanted: false,
+        }
+    }
+
+    pub fn pid(&self) -> libc::pid_t {
+        self.child.pid
+    }
+
+    /// Waits at most `timeout` for something to happen.
+    pub fn wait(&mut self, timeout: Duration) -> Wake {
+        let pidfd = match &self.child.pidfd {
+            Some(fd) if !self.ended => fd.as_raw_fd(),
+            // poll leaves out negative descriptors.
+            _ => -1,
+        };
+        let mut polled = [self.signals.as_raw_fd(), pidfd].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let timeout_ms = timeout.as_millis().min(60_000) as libc::c_int;
+        // SAFETY: the array has two elements.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout_ms) };
+        let mut leave = false;
+        if ready > 0 && polled[0].revents != 0 {
+            leave = self.read_signals();
+        }
+        if !self.ended
+            && let Some(ended) = self.reap()
+        {
+            self.ended = true;
+            return ended;
+        }
+        match (ready > 0, leave) {
+            (_, true) => Wake::Leave,
+            (true, false) => Wake::Signal,
+            (false, false) => Wake::Timeout,
+        }
+    }
+
+    /// Handles what is pending. True: somebody wants us to end, and there is no program to tell.
+    fn read_signals(&mut self) -> bool {
+        let mut leave = false;
+        loop {
+            // SAFETY: plain data for which all zeros is valid.
+            let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+            let bytes = size_of_val(&info);
+            // SAFETY: reads at most its size into `info`.
+            let got =
+                unsafe { libc::read(self.signals.as_raw_fd(), (&raw mut info).cast(), bytes) };
+            if usize::try_from(got) != Ok(bytes) {
+                return leave;
+            }
+            leave |= self.handle(&info);
+        }
+    }
+
+    fn handle(&mut self, info: &libc::signalfd_siginfo) -> bool {
+        let signal = info.ssi_signo as libc::c_int;
+        if matches!(signal, libc::SIGCHLD | libc::SIGXFSZ) {
+            return false;
+        }
+        if self.ended {
+            return matches!(
+                signal,
+                libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT
+            );
+        }
+        if matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
+            self.stop_wanted = true;
+        }
+        // What the kernel sends (keys, hang-up, terminal access) goes to the whole group, the
+        // program included. What the program sends to its group has reached it as well.
+        let from_kernel = info.ssi_code > 0;
+        let from_program = info.ssi_pid == self.child.pid as u32;
+        if !from_kernel && !from_program {
+            // SAFETY: the child has not been waited for, so the pid is still its own.
+            unsafe { libc::kill(self.child.pid, signal) };
+        }
+        false
+    }
+
+    /// Takes note of the child's changes of state.
+    fn reap(&mut self) -> Option<Wake> {
+        loop {
+            let mut status = 0;
+            // SAFETY: plain data for which all zeros is valid.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            // SAFETY: both pointers are to valid objects.
+            let pid = unsafe {
+                libc::wait4(
+                    self.child.pid,
+                    &raw mut status,
+                    libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED,
+                    &raw mut usage,
+                )
+            };
+            if pid != self.child.pid {
+                return None;
+            }
+            if libc::WIFSTOPPED(status) {
+                // Stop too, so that the shell sees the job stopped, but only when the terminal's
+                // signal came to both: who stops the program alone does not mean the recording.
+                if self.stop_wanted {
+                    self.stop_wanted = false;
+                    // SAFETY: stops this process until somebody continues the job.
+                    unsafe { libc::raise(libc::SIGSTOP) };
+                }
+            } else if !libc::WIFCONTINUED(status) {
+                return Some(Wake::Ended {
+                    wait_status: status,
+                    user: duration(usage.ru_utime),
+                    system: duration(usage.ru_stime),
+                });
+            }
+        }
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_usec).unwrap_or(0) * 1000,
+    )
+}
