@@ -50,6 +50,10 @@ impl Nodes {
         let mut packets = 0;
         for slot in 0..2 {
             let generation = mapping.generation(slot).generation.load(Ordering::Acquire);
+            // A slot that was never used says 0.
+            if generation as usize % 2 != slot {
+                continue;
+            }
             let Some(table) = Table::of(mapping, generation) else {
                 continue;
             };
