@@ -104,11 +104,14 @@ impl Segmenter {
 
         let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
         let (a_end, b_begin) = self.bounds(from, begin, delta.cpu_ns, lost);
-        let a_end = match turn_ns {
-            Some(turn) if a_end == b_begin => turn.clamp(from, begin),
-            _ => a_end,
+        let (a_end, b_begin) = match turn_ns {
+            // The turn tells better than the middle where the change lies.
+            Some(turn) if a_end == b_begin => {
+                let turn = turn.clamp(from, begin);
+                (turn, turn)
+            }
+            _ => (a_end, b_begin),
         };
-        let b_begin = b_begin.max(a_end);
         let exact_running = !blocks && row.duration_ns != 0;
 
         // What happened between the samples, shared out over A's part and B's.

@@ -70,10 +70,10 @@ impl Builder {
 
     fn clock(monotonic_ns: u64) -> Message {
         Message::default()
-            .varint(1, monotonic_ns * 2)
+            .varint(1, monotonic_ns.wrapping_mul(2))
             .varint(2, monotonic_ns)
-            .varint(3, monotonic_ns + 1_000)
-            .varint(4, monotonic_ns + 1_700_000_000_000_000_000)
+            .varint(3, monotonic_ns.wrapping_add(1_000))
+            .varint(4, monotonic_ns.wrapping_add(1_700_000_000_000_000_000))
     }
 
     /// Appends a packet whose body is field `number`.

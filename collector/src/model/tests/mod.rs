@@ -1,5 +1,9 @@
 //! The model on synthetic traces.
 
+mod damage;
+mod random;
+mod rules;
+
 use super::synthetic::realistic;
 use super::*;
 
@@ -68,4 +72,44 @@ fn a_realistic_trace_reads_and_conserves() {
     assert_eq!(all.events, ["cache filled"]);
     assert_eq!(all.counters[0].values.len(), 20);
     assert_eq!(all.totals.len(), 5);
+}
+
+#[test]
+fn names_say_what_is_known() {
+    let trace = open(realistic());
+    let names: Vec<&str> = trace.functions().iter().map(|f| f.name.as_str()).collect();
+    for name in [
+        "main",
+        "render<Page>",
+        "server+0x9990",
+        "0x7e0000000040",
+        "[truncated]",
+    ] {
+        assert!(names.contains(&name), "{name}");
+    }
+    // Two processes of one program share their functions, not their stacks.
+    assert_eq!(names.iter().filter(|name| **name == "compute").count(), 1);
+    assert_eq!(trace.losses().len(), 2);
+    assert_eq!(trace.losses()[0].name(), "no free buffer");
+    assert_eq!(ProbeId(77).name(), "probe 77");
+    assert_eq!(ProbeId(77).cause(), stackbeat_core::probe::Cause::Unknown);
+}
+
+#[test]
+fn the_kept_file_of_format_version_1_reads() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/traces/format-1.beat");
+    let trace = Trace::open(path).expect("a trace of format version 1");
+    assert_eq!(trace.damage(), &[]);
+    assert_eq!(trace.threads().len(), 5);
+    assert_eq!(trace.samples(), 408);
+    assert_eq!(conservation(&trace).expect("readable"), &[]);
+}
+
+/// Writes the file that `the_kept_file_of_format_version_1_reads` reads. Only for a new version of
+/// the format: the files of released versions never change.
+#[test]
+#[ignore = "writes a file; see tests/traces/README.md"]
+fn write_the_sample_file() {
+    let path = std::env::var_os("STACKBEAT_SAMPLE_FILE").expect("the path to write to");
+    super::synthetic::write_realistic(path.as_ref()).expect("writable");
 }

@@ -1,0 +1,323 @@
+//! The rules of `docs/slices.md`, one by one.
+
+use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_core::record::flags;
+
+use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name, Script};
+use super::*;
+
+const MS: u64 = 1_000_000;
+const START: u64 = 1000 * MS;
+
+/// Plays one thread and reads the result back.
+fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Everything) {
+    let mut b = Builder::new(MS, &["program"], START);
+    b.process(1, 1000, 0, START, "/bin/program");
+    b.module(1, "/bin/program", 0x10_0000, 0x20_0000);
+    b.thread(1, 1, 1000, "program", START);
+    let mut t = Script::new(1, START);
+    script(&mut b, &mut t);
+    let samples = t.rows.len() as u64;
+    t.flush(&mut b);
+    b.thread_end(1, t.now_ns, &t.totals, t.written);
+    for (address, function) in [
+        (0x10_0100, "a"),
+        (0x10_0110, "a"),
+        (0x10_0200, "b"),
+        (0x10_0210, "b"),
+        (0x10_0300, "c"),
+        (0x10_0400, "d"),
+    ] {
+        for kind in [NATIVE, LEAF_PC] {
+            let name = Name {
+                function,
+                file: "",
+                defined: 0,
+                line: 0,
+            };
+            b.symbol(1, address, kind, "/bin/program", &[name]);
+        }
+    }
+    let trace = open(b.finish(t.now_ns, samples));
+    assert_eq!(trace.damage(), &[]);
+    assert_eq!(conservation(&trace).expect("readable"), &[]);
+    let everything = visit(&trace);
+    (trace, everything)
+}
+
+const A: u64 = 0x10_0100;
+const A2: u64 = 0x10_0110;
+const B: u64 = 0x10_0200;
+const B2: u64 = 0x10_0210;
+const C: u64 = 0x10_0300;
+const D: u64 = 0x10_0400;
+
+/// Slices as (depth, name, begin µs, length µs), in order of begin and depth.
+fn picture(trace: &Trace, all: &Everything) -> Vec<(u32, String, u64, u64)> {
+    let mut slices: Vec<_> = all
+        .slices
+        .iter()
+        .map(|s| {
+            let name = trace.function(trace.frame(s.frame).function).name.clone();
+            let begin = (s.begin_ns - START) / 1000;
+            (s.depth, name, begin, (s.end_ns - s.begin_ns) / 1000)
+        })
+        .collect();
+    slices.sort_by_key(|(depth, _, begin, _)| (*begin, *depth));
+    slices
+}
+
+fn s(depth: u32, name: &str, begin: u64, length: u64) -> (u32, String, u64, u64) {
+    (depth, name.to_owned(), begin, length)
+}
+
+#[test]
+fn a_change_lies_in_the_middle_between_two_samples() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.run(ab, MS, Probe::Running);
+        t.run(ac, MS, Probe::Running);
+        t.run(ac, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 3000),
+        s(1, "b", 0, 1500),
+        s(1, "c", 1500, 1500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
+#[test]
+fn a_blocking_call_is_exact() {
+    let (trace, all) = play(|b, t| {
+        let a = b.stack(1, &[A], NATIVE);
+        let ab = b.stack(1, &[A, B], NATIVE);
+        t.run(a, 0, Probe::Malloc);
+        t.now_ns += MS;
+        t.totals.cpu_ns += MS;
+        t.block(ab, Probe::Read, 7 * MS, (3, 100));
+        t.run(a, MS, Probe::Malloc);
+    });
+    let expected = [
+        s(0, "a", 0, 9000),
+        s(1, "b", 500, 8000),
+        s(2, "read", 1000, 7000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    let read = all.slices.iter().find(|s| s.blocking.is_some());
+    let read = read.expect("the call");
+    assert_eq!((read.arg, read.result), (Some(3), Some(100)));
+    assert_eq!(all.totals[0].1.blocked_ns[Cause::Io as usize], 7 * MS);
+    assert_eq!(all.totals[0].1.running_ns, 2 * MS);
+}
+
+#[test]
+fn time_off_the_cpu_without_evidence_is_a_gap() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.vanish(50 * MS);
+        t.run(ac, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 51_000),
+        s(1, "b", 0, 500),
+        s(1, "[no evidence]", 500, 50_000),
+        s(1, "c", 50_500, 500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    assert_eq!(all.totals[0].1.gap_ns, 50 * MS);
+}
+
+#[test]
+fn time_on_the_cpu_belongs_to_the_neighbours() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.run(ac, 50 * MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 50_000),
+        s(1, "b", 0, 25_000),
+        s(1, "c", 25_000, 25_000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    assert_eq!(all.totals[0].1.gap_ns, 0);
+    assert_eq!(all.totals[0].1.amounts.cpu_ns, 50 * MS);
+}
+
+#[test]
+fn where_samples_were_lost_neighbours_speak_for_two_intervals_only() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.lose(5);
+        t.run(ab, 50 * MS, Probe::Running);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.gap_ns, 48 * MS);
+    assert_eq!(totals.amounts.cpu_ns, 50 * MS);
+    let gap = all.segments.iter().find(|s| s.kind == SegmentKind::Gap);
+    assert_eq!(gap.expect("a gap").amounts.cpu_ns, 48 * MS);
+}
+
+#[test]
+fn the_time_before_the_first_and_after_the_last_sample_counts() {
+    let (trace, all) = play(|b, t| {
+        let a = b.stack(1, &[A], LEAF_PC);
+        t.vanish(10 * MS);
+        t.run(a, MS, Probe::Running);
+        t.vanish(20 * MS);
+    });
+    let expected = [
+        s(0, "[no evidence]", 0, 10_000),
+        s(0, "a", 10_000, 1000),
+        s(0, "[no evidence]", 11_000, 20_000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
+#[test]
+fn another_call_site_is_another_call() {
+    let (trace, all) = play(|b, t| {
+        let first = b.stack(1, &[A, B, C], LEAF_PC);
+        let same_function = b.stack(1, &[A, B2, C], LEAF_PC);
+        let other_site = b.stack(1, &[A2, B2, C], LEAF_PC);
+        for node in [first, same_function, other_site] {
+            t.run(node, MS, Probe::Running);
+        }
+    });
+    let expected = [
+        s(0, "a", 0, 3000),
+        s(1, "b", 0, 2500),
+        s(2, "c", 0, 1500),
+        s(2, "c", 1500, 1000),
+        s(1, "b", 2500, 500),
+        s(2, "c", 2500, 500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
+#[test]
+fn a_turn_of_the_event_loop_cuts_what_it_calls() {
+    let script = |marked: bool, flagged: bool| {
+        move |b: &mut Builder, t: &mut Script| {
+            let event_loop = b.stack(1, &[A], NATIVE);
+            let handler = b.stack(1, &[A, B, C], LEAF_PC);
+            t.block(event_loop, Probe::EpollWait, 5 * MS, (4, 1));
+            t.run(handler, MS, Probe::Running);
+            t.run(handler, MS, Probe::Running);
+            if marked {
+                b.turn(1, t.now_ns + MS / 4);
+            }
+            let row = t.run(handler, MS, Probe::Running);
+            if flagged {
+                row.flags |= flags::TURN;
+            }
+            t.run(handler, MS, Probe::Running);
+        }
+    };
+    let (_, all) = play(script(false, false));
+    assert_eq!(all.slices.len(), 4);
+    let (trace, all) = play(script(false, true));
+    let flagged = picture(&trace, &all);
+    assert!(flagged.contains(&s(1, "b", 5500, 2000)), "{flagged:?}");
+    assert!(flagged.contains(&s(1, "b", 7500, 1500)), "{flagged:?}");
+    assert!(flagged.contains(&s(0, "a", 0, 9000)), "{flagged:?}");
+    let (trace, all) = play(script(true, false));
+    let marked = picture(&trace, &all);
+    assert!(marked.contains(&s(1, "b", 5500, 1750)), "{marked:?}");
+    assert!(marked.contains(&s(2, "c", 7250, 1750)), "{marked:?}");
+}
+
+#[test]
+fn a_truncated_stack_is_laid_beside_the_one_before() {
+    let (trace, all) = play(|b, t| {
+        let whole = b.stack(1, &[A, B, C], LEAF_PC);
+        let cut = b.stack(1, &[0, B, C, D], LEAF_PC);
+        t.run(whole, 0, Probe::Running);
+        t.run(cut, MS, Probe::Running);
+        t.run(whole, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 2000),
+        s(1, "b", 0, 2000),
+        s(2, "c", 0, 2000),
+        s(3, "d", 500, 1000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
+#[test]
+fn a_recursion_beyond_the_depth_limit_stays_one_slice() {
+    let (trace, all) = play(|b, t| {
+        // The outermost known frame moves in and out as the recursion grows and shrinks.
+        let grown = b.stack(1, &[0, B, C, D], LEAF_PC);
+        let deeper = b.stack(1, &[0, C, D, D], LEAF_PC);
+        t.run(grown, 0, Probe::Running);
+        t.run(deeper, MS, Probe::Running);
+        t.run(grown, MS, Probe::Running);
+    });
+    let picture = picture(&trace, &all);
+    assert!(
+        picture.contains(&s(0, "[truncated]", 0, 2000)),
+        "{picture:?}"
+    );
+    assert!(picture.contains(&s(1, "b", 0, 2000)), "{picture:?}");
+    assert!(picture.contains(&s(2, "c", 0, 2000)), "{picture:?}");
+}
+
+#[test]
+fn allocations_belong_to_the_stack_that_allocates() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        t.run(ab, 0, Probe::Running);
+        t.run(ac, MS, Probe::Malloc);
+        t.run(ab, MS, Probe::Running);
+    });
+    for slice in &all.slices {
+        let name = &trace.function(trace.frame(slice.frame).function).name;
+        let expected = if name == "c" { 3 } else { 0 };
+        assert_eq!(slice.own.allocations, expected, "{name}");
+    }
+}
+
+#[test]
+fn cpu_time_from_before_an_exec_is_left_out() {
+    let (_, all) = play(|b, t| {
+        let a = b.stack(1, &[A], LEAF_PC);
+        t.totals.cpu_ns = 700 * MS;
+        t.run(a, MS, Probe::Running);
+        t.run(a, MS, Probe::Running);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.cpu_before_start_ns, 700 * MS);
+    assert_eq!(totals.amounts.cpu_ns, 2 * MS);
+}
+
+#[test]
+fn unknown_probes_are_kept() {
+    let (trace, all) = play(|b, t| {
+        let a = b.stack(1, &[A], NATIVE);
+        t.block(a, Probe::Read, 5 * MS, (3, 0)).probe = 77;
+    });
+    assert!(picture(&trace, &all).contains(&s(1, "probe 77", 0, 5000)));
+    assert_eq!(all.totals[0].1.blocked_ns[Cause::Unknown as usize], 5 * MS);
+}
+
+#[test]
+fn samples_without_stack_still_count() {
+    let (_, all) = play(|b, t| {
+        let a = b.stack(1, &[A], NATIVE);
+        t.run(0, MS, Probe::Running);
+        t.run(a, MS, Probe::Running);
+        t.run(0, MS, Probe::Running);
+    });
+    assert_eq!(all.totals[0].1.running_ns, 3 * MS);
+    assert_eq!(all.slices.len(), 1);
+}
