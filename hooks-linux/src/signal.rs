@@ -106,6 +106,7 @@ pub(crate) fn start() {
         install();
     }
     ACTIVE.store(true, Ordering::Release);
+    agent::handler_installed(SIGURG as u32);
 }
 
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {

@@ -43,12 +43,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
     ticker.advance_all(control);
     let mut last_activity_ns = now_ns();
     while !shared.stopping() {
-        let wake_ns = schedules
-            .iter()
-            .map(|s| s.next_ns)
-            .min()
-            .unwrap_or_default();
-        sleep_until(wake_ns);
+        sleep_until(next_wake(&schedules, &sampler));
         let now = now_ns();
         count(&shared.figures.ticks, 1);
         reserve_threads(shared);
@@ -101,6 +96,14 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         .figures
         .ticker_cpu_ns
         .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+}
+
+/// Classes without threads are no reason to wake up: their ticks advance along with the others'.
+fn next_wake(schedules: &[Schedule; CLASSES], sampler: &Sampler) -> u64 {
+    let occupied = (0..CLASSES).filter(|class| sampler.phases(*class) != 0);
+    let wake = occupied.map(|class| schedules[class].next_ns).min();
+    let any = schedules.iter().map(|s| s.next_ns).min();
+    wake.or(any).unwrap_or_default()
 }
 
 fn begin(shared: &Shared, now: u64) -> [Schedule; CLASSES] {

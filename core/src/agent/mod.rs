@@ -24,8 +24,8 @@ use crate::throttle;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 pub use process::{
-    before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent, init,
-    process_exiting, vfork_child, vfork_parent,
+    before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent,
+    handler_installed, init, process_exiting, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 

@@ -47,6 +47,8 @@ struct Agent {
     pid: AtomicU32,
     collector_pid: AtomicU32,
     clock: AtomicU32,
+    /// Signal that the handler stands behind, 0: none. Forked children inherit it.
+    signal: AtomicU32,
     /// A page that is zeroed in forked children; null where that cannot be had.
     own_page: AtomicPtr<AtomicU32>,
     main_stack: [AtomicU64; 2],
@@ -64,6 +66,7 @@ static AGENT: Agent = Agent {
     pid: AtomicU32::new(0),
     collector_pid: AtomicU32::new(0),
     clock: AtomicU32::new(0),
+    signal: AtomicU32::new(0),
     own_page: AtomicPtr::new(core::ptr::null_mut()),
     main_stack: [AtomicU64::new(0), AtomicU64::new(0)],
 };
@@ -203,12 +206,29 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     AGENT.index.store(index, Ordering::Relaxed);
     AGENT.uid.store(uid, Ordering::Relaxed);
     AGENT.pid.store(new.pid, Ordering::Relaxed);
+    publish_signal(mapping);
     let mask = mapping.control().probe_mask.load(Ordering::Relaxed) | ALWAYS;
     PROBE_MASK.store(mask, Ordering::Relaxed);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
     thread::thread_started(None, thread::Creator::UNKNOWN);
     write_texts(mapping);
     true
+}
+
+/// The handler for the session's signal is in place: running threads may be interrupted from now on.
+pub fn handler_installed(signal: u32) {
+    AGENT.signal.store(signal, Ordering::Relaxed);
+    if let Some(mapping) = mapping() {
+        publish_signal(mapping);
+    }
+}
+
+fn publish_signal(mapping: &Mapping) {
+    if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
+        entry
+            .signal
+            .store(AGENT.signal.load(Ordering::Relaxed), Ordering::Release);
+    }
 }
 
 /// Notes the executable and the command line.
