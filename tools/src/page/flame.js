@@ -77,36 +77,65 @@ class Flame {
     const width = this.box.clientWidth;
     this.width = width;
     this.rows = [];
-    const put = (node, x0, x1, dim) => {
-      (this.rows[node.depth] || (this.rows[node.depth] = [])).push({ node, x0, x1, dim });
+    const put = (row, node, x0, x1, dim, skipped) => {
+      (this.rows[row] || (this.rows[row] = [])).push({ node, x0, x1, dim, skipped });
     };
     // The way to the zoomed frame, as wide as the picture; as far as it still exists.
-    let focus = this.tree;
-    put(focus, 0, width, this.zoomPath.length > 0);
-    for (const [i, label] of this.zoomPath.entries()) {
-      const child = this.children(focus).find((c) => c.label === label);
+    let focus = this.tree, row = 0;
+    put(row, focus, 0, width, this.zoomPath.length > 0, 0);
+    for (let i = 0; i < this.zoomPath.length; ) {
+      let [child, skipped] = [this.children(focus).find((c) => c.label === this.zoomPath[i]), 0];
       if (!child) { this.zoomPath.length = i; break; }
+      i++;
+      if (focus === this.tree) {
+        // The frames that stand for an outer chain are one row here too.
+        const [end, count] = this.innermost(child);
+        const path = this.pathOf(end);
+        if (path.length <= this.zoomPath.length && path.every((l, n) => l === this.zoomPath[n])) {
+          [child, skipped, i] = [end, count, path.length];
+        }
+      }
       focus = child;
-      put(focus, 0, width, i + 1 < this.zoomPath.length);
+      put(++row, focus, 0, width, i < this.zoomPath.length, skipped);
     }
     this.focus = focus;
-    const stack = [[focus, 0, width]];
+    const stack = [[focus, row, 0, width]];
     while (stack.length) {
-      const [node, x0, x1] = stack.pop();
+      const [node, row, x0, x1] = stack.pop();
       if (node.value <= 0) continue;
       const scale = (x1 - x0) / node.value;
       let x = x0;
       for (const child of this.children(node)) {
         const end = x + child.value * scale;
         if (end - x < 0.4) break; // the rest is smaller still
-        put(child, x, end, false);
-        stack.push([child, x, end]);
+        const [shown, skipped] = node === this.tree ? this.innermost(child) : [child, 0];
+        put(row + 1, shown, x, end, false, skipped);
+        stack.push([shown, row + 1, x, end]);
         x = end;
       }
     }
     for (const row of this.rows) row.sort((a, b) => a.x0 - b.x0);
     byId("flame-size").style.height = this.rows.length * FLAME_ROW + 4 + "px";
     this.draw();
+  }
+
+  // The end of a chain of outermost frames that only call one another, and how many stand before it.
+  innermost(node) {
+    let skipped = 0;
+    while (!this.view.outer && !this.view.inverted) {
+      const next = this.children(node)[0];
+      if (!next || node.self > 0 || next.value < 0.999 * node.value || !this.data.isFunction(next.label)) break;
+      node = next;
+      skipped++;
+    }
+    return [node, skipped];
+  }
+
+  // Labels from the root to a frame.
+  pathOf(node) {
+    const path = [];
+    for (let n = node; n.parent; n = n.parent) path.unshift(n.label);
+    return path;
   }
 
   // --- Picture
@@ -125,9 +154,9 @@ class Flame {
       return;
     }
     const first = Math.max(0, Math.floor(top / FLAME_ROW)), last = Math.min(this.rows.length, Math.ceil((top + height) / FLAME_ROW));
-    for (let depth = first; depth < last; depth++) {
-      const y = depth * FLAME_ROW - top;
-      for (const frame of this.rows[depth]) {
+    for (let row = first; row < last; row++) {
+      const y = row * FLAME_ROW - top;
+      for (const frame of this.rows[row]) {
         const { node, x0, x1 } = frame, w = x1 - x0;
         const match = view.matches && view.isMatch(node.label);
         c.globalAlpha = frame.dim ? 0.55 : view.matches && !match ? 0.35 : 1;
@@ -136,7 +165,7 @@ class Flame {
         if (node.label === GAP) hatch(c, x0, y, w - 0.6, FLAME_ROW - 1, colors.dim);
         c.globalAlpha = frame.dim ? 0.7 : 1;
         if (w > 26) {
-          const name = node.depth === 0 ? `all · ${WEIGHTS[view.weight].format(node.value)}` : data.nameOf(node.label);
+          const name = node.depth === 0 ? `all · ${WEIGHTS[view.weight].format(node.value)}` : (frame.skipped ? `… ${frame.skipped} ▸ ` : "") + data.nameOf(node.label);
           c.fillStyle = colors.text;
           c.fillText(fitText(name, w - 8, charWidth), x0 + 4, y + FLAME_ROW / 2);
         }
@@ -163,7 +192,7 @@ class Flame {
     const frame = this.at(event), node = frame && frame.node;
     if (node !== this.hovered) { this.hovered = node; this.draw(); }
     this.canvas.style.cursor = node ? "pointer" : "default";
-    if (node) this.tip.show(event, this.describe(node)); else this.tip.hide();
+    if (node) this.tip.show(event, this.describe(node, frame.skipped)); else this.tip.hide();
   }
 
   leave() {
@@ -175,20 +204,19 @@ class Flame {
   click(event) {
     const frame = this.at(event);
     if (!frame) return;
-    const path = [];
-    for (let n = frame.node; n.parent; n = n.parent) path.unshift(n.label);
-    this.zoomTo(path);
+    this.zoomTo(this.pathOf(frame.node));
   }
 
   zoomTo(path) {
     this.zoomPath = path;
     this.hovered = null;
     this.layout();
-    this.box.scrollTop = Math.max(0, (path.length - 4) * FLAME_ROW);
+    const row = this.rows.findIndex((r) => r.some((f) => f.node === this.focus));
+    this.box.scrollTop = Math.max(0, (row - 3) * FLAME_ROW);
   }
 
   // Everything known about a frame.
-  describe(node) {
+  describe(node, skipped) {
     const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples"];
     const sum = {};
     for (const key of keys) {
@@ -207,6 +235,7 @@ class Flame {
     if (view.weight !== "cpu") lines.push(["CPU time", formatTime(sum.cpu)]);
     if (sum.bytes > 0) lines.push(["Allocated", formatBytes(sum.bytes) + (sum.allocations ? ` in ${formatCount(sum.allocations)}` : "")]);
     if (sum.samples > 0) lines.push(["Samples", formatCount(sum.samples)]);
+    if (skipped) lines.push(["Outer frames", this.pathOf(node).slice(0, -1).map((l) => data.nameOf(l)).slice(-6).join(" → ")]);
     return { ...describeLabel(data, node.label), lines };
   }
 }

@@ -98,9 +98,11 @@ class Page {
     byId("weight").value = view.weight;
     byId("inverted").checked = view.inverted;
     byId("idle").checked = view.idle;
+    byId("outer").checked = view.outer;
     byId("scope").value = view.scope;
     byId("range").hidden = !view.range;
     if (view.range) byId("range").textContent = `${formatTime(view.range[1] - view.range[0])} selected ✕`;
+    if ("outer" in changes) this.timeline.place();
     if ("inverted" in changes) this.flame.zoomPath = [];
     byId("matched").textContent = view.matches ? formatShare(view.matched(), view.sums().all) : "";
     if (Object.keys(changes).length === 1 && "search" in changes && this.tab === "flame") this.flame.draw();
@@ -117,7 +119,7 @@ class Page {
     this.flame.zoomPath = [];
     byId("search").value = "";
     this.timeline.reset();
-    this.view.set({ weight: "wall", inverted: false, idle: true, scope: "all", range: null, search: "" });
+    this.view.set({ weight: "wall", inverted: false, idle: true, outer: false, scope: "all", range: null, search: "" });
   }
 
   listen() {
@@ -135,6 +137,7 @@ class Page {
     byId("weight").addEventListener("change", (e) => view.set({ weight: e.target.value }));
     byId("inverted").addEventListener("change", (e) => view.set({ inverted: e.target.checked }));
     byId("idle").addEventListener("change", (e) => view.set({ idle: e.target.checked }));
+    byId("outer").addEventListener("change", (e) => view.set({ outer: e.target.checked }));
     byId("scope").addEventListener("change", (e) => view.set({ scope: e.target.value }));
     byId("search").addEventListener("input", (e) => view.set({ search: e.target.value }));
     byId("range").addEventListener("click", () => { timeline.selected = null; view.set({ range: null }); });

@@ -21,13 +21,36 @@ class Timeline {
   // Tracks by process, then main thread first, then by start; the busiest open.
   order() {
     const { threads } = this.data.meta;
-    const busy = (t) => t.running_ns + t.blocked_ns.reduce((a, b, cause) => (IDLE_CAUSES.has(cause) ? a : a + b), 0);
+    const busy = (t) => t.running_ns;
     const order = threads.map((_, i) => i).sort((a, b) =>
       threads[a].process - threads[b].process || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
     const open = new Set([...order].sort((a, b) => busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
-    this.tracks = order.map((t) => ({ t, open: open.has(t) }));
+    this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
     this.place();
   }
+
+  // How many outermost frames a thread is in all the time: they say nothing about when.
+  outerFrames(t) {
+    const { data } = this, cells = data.cells[t], total = new Map();
+    let all = 0;
+    for (let i = 0; i < cells.n; i++) {
+      all += cells.time[i];
+      for (let p = cells.place[i]; p > 0; p = data.parent[p]) total.set(p, (total.get(p) || 0) + cells.time[i]);
+    }
+    let outer = 0;
+    for (let place = 0; ; outer++) {
+      let next = -1;
+      for (let p = data.firstChild[place]; p !== -1; p = data.sibling[p]) {
+        if (data.isFunction(data.label[p]) && (total.get(p) || 0) >= 0.99 * all) next = p;
+      }
+      if (next === -1) break;
+      place = next;
+    }
+    return Math.max(0, outer - 1);
+  }
+
+  // Depth of a track's first row.
+  baseOf(track) { return this.view.outer ? 0 : track.outer; }
 
   place() {
     let y = RULER + 2, process = -1;
@@ -37,7 +60,7 @@ class Timeline {
       track.heading = many && p !== process ? 17 : 0;
       process = p;
       track.y = y + track.heading;
-      track.height = STRIP + (track.open ? this.data.bars[track.t].maxDepth * SLICE + 2 : 0);
+      track.height = STRIP + (track.open ? (this.data.bars[track.t].maxDepth - this.baseOf(track)) * SLICE + 2 : 0);
       y = track.y + track.height + TRACK_GAP;
     }
     this.height = y + 6;
@@ -239,7 +262,7 @@ class Timeline {
     c.fillRect(LABEL_WIDTH, y, area, STRIP);
     this.drawBins(c, bins, count, (this.shown[1] - this.shown[0]) / count, LABEL_WIDTH, y, area, STRIP);
     c.globalAlpha = view.hasThread(track.t) ? 1 : 0.35;
-    if (track.open) this.drawSlices(c, track, y + STRIP + 2);
+    if (track.open) this.drawSlices(c, track, y + STRIP + 2 - this.baseOf(track) * SLICE);
     c.fillStyle = colors.back;
     c.fillRect(0, y, LABEL_WIDTH - 1, track.height);
     c.font = "11.5px " + colors.font;
@@ -259,15 +282,16 @@ class Timeline {
     const { data, shown } = this, bars = data.bars[track.t];
     c.save();
     c.beginPath();
-    c.rect(LABEL_WIDTH, RULER, this.width - LABEL_WIDTH, this.box.clientHeight);
+    c.rect(LABEL_WIDTH, Math.max(RULER, y + this.baseOf(track) * SLICE), this.width - LABEL_WIDTH, this.box.clientHeight);
     c.clip();
     c.font = "11px " + this.colors.font;
     const charWidth = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
     // Open slices by depth: where they began and what they are; the pixel that is painted last.
     const begin = [], label = [], painted = new Float64Array(bars.maxDepth + 1).fill(-1);
+    const base = this.baseOf(track);
     let open = 0, end = 0;
     const close = (depth) => {
-      for (let d = open - 1; d >= depth; d--) this.drawSlice(c, label[d], begin[d], end, y + d * SLICE, painted, d, charWidth);
+      for (let d = open - 1; d >= Math.max(depth, base); d--) this.drawSlice(c, label[d], begin[d], end, y + d * SLICE, painted, d, charWidth);
       open = Math.min(open, depth);
     };
     for (let i = firstBarAfter(bars, shown[0]); i < bars.n && bars.begin[i] < shown[1]; i++) {
@@ -330,8 +354,8 @@ class Timeline {
     const inTrack = y + this.box.scrollTop - track.y;
     let place = bars.place[at], depth = data.depth[place] - 1;
     if (inTrack >= STRIP) {
-      const wanted = Math.floor((inTrack - STRIP - 2) / SLICE);
-      if (wanted > depth || wanted < 0) return null;
+      const wanted = Math.floor((inTrack - STRIP - 2) / SLICE) + this.baseOf(track);
+      if (wanted > depth || inTrack < STRIP + 2) return null;
       for (; depth > wanted; depth--) place = data.parent[place];
     }
     return this.extend(track.t, at, depth, data.label[place]);

@@ -17,6 +17,7 @@ class View {
     this.weight = "wall";
     this.inverted = false;
     this.idle = true;
+    this.outer = false; // show frames that everything shares
     this.scope = "all"; // all | p<process> | t<thread>
     this.range = null; // [begin, end] in ns
     this.search = "";
@@ -27,7 +28,7 @@ class View {
   onChange(listener) { this.listeners.push(listener); }
 
   set(changes) {
-    for (const key of ["weight", "inverted", "idle", "scope", "range"]) {
+    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer"]) {
       if (key in changes && changes[key] !== this[key]) { this[key] = changes[key]; this.cached = null; }
     }
     if ("search" in changes && changes.search !== this.search) {

@@ -130,7 +130,10 @@ pub fn recording(trace: &Trace) -> Recording {
         stackbeat_version: header.stackbeat_version.clone(),
         started_unix_ns,
         start_ns,
-        duration_ns: trace.end_ns() - start_ns,
+        // The file's own end comes later: names are looked up after the program has ended.
+        duration_ns: (trace.threads().iter().map(|t| t.end_ns).max())
+            .unwrap_or(start_ns)
+            .saturating_sub(start_ns),
         interval_ns: config.interval_ns,
         main_interval_ns: config.main_interval_ns,
         probes: config.probes.clone(),

@@ -273,20 +273,34 @@ fn site_table(
     out
 }
 
-/// The innermost callers of a blocking call.
+/// The innermost callers of a blocking call that tell something: the layers of a standard library
+/// between the call and the program's own code are left out.
 fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
     const SHOWN: usize = 4;
-    let mut names: Vec<_> = profile
+    let all: Vec<_> = profile
         .tree
         .outwards(site.place)
         .skip(1)
+        .map(|(_, label)| label_text(facts, label))
+        .collect();
+    let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);
+    let mut names: Vec<_> = all[first..]
+        .iter()
         .take(SHOWN + 1)
-        .map(|(_, label)| crate::table::shorten(&label_text(facts, label), 48))
+        .map(|name| crate::table::shorten(name, 48))
         .collect();
     if names.len() > SHOWN {
         names[SHOWN] = "…".into();
     }
     names.join(" ← ")
+}
+
+/// Rust's and C++'s standard libraries.
+fn is_plumbing(name: &str) -> bool {
+    let name = name.trim_start_matches(['<', '&']);
+    ["std::", "core::", "alloc::", "__gthread"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// What the trace does not have. Always there, so that nobody has to wonder.
