@@ -1,6 +1,7 @@
 //! The process-wide cache of unwind rules: code address → rule, two words an entry, no lock.
 //!
-//! A set-associative cache in lines of four entries. An entry is written under a per-entry sequence:
+//! A set-associative cache in lines of four entries, in two parts: a small one that comes first, so that
+//! a short-lived process touches few pages, and a large one for what finds no place there. An entry is written under a per-entry sequence:
 //! its key becomes `BUSY`, then the rule is stored, then the new key. A reader takes the key, the rule
 //! and the key again, and believes the rule only if both keys are the one it looks for. So entries
 //! can be replaced at any time: stale ones (of an older epoch) first, else one chosen by the
@@ -14,8 +15,8 @@ use super::rule::Rule;
 
 /// Entries in one line of the cache (64 bytes).
 const WAYS: usize = 4;
-/// Lines tried for an address.
-const LINES_PROBED: usize = 2;
+/// Lines of the small part: 4096 rules, 64 KB.
+const SMALL: usize = 1024;
 /// Key of an entry that is being written.
 const BUSY: u64 = u64::MAX;
 /// Code addresses have 47 bits in user space.
@@ -40,7 +41,8 @@ pub struct Line([Entry; WAYS]);
 /// All methods may be called from a signal handler that interrupted any of them.
 #[derive(Debug)]
 pub struct RuleCache<const LINES: usize> {
-    lines: [Line; LINES],
+    small: [Line; SMALL],
+    large: [Line; LINES],
 }
 
 impl Entry {
@@ -81,18 +83,25 @@ fn key(address: u64, exact: bool, epoch: u32) -> Option<u64> {
 }
 
 impl<const LINES: usize> RuleCache<LINES> {
-    /// An empty cache; `LINES` is a power of two.
+    /// An empty cache; `LINES`, the size of its large part, is a power of two.
     pub const fn new() -> Self {
         const { assert!(LINES.is_power_of_two()) };
         RuleCache {
-            lines: [const { Line::new() }; LINES],
+            small: [const { Line::new() }; SMALL],
+            large: [const { Line::new() }; LINES],
         }
     }
 
+    /// Where an address may be: its line in the small part, the entry to try first there, and its line
+    /// in the large part.
     #[inline(always)]
-    fn line(&self, address: u64, probe: usize) -> &Line {
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.lines[(hash as usize + probe) & (LINES - 1)]
+    fn places(&self, address: u64) -> (&Line, usize, &Line) {
+        let hash = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        (
+            &self.small[hash / WAYS % SMALL],
+            hash % WAYS,
+            &self.large[hash / WAYS % LINES],
+        )
     }
 
     /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a leaf,
@@ -100,18 +109,19 @@ impl<const LINES: usize> RuleCache<LINES> {
     #[inline(always)]
     pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
         let want = key(address, exact, epoch)?;
-        // Nearly always it is the first of its line.
-        let first = &self.line(address, 0).0[0];
-        if first.key.load(Ordering::Acquire) == want {
-            return first.rule_of(want);
+        let (line, way, _) = self.places(address);
+        let entry = &line.0[way];
+        if entry.key.load(Ordering::Acquire) == want {
+            return entry.rule_of(want);
         }
         self.get_elsewhere(address, want)
     }
 
     #[inline(never)]
     fn get_elsewhere(&self, address: u64, want: u64) -> Option<Rule> {
-        (0..LINES_PROBED)
-            .flat_map(|probe| &self.line(address, probe).0)
+        let (small, _, large) = self.places(address);
+        let mut entries = small.0.iter().chain(&large.0);
+        entries
             .find(|entry| entry.key.load(Ordering::Acquire) == want)?
             .rule_of(want)
     }
@@ -122,20 +132,19 @@ impl<const LINES: usize> RuleCache<LINES> {
         let Some(new) = key(address, exact, epoch) else {
             return;
         };
-        for probe in 0..LINES_PROBED {
-            for entry in &self.line(address, probe).0 {
-                let old = entry.key.load(Ordering::Relaxed);
-                if old == new {
-                    return;
-                }
-                let stale = old == 0 || (old != BUSY && old >> 48 != new >> 48);
-                if stale && replace(entry, old, new, rule) {
-                    return;
-                }
+        let (small, way, large) = self.places(address);
+        let ways = [0, 1, 2, 3].map(|i| &small.0[(way + i) % WAYS]);
+        for entry in ways.into_iter().chain(&large.0) {
+            let old = entry.key.load(Ordering::Relaxed);
+            if old == new {
+                return;
+            }
+            let stale = old == 0 || (old != BUSY && old >> 48 != new >> 48);
+            if stale && replace(entry, old, new, rule) {
+                return;
             }
         }
-        let way = (address ^ address >> 5) as usize % WAYS;
-        let victim = &self.line(address, 0).0[way];
+        let victim = &large.0[way];
         let old = victim.key.load(Ordering::Relaxed);
         if old != BUSY {
             replace(victim, old, new, rule);
@@ -156,4 +165,72 @@ fn replace(entry: &Entry, old: u64, new: u64, rule: Rule) -> bool {
     entry.rule.store(rule.to_word(), Ordering::Release);
     entry.key.store(new, Ordering::Release);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::Kind;
+    use super::*;
+
+    /// A rule that tells which address it belongs to.
+    fn rule_of(address: u64, exact: bool) -> Rule {
+        let number = (address >> 4) as i64 % 100_000 * 8;
+        let kind = if exact { Kind::Sp } else { Kind::Fp };
+        Rule::new(kind, number, None, Some(-8)).expect("it fits")
+    }
+
+    #[test]
+    fn exact_addresses_are_kept_apart() {
+        let cache = std::boxed::Box::new(RuleCache::<64>::new());
+        cache.insert(0x1000, true, 1, rule_of(0x1000, true));
+        assert_eq!(cache.get(0x1000, false, 1), None);
+        assert_eq!(cache.get(0x1000, true, 1), Some(rule_of(0x1000, true)));
+        assert_eq!(cache.get(0, true, 1), None);
+        assert_eq!(cache.get(u64::MAX, true, 1), None);
+    }
+
+    #[test]
+    fn a_new_epoch_empties_it_and_takes_its_places() {
+        let cache = std::boxed::Box::new(RuleCache::<64>::new());
+        for epoch in 1..100 {
+            for address in (0x1000..0x9000).step_by(16) {
+                cache.insert(address, false, epoch, rule_of(address, false));
+            }
+            let held = (0x1000..0x9000)
+                .step_by(16)
+                .filter(|a| cache.get(*a, false, epoch).is_some());
+            assert!(held.count() > 2000, "epoch {epoch}");
+            assert_eq!(cache.get(0x1000, false, epoch + 1), None);
+        }
+    }
+
+    /// Threads that replace each other's entries: what is found always belongs to its address.
+    #[test]
+    fn readers_never_see_another_addresss_rule() {
+        // The small part is full, and the large one is a single line: each insertion replaces something.
+        let cache = std::boxed::Box::new(RuleCache::<1>::new());
+        for address in (0x100_0000..0x200_0000).step_by(64) {
+            cache.insert(address, false, 7, rule_of(address, false));
+        }
+        let rounds = if cfg!(miri) { 200 } else { 1_000_000 };
+        std::thread::scope(|scope| {
+            for seed in 1..5u64 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    for _ in 0..rounds {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        let address = 0x40_0000 + state % 6 * 16;
+                        let exact = state >> 40 & 1 == 1;
+                        match cache.get(address, exact, 7) {
+                            Some(rule) => assert_eq!(rule, rule_of(address, exact)),
+                            None => cache.insert(address, exact, 7, rule_of(address, exact)),
+                        }
+                    }
+                });
+            }
+        });
+    }
 }

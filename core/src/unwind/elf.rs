@@ -9,6 +9,8 @@ const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
+/// Bytes of a program header.
+const HEADER_BYTES: usize = 56;
 /// Bytes of a build id that are kept; SHA-1 has 20.
 pub const BUILD_ID_BYTES: usize = 32;
 
@@ -82,6 +84,11 @@ fn is_elf64(header: &[u8]) -> bool {
     header.starts_with(b"\x7fELF\x02\x01")
 }
 
+/// Program headers read at once: reading may be a system call.
+const HEADERS_AT_ONCE: usize = 14;
+/// Most loaded segments that are looked at for the one with the tables.
+const MAX_SEGMENTS: usize = 8;
+
 /// Reads the program headers at `address`. `None`: unreadable, or no code in it.
 pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<Image> {
     let mut image = Image {
@@ -89,65 +96,58 @@ pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<
         text_start: u64::MAX,
         ..Image::default()
     };
-    let mut notes = 0;
-    for i in 0..count.min(256) {
-        let mut bytes = [0u8; 56];
-        if !memory.read(address.wrapping_add(i as u64 * 56), &mut bytes) {
+    let (mut notes, mut segments) = (0, 0);
+    let mut loaded = [Segment::default(); MAX_SEGMENTS];
+    let mut bytes = [0u8; HEADERS_AT_ONCE * HEADER_BYTES];
+    let count = count.min(256);
+    for first in (0..count).step_by(HEADERS_AT_ONCE) {
+        let bytes = &mut bytes[..(count - first).min(HEADERS_AT_ONCE) * HEADER_BYTES];
+        if !memory.read(address.wrapping_add((first * HEADER_BYTES) as u64), bytes) {
             return None;
         }
-        let half = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
-        let segment = Segment {
-            address: word(16),
-            memory_bytes: word(40),
-            file_offset: word(8),
-            file_bytes: word(32),
-        };
-        let end = segment.address.saturating_add(segment.memory_bytes);
-        match half(0) {
-            PT_LOAD => {
-                image.start = image.start.min(segment.address);
-                image.end = image.end.max(end);
-                if half(4) & PF_X != 0 {
-                    image.text_start = image.text_start.min(segment.address);
-                    image.text_end = image.text_end.max(end);
+        for header in bytes.chunks_exact(HEADER_BYTES) {
+            let half = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+            let word =
+                |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
+            let segment = Segment {
+                address: word(16),
+                memory_bytes: word(40),
+                file_offset: word(8),
+                file_bytes: word(32),
+            };
+            let end = segment.address.saturating_add(segment.memory_bytes);
+            match half(0) {
+                PT_LOAD => {
+                    image.start = image.start.min(segment.address);
+                    image.end = image.end.max(end);
+                    if half(4) & PF_X != 0 {
+                        image.text_start = image.text_start.min(segment.address);
+                        image.text_end = image.text_end.max(end);
+                    }
+                    if let Some(place) = loaded.get_mut(segments) {
+                        *place = segment;
+                        segments += 1;
+                    }
                 }
+                PT_DYNAMIC => image.dynamic = segment.address,
+                PT_GNU_EH_FRAME => image.eh_frame_header = segment.address,
+                PT_NOTE if notes < image.notes.len() => {
+                    image.notes[notes] = (segment.address, segment.memory_bytes);
+                    notes += 1;
+                }
+                _ => {}
             }
-            PT_DYNAMIC => image.dynamic = segment.address,
-            PT_GNU_EH_FRAME => image.eh_frame_header = segment.address,
-            PT_NOTE if notes < image.notes.len() => {
-                image.notes[notes] = (segment.address, segment.memory_bytes);
-                notes += 1;
-            }
-            _ => {}
         }
     }
     if image.text_start >= image.text_end {
         return None;
     }
-    if image.eh_frame_header != 0 {
-        image.tables = segment_of(memory, address, count, image.eh_frame_header)?;
+    let tables = image.eh_frame_header;
+    match loaded[..segments].iter().find(|s| s.contains(tables)) {
+        Some(segment) => image.tables = *segment,
+        None => image.eh_frame_header = 0,
     }
     Some(image)
-}
-
-/// The loaded segment that holds an address.
-pub fn segment_of(
-    memory: &mut impl ReadBytes,
-    headers: u64,
-    count: usize,
-    address: u64,
-) -> Option<Segment> {
-    (0..count.min(256) as u64).find_map(|i| {
-        let at = headers.wrapping_add(i * 56);
-        let segment = Segment {
-            address: memory.word(at + 16)?,
-            memory_bytes: memory.word(at + 40)?,
-            file_offset: memory.word(at + 8)?,
-            file_bytes: memory.word(at + 32)?,
-        };
-        (memory.half(at)? == PT_LOAD && segment.contains(address)).then_some(segment)
-    })
 }
 
 /// The build id of an image loaded with `bias`: its bytes and their number (0: it has none).
@@ -160,21 +160,24 @@ pub fn build_id(
     for (address, bytes) in image.notes {
         let mut at = bias.wrapping_add(address);
         let end = at.saturating_add(bytes);
-        while at.saturating_add(12) <= end {
-            let (Some(name), Some(description), Some(kind)) =
-                (memory.half(at), memory.half(at + 4), memory.half(at + 8))
-            else {
+        while at.saturating_add(16) <= end {
+            // Header and name of a note, and as much of its content as a build id has.
+            let mut note = [0u8; 16 + BUILD_ID_BYTES];
+            let note = &mut note[..(end - at).min(16 + BUILD_ID_BYTES as u64) as usize];
+            if !memory.read(at, note) {
                 break;
-            };
-            let content = at + 12 + (name as u64).next_multiple_of(4);
-            // NT_GNU_BUILD_ID of the owner "GNU\0".
-            if kind == 3 && name == 4 && memory.half(at + 12) == Some(0x0055_4e47) {
-                let length = (description as usize).min(BUILD_ID_BYTES);
-                if memory.read(content, &mut id[..length]) {
-                    return (id, length);
-                }
             }
-            at = content.saturating_add((description as u64).next_multiple_of(4));
+            let half = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| note[at + i]));
+            let (name, content, kind) = (half(0), half(4), half(8));
+            // NT_GNU_BUILD_ID of the owner "GNU\0".
+            if kind == 3 && name == 4 && note[12..16] == *b"GNU\0" {
+                let length = (content as usize).min(note.len() - 16);
+                id[..length].copy_from_slice(&note[16..16 + length]);
+                return (id, length);
+            }
+            let size =
+                12 + (name as u64).next_multiple_of(4) + (content as u64).next_multiple_of(4);
+            at = at.saturating_add(size);
         }
     }
     (id, 0)
