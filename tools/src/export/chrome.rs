@@ -162,23 +162,33 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
     }
 }
 
+#[derive(Clone, Copy)]
+enum Phase {
+    Begin,
+    End,
+}
+
 impl ThreadSlices<'_, '_> {
     /// An event up to its time.
-    fn event(&mut self, phase: char, time_ns: u64) -> io::Result<()> {
+    fn event(&mut self, phase: Phase, time_ns: u64) -> io::Result<()> {
         let writer = &mut *self.writer;
         writer.separator.next(writer.out)?;
-        write!(
-            writer.out,
-            "\n{{\"ph\":\"{phase}\",\"pid\":{},\"tid\":{},\"ts\":",
-            self.pid, self.tid
-        )?;
+        let out = &mut *writer.out;
+        out.write_all(match phase {
+            Phase::Begin => b"\n{\"ph\":\"B\",\"pid\":",
+            Phase::End => b"\n{\"ph\":\"E\",\"pid\":",
+        })?;
+        json::number(out, u64::from(self.pid))?;
+        out.write_all(b",\"tid\":")?;
+        json::number(out, u64::from(self.tid))?;
+        out.write_all(b",\"ts\":")?;
         json::micros(writer.out, time_ns.saturating_sub(writer.origin_ns))
     }
 }
 
 impl Slices for ThreadSlices<'_, '_> {
     fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()> {
-        self.event('B', begin_ns)?;
+        self.event(Phase::Begin, begin_ns)?;
         let (name, category) = match level {
             Level::Frame(frame) => (names::function_name(self.trace, frame), "function"),
             Level::Blocking(probe) => (self.writer.names.blocking(probe), probe.cause().name()),
@@ -193,13 +203,16 @@ impl Slices for ThreadSlices<'_, '_> {
 
     fn close(&mut self, closed: &Closed) -> io::Result<()> {
         self.writer.slices += 1;
-        self.event('E', closed.slice.end_ns)?;
+        self.event(Phase::End, closed.slice.end_ns)?;
         let out = &mut *self.writer.out;
         out.write_all(br#","args":{"#)?;
         let mut separator = Separator::default();
         closed.arguments(|name, value| {
             separator.next(out)?;
-            write!(out, r#""{name}":{value}"#)
+            out.write_all(b"\"")?;
+            out.write_all(name.as_bytes())?;
+            out.write_all(b"\":")?;
+            json::integer(out, value)
         })?;
         out.write_all(b"}}")
     }

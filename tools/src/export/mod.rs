@@ -302,6 +302,12 @@ impl<W: Write> Write for Counted<W> {
         Ok(written)
     }
 
+    fn write_all(&mut self, data: &[u8]) -> std::io::Result<()> {
+        self.inner.write_all(data)?;
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+
     fn flush(&mut self) -> std::io::Result<()> {
         self.inner.flush()
     }

@@ -91,25 +91,30 @@ struct Events<'a> {
 }
 
 impl Events<'_> {
-    fn event(&mut self, kind: char, level: Level, at_ns: u64) -> io::Result<()> {
+    fn event(&mut self, kind: &[u8], level: Level, at_ns: u64) -> io::Result<()> {
         let frame = self.frames.of_level(self.trace, level);
         self.separator.next(self.out)?;
-        write!(
-            self.out,
-            r#"{{"type":"{kind}","frame":{frame},"at":{}}}"#,
-            at_ns.saturating_sub(self.origin_ns),
-        )
+        let out = &mut *self.out;
+        out.write_all(kind)?;
+        json::number(out, frame as u64)?;
+        out.write_all(br#","at":"#)?;
+        json::number(out, at_ns.saturating_sub(self.origin_ns))?;
+        out.write_all(b"}")
     }
 }
 
 impl Slices for Events<'_> {
     fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()> {
         self.slices += 1;
-        self.event('O', level, begin_ns)
+        self.event(br#"{"type":"O","frame":"#, level, begin_ns)
     }
 
     fn close(&mut self, closed: &Closed) -> io::Result<()> {
-        self.event('C', closed.level, closed.slice.end_ns)
+        self.event(
+            br#"{"type":"C","frame":"#,
+            closed.level,
+            closed.slice.end_ns,
+        )
     }
 }
 

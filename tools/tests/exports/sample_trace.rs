@@ -9,6 +9,8 @@ use stackbeat_proto::v1::{self, packet::Body};
 
 /// CLOCK_MONOTONIC when the recording starts.
 pub const START_NS: u64 = 5_000_000_000_000;
+/// Stacks that a thread goes through before it begins again, as programs do.
+const STACKS: usize = 500;
 const INTERVAL_NS: u64 = 1_000_000;
 const TEXT_START: u64 = 0x5555_0000_0000;
 const LIBRARY_START: u64 = 0x7fff_0000_0000;
@@ -272,22 +274,11 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
     }
 }
 
-/// One thread's samples: a walk through calls and returns, with waits, pauses and odd samples.
-fn rows(uid: u32, process_uid: u32, samples: u64, nodes: &mut Nodes) -> Vec<SampleRow> {
-    let mut random = Random(0x9e37_79b9 + u64::from(uid));
-    let blocking: Vec<Probe> = Probe::ALL
-        .iter()
-        .copied()
-        .filter(|probe| probe.cause() != Cause::None)
-        .collect();
+/// A walk through calls and returns.
+fn stacks(random: &mut Random) -> Vec<Vec<usize>> {
     let mut stack = vec![9, 0];
-    let mut row = SampleRow {
-        time_ns: START_NS + u64::from(uid) * 1_000,
-        ..SampleRow::default()
-    };
-    let mut rusage = Rusage::default();
-    let mut rows = Vec::new();
-    for number in 0..samples {
+    let mut stacks = Vec::new();
+    while stacks.len() < STACKS {
         for _ in 0..random.below(3) {
             if stack.len() > 2 {
                 stack.pop();
@@ -298,6 +289,28 @@ fn rows(uid: u32, process_uid: u32, samples: u64, nodes: &mut Nodes) -> Vec<Samp
                 stack.push(random.below(9) as usize);
             }
         }
+        stacks.push(stack.clone());
+    }
+    stacks
+}
+
+/// One thread's samples: a walk through calls and returns, with waits, pauses and odd samples.
+fn rows(uid: u32, process_uid: u32, samples: u64, nodes: &mut Nodes) -> Vec<SampleRow> {
+    let mut random = Random(0x9e37_79b9 + u64::from(uid));
+    let blocking: Vec<Probe> = Probe::ALL
+        .iter()
+        .copied()
+        .filter(|probe| probe.cause() != Cause::None)
+        .collect();
+    let stacks = stacks(&mut random);
+    let mut row = SampleRow {
+        time_ns: START_NS + u64::from(uid) * 1_000,
+        ..SampleRow::default()
+    };
+    let mut rusage = Rusage::default();
+    let mut rows = Vec::new();
+    for number in 0..samples {
+        let stack = &stacks[number as usize % STACKS];
         let step_ns = INTERVAL_NS + random.below(300_000);
         row.record = number;
         row.cpu_ns += step_ns * 3 / 4;

@@ -12,16 +12,23 @@ use stackbeat_proto::perfetto as pb;
 use super::super::names::{self, Names};
 use super::super::profile::Leaf;
 use super::packets::{self, Packets, Seen, Sequence};
+use super::wire::Message;
 
 /// Ids of leaf frames and their names stand above all those of frames and functions.
 const LEAF_BASE: u64 = 1 << 32;
+/// `TracePacket.perf_sample`.
+const PERF_SAMPLE: u32 = 66;
 /// The mapping of code outside any module, and of leaves; Perfetto wants one for every frame.
 const NO_MODULE: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Callstacks {
-    /// Ids of (stack, leaf) pairs.
-    stacks: HashMap<(StackIndex, Leaf), u64>,
+    /// Ids of stacks without and with a leaf, 0 for none yet, and how many there are.
+    plain: Vec<u32>,
+    with_leaf: HashMap<(StackIndex, Leaf), u32>,
+    known: u32,
+    common: Vec<u8>,
+    sample: Message,
     frames: Seen,
     functions: Seen,
     leaves: Seen,
@@ -32,9 +39,13 @@ pub(super) struct Callstacks {
 }
 
 impl Callstacks {
-    pub fn new(_: &Trace) -> Callstacks {
+    pub fn new(trace: &Trace) -> Callstacks {
         Callstacks {
-            stacks: HashMap::new(),
+            plain: vec![0; trace.stack_count() as usize],
+            with_leaf: HashMap::new(),
+            known: 0,
+            common: Sequence::SAMPLES.common_fields(),
+            sample: Message::default(),
             frames: Seen::default(),
             functions: Seen::default(),
             leaves: Seen::default(),
@@ -124,28 +135,39 @@ impl Callstacks {
         }
         self.samples += 1;
         let mut interned = None;
-        let next = self.stacks.len() as u64 + 1;
-        let callstack = *self.stacks.entry((stack, leaf)).or_insert(next);
-        if callstack == next {
+        let next = self.known + 1;
+        let slot = match leaf {
+            Leaf::Code => &mut self.plain[stack.0 as usize],
+            leaf => self.with_leaf.entry((stack, leaf)).or_insert(0),
+        };
+        if *slot == 0 {
+            *slot = next;
+        }
+        let callstack = u64::from(*slot);
+        if *slot == next {
+            self.known = next;
             interned = Some(self.intern(trace, names, stack, leaf, callstack));
         }
         let facts = trace.thread(thread);
-        packets.write(&pb::TracePacket {
-            trusted_packet_sequence_id: Some(Sequence::SAMPLES.0),
-            sequence_flags: Some(packets::NEEDS_STATE),
-            timestamp: Some(row.time_ns),
-            interned_data: interned,
-            perf_sample: Some(pb::PerfSample {
-                pid: Some(trace.process(facts.process).pid),
-                tid: Some(facts.tid),
-                callstack_iid: Some(callstack),
-                cpu: Some(0),
-                cpu_mode: Some(pb::perf_sample::CpuMode::ModeUser as i32),
-                timebase_count: Some(self.samples),
-                unwind_error: None,
-            }),
-            ..pb::TracePacket::default()
-        })
+        let sample = &mut self.sample;
+        sample.clear();
+        for (field, value) in [
+            (1, 0), // cpu
+            (2, u64::from(trace.process(facts.process).pid)),
+            (3, u64::from(facts.tid)),
+            (4, callstack),
+            (5, pb::perf_sample::CpuMode::ModeUser as u64),
+            (6, self.samples), // timebase_count
+        ] {
+            sample.number(field, value);
+        }
+        packets.write_payload(
+            &self.common,
+            row.time_ns,
+            PERF_SAMPLE,
+            sample.bytes(),
+            interned.as_ref(),
+        )
     }
 
     fn intern(

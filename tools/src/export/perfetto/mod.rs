@@ -14,6 +14,7 @@ mod counters;
 mod packets;
 mod session;
 mod slices;
+mod wire;
 
 use std::io::{self, Write};
 
@@ -64,7 +65,7 @@ struct Exporter<'a> {
     callstacks: Callstacks,
     counters: Counters,
     meters: Meters,
-    threads: Vec<Option<ThreadTrack>>,
+    threads: Vec<Option<Box<ThreadTrack>>>,
     /// Processes whose descriptor was written.
     described: Vec<bool>,
     slices: u64,
@@ -140,7 +141,7 @@ impl Exporter<'_> {
     }
 
     /// The thread's track; describes it on first use.
-    fn track(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<ThreadTrack> {
+    fn track(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<Box<ThreadTrack>> {
         let index = thread.0 as usize;
         if self.threads.len() <= index {
             self.threads.resize_with(index + 1, || None);
@@ -149,7 +150,7 @@ impl Exporter<'_> {
             return Ok(track);
         }
         self.describe_process(trace, trace.thread(thread).process)?;
-        let track = ThreadTrack::new(thread);
+        let track = Box::new(ThreadTrack::new(thread));
         track.describe(trace, &self.uuids, &mut self.packets)?;
         Ok(track)
     }

@@ -7,6 +7,8 @@ use prost::encoding::encode_varint;
 use stackbeat_collector::model::{ProcessIndex, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 
+use super::wire;
+
 /// `BuiltinClock` of protos/perfetto/common/builtin_clock.proto.
 pub(super) const CLOCK_REALTIME: u32 = 1;
 pub(super) const CLOCK_MONOTONIC: u32 = 3;
@@ -26,6 +28,8 @@ const FLUSH_BYTES: usize = 1 << 16;
 pub(super) struct Packets<'a> {
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
+    /// The packet that is being put together.
+    packet: Vec<u8>,
 }
 
 impl<'a> Packets<'a> {
@@ -33,6 +37,7 @@ impl<'a> Packets<'a> {
         Packets {
             out,
             buffer: Vec::with_capacity(2 * FLUSH_BYTES),
+            packet: Vec::new(),
         }
     }
 
@@ -40,6 +45,33 @@ impl<'a> Packets<'a> {
         self.buffer.push(PACKET_TAG);
         encode_varint(packet.encoded_len() as u64, &mut self.buffer);
         packet.encode_raw(&mut self.buffer);
+        if self.buffer.len() >= FLUSH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// A packet of which only the payload (field `field`) and the time differ from others of its
+    /// sequence; `common` are its other fields.
+    #[inline]
+    pub fn write_payload(
+        &mut self,
+        common: &[u8],
+        time_ns: u64,
+        field: u32,
+        payload: &[u8],
+        interned: Option<&pb::InternedData>,
+    ) -> io::Result<()> {
+        self.packet.clear();
+        wire::number(&mut self.packet, 8, time_ns);
+        self.packet.extend_from_slice(common);
+        wire::message(&mut self.packet, field, payload);
+        if let Some(interned) = interned {
+            wire::message(&mut self.packet, 12, &interned.encode_to_vec());
+        }
+        self.buffer.push(PACKET_TAG);
+        wire::varint(&mut self.buffer, self.packet.len() as u64);
+        self.buffer.extend_from_slice(&self.packet);
         if self.buffer.len() >= FLUSH_BYTES {
             self.flush()?;
         }
@@ -64,6 +96,14 @@ impl Sequence {
 
     pub fn thread(thread: ThreadIndex) -> Sequence {
         Sequence(1_000_003 + thread.0)
+    }
+
+    /// The fields that all packets with interned data of this sequence share.
+    pub fn common_fields(self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        wire::number(&mut fields, 10, u64::from(self.0));
+        wire::number(&mut fields, 13, u64::from(NEEDS_STATE));
+        fields
     }
 }
 

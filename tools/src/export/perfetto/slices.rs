@@ -2,6 +2,7 @@
 
 use std::io;
 
+use prost::Message as _;
 use stackbeat_collector::model::{Segment, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
 use stackbeat_proto::perfetto as pb;
@@ -9,6 +10,7 @@ use stackbeat_proto::perfetto as pb;
 use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::super::nesting::{ARGUMENT_NAMES, Closed, Level, Nesting, Slices};
 use super::packets::{self, Packets, Seen, Sequence, Uuids};
+use super::wire::Message;
 
 /// Interned names of what is not a function stand above all functions.
 const NAME_BASE: u64 = 1 << 32;
@@ -17,6 +19,8 @@ const NAME_UNKNOWN: u64 = NAME_BASE + 257;
 /// Categories: causes by their number + 1, then these.
 const CATEGORY_FUNCTION: u64 = Cause::ALL.len() as u64 + 1;
 const CATEGORY_GAP: u64 = CATEGORY_FUNCTION + 1;
+/// `TracePacket.track_event`.
+const TRACK_EVENT: u32 = 11;
 /// The annotation after the numbered ones: the name of the waking thread.
 const WAKER_NAME: u64 = ARGUMENT_NAMES.len() as u64 + 1;
 
@@ -33,19 +37,14 @@ struct State {
     functions: Seen,
     sources: Seen,
     others: Seen,
-    /// One packet, filled again and again.
-    packet: pb::TracePacket,
+    /// The fields that the packets share, and the event that is being put together.
+    common: Vec<u8>,
+    event: Message,
     slices: u64,
 }
 
 impl ThreadTrack {
     pub fn new(thread: ThreadIndex) -> ThreadTrack {
-        let packet = pb::TracePacket {
-            trusted_packet_sequence_id: Some(Sequence::thread(thread).0),
-            sequence_flags: Some(packets::NEEDS_STATE),
-            track_event: Some(pb::TrackEvent::default()),
-            ..pb::TracePacket::default()
-        };
         ThreadTrack {
             thread,
             nesting: Nesting::new(thread),
@@ -53,7 +52,8 @@ impl ThreadTrack {
                 functions: Seen::default(),
                 sources: Seen::default(),
                 others: Seen::default(),
-                packet,
+                common: Sequence::thread(thread).common_fields(),
+                event: Message::default(),
                 slices: 0,
             },
         }
@@ -232,40 +232,35 @@ impl Slices for Writer<'_, '_> {
             Level::Gap => CATEGORY_GAP,
             Level::Blocking(probe) => probe.cause() as u64 + 1,
         };
-        let packet = &mut self.state.packet;
-        packet.interned_data = (name.is_some() || source.is_some()).then(|| pb::InternedData {
+        let interned = (name.is_some() || source.is_some()).then(|| pb::InternedData {
             event_names: name.into_iter().collect(),
             source_locations: source.into_iter().collect(),
             ..pb::InternedData::default()
         });
-        packet.timestamp = Some(begin_ns);
-        let event = packet.track_event.get_or_insert_default();
-        event.r#type = Some(pb::track_event::Type::SliceBegin as i32);
-        event.name_iid = Some(name_iid);
-        event.source_location_iid = source_iid;
-        event.category_iids.clear();
-        event.category_iids.push(category);
-        event.debug_annotations.clear();
-        self.packets.write(packet)
+        let State { common, event, .. } = &mut *self.state;
+        event.clear();
+        event.number(3, category);
+        event.number(9, pb::track_event::Type::SliceBegin as u64);
+        event.number(10, name_iid);
+        if let Some(source_iid) = source_iid {
+            event.number(34, source_iid);
+        }
+        self.packets.write_payload(
+            common,
+            begin_ns,
+            TRACK_EVENT,
+            event.bytes(),
+            interned.as_ref(),
+        )
     }
 
     fn close(&mut self, closed: &Closed) -> io::Result<()> {
         self.state.slices += 1;
-        let packet = &mut self.state.packet;
-        packet.interned_data = None;
-        packet.timestamp = Some(closed.slice.end_ns);
-        let event = packet.track_event.get_or_insert_default();
-        event.r#type = Some(pb::track_event::Type::SliceEnd as i32);
-        event.name_iid = None;
-        event.source_location_iid = None;
-        event.category_iids.clear();
-        event.debug_annotations.clear();
+        let State { common, event, .. } = &mut *self.state;
+        event.clear();
         closed.numbered_arguments(|position, value| {
-            event.debug_annotations.push(pb::DebugAnnotation {
-                name_iid: Some(position as u64 + 1),
-                int_value: Some(value),
-                ..pb::DebugAnnotation::default()
-            });
+            // name_iid and int_value of a DebugAnnotation.
+            event.pair(4, (1, position as u64 + 1), (4, value as u64));
             Ok(())
         })?;
         if let Some(tid) = closed.slice.waker_tid {
@@ -273,13 +268,21 @@ impl Slices for Writer<'_, '_> {
                 thread.tid == tid && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {
-                event.debug_annotations.push(pb::DebugAnnotation {
+                let annotation = pb::DebugAnnotation {
                     name_iid: Some(WAKER_NAME),
                     string_value: Some(names::thread_name(&waker.name).to_owned()),
                     ..pb::DebugAnnotation::default()
-                });
+                };
+                event.message(4, &annotation.encode_to_vec());
             }
         }
-        self.packets.write(packet)
+        event.number(9, pb::track_event::Type::SliceEnd as u64);
+        self.packets.write_payload(
+            common,
+            closed.slice.end_ns,
+            TRACK_EVENT,
+            event.bytes(),
+            None,
+        )
     }
 }
