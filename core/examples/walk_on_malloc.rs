@@ -155,6 +155,8 @@ extern "C" fn begin() {
         native::check_walks();
     }
     READY.store(true, Relaxed);
+    // The stack of a constructor begins in the dynamic linker.
+    on_hit();
 }
 
 extern "C" fn end() {

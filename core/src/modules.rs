@@ -208,6 +208,12 @@ pub fn find(address: u64) -> Option<&'static Module> {
     })
 }
 
+/// Whether a module is the dynamic linker.
+pub(crate) fn is_loader(module: &Module) -> bool {
+    let function = FIND_OBJECT.load(Ordering::Relaxed) as u64;
+    module.start <= function && function < module.end
+}
+
 /// What is known about the code at an address.
 #[derive(Debug)]
 pub enum Lookup {

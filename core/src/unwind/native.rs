@@ -86,7 +86,11 @@ fn derive(pc: u64, exact: bool) -> Rule {
     let lookup = if exact { pc } else { pc.wrapping_sub(1) };
     let rule = match modules::find_or_take_in(lookup) {
         Lookup::Module(module) if module.is_code(lookup) => match module.tables() {
-            Some(tables) => tables.rule(lookup, pc, &RegisterNumbers::NATIVE),
+            Some(tables) => match tables.rule(lookup, pc, &RegisterNumbers::NATIVE) {
+                // The dynamic linker's entry code has no tables; below it there is nothing.
+                Rule::UNKNOWN if modules::is_loader(module) => Rule::END,
+                rule => rule,
+            },
             None => Rule::UNKNOWN,
         },
         Lookup::Busy => return Rule::NOWHERE,
