@@ -83,7 +83,8 @@ unsafe fn install() {
     let mut action: Action = unsafe { zeroed() };
     action.sa_sigaction = on_signal as *const () as usize;
     action.sa_flags = if handler == SIG_DFL || handler == SIG_IGN {
-        SA_SIGINFO | SA_RESTART | SA_ONSTACK
+        // Not on the alternate stack: it has a few KiB (8 in every Rust thread), a capture needs more.
+        SA_SIGINFO | SA_RESTART
     } else {
         SA_SIGINFO | flags & (SA_RESTART | SA_ONSTACK | SA_NODEFER)
     };
