@@ -210,8 +210,15 @@ pub fn find(address: u64) -> Option<&'static Module> {
 
 /// Whether a module is the dynamic linker.
 pub(crate) fn is_loader(module: &Module) -> bool {
-    let function = FIND_OBJECT.load(Ordering::Relaxed) as u64;
-    module.start <= function && function < module.end
+    // SAFETY: reads the auxiliary vector.
+    let (base, entry) = unsafe {
+        (
+            libc::getauxval(libc::AT_BASE),
+            libc::getauxval(libc::AT_ENTRY),
+        )
+    };
+    // Started by hand (`ld.so PROGRAM`) it is what the kernel has loaded as the program.
+    module.start == base || (base == 0 && module.is_code(entry))
 }
 
 /// What is known about the code at an address.
