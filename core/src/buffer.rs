@@ -18,7 +18,6 @@
 //! room consumes a number all the same, so each gap between sub-buffers is a loss that is seen.
 
 use crate::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, loss};
-use crate::mapping::Mapping;
 use crate::record::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
 
@@ -42,7 +41,8 @@ pub trait Pool {
     fn words(&self, i: u32) -> Option<&[AtomicU64]>;
 }
 
-impl Pool for Mapping {
+#[cfg(not(loom))]
+impl Pool for crate::mapping::Mapping {
     fn count(&self) -> u32 {
         self.layout().capacity.buffers
     }
@@ -52,6 +52,23 @@ impl Pool for Mapping {
     fn words(&self, i: u32) -> Option<&[AtomicU64]> {
         self.buffer_words(i)
     }
+}
+
+/// Owner: begins a capture that uses a generation of the CallstackTable. From here until
+/// [`end_capture`] the collector neither takes the thread's sub-buffer nor recycles that generation,
+/// unless it had done so before: look at both again after this.
+#[inline(always)]
+pub fn begin_capture(entry: &ThreadEntry, generation: u32) {
+    entry
+        .capturing
+        .store(generation.wrapping_add(1).max(1), Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+}
+
+/// Owner: the capture is over.
+#[inline(always)]
+pub fn end_capture(entry: &ThreadEntry) {
+    entry.capturing.store(0, Ordering::Release);
 }
 
 /// The writing side: one thread with its entry.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::mapping::Mapping;
 use crate::mapping::tests::small;
 use std::collections::BTreeMap;
 use std::vec::Vec;

@@ -6,7 +6,6 @@
 //! generation is replaced by the next one as a whole.
 
 use crate::layout::{GenerationHeader, Node, node_kind};
-use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
 
 /// How far from its place an entry may lie.
@@ -48,8 +47,9 @@ fn hash(parent: u32, address: u64, kind: u32) -> usize {
 }
 
 impl<'a> Table<'a> {
+    #[cfg(not(loom))]
     /// The table in the slot of a generation, if it is that generation's still.
-    pub fn of(mapping: &'a Mapping, generation: u32) -> Option<Table<'a>> {
+    pub fn of(mapping: &'a crate::mapping::Mapping, generation: u32) -> Option<Table<'a>> {
         let slot = generation as usize % 2;
         let header = mapping.generation(slot);
         (header.generation.load(Ordering::Acquire) == generation).then(|| Table {

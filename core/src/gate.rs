@@ -7,7 +7,7 @@
 //! the signal has been handled.
 
 use crate::layout::ThreadEntry;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, between_sequential, fence};
 
 /// How often a closing thread gives the processor away before it goes on regardless. A signal that
 /// was sent is delivered on the way out of the first system call; what is waited for is the time
@@ -19,6 +19,7 @@ const PATIENCE: u32 = 2000;
 #[inline(always)]
 pub fn close(entry: &ThreadEntry, wait: impl FnMut(u32) -> bool) -> u32 {
     let before = entry.closed.swap(1, Ordering::SeqCst);
+    between_sequential();
     if entry.in_flight.load(Ordering::SeqCst) != 0 {
         await_signal(entry, wait);
     }

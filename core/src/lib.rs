@@ -1,21 +1,28 @@
-//! The engine of stackbeat inside the traced program.
+//! The engine of stackbeat inside the traced program, and the collector's side of what both share.
+//!
+//! Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of real ones.
 #![no_std]
 extern crate std;
 
+#[cfg(not(loom))]
 pub mod agent;
 pub mod buffer;
 pub mod callstack;
 pub mod clock;
 pub mod gate;
 pub mod layout;
+#[cfg(not(loom))]
 pub mod mapping;
+#[cfg(not(loom))]
 pub mod memory;
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(all(not(loom), any(target_os = "linux", target_os = "android")))]
 pub mod modules;
 pub mod probe;
 pub mod record;
+#[cfg(not(loom))]
 pub mod registry;
 pub mod sync;
 pub mod sys;
 pub mod throttle;
+#[cfg(not(loom))]
 pub mod unwind;

@@ -16,3 +16,12 @@ pub fn add_own(counter: &AtomicU64, amount: u64) {
     let value = counter.load(Ordering::Relaxed);
     counter.store(value.wrapping_add(amount), Ordering::Relaxed);
 }
+
+/// Stands between two sequentially consistent accesses that no other access may pass. Nothing in real
+/// builds, where the accesses see to it themselves; loom takes them for acquire and release only and
+/// needs a fence in place of that.
+#[inline(always)]
+pub fn between_sequential() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

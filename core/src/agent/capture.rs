@@ -4,13 +4,13 @@ use super::process;
 use super::stack;
 use super::thread::{self, Scratch};
 use super::{PROBE_MASK, Wait, registered};
-use crate::buffer::Writer;
+use crate::buffer::{self, Writer};
 use crate::gate;
 use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss};
 use crate::mapping::Mapping;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer, flags};
-use crate::sync::{Ordering, add_own, fence};
+use crate::sync::{Ordering, add_own};
 use crate::sys;
 use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
@@ -287,7 +287,7 @@ impl Capture<'_> {
             return 0;
         };
         let node = self.record(registers, now, generation);
-        self.entry.capturing.store(0, Ordering::Release);
+        buffer::end_capture(self.entry);
         node
     }
 
@@ -298,15 +298,12 @@ impl Capture<'_> {
     fn enter_generation(&self) -> Option<u32> {
         for _ in 0..4 {
             let generation = self.control.generation.load(Ordering::Acquire);
-            self.entry
-                .capturing
-                .store(generation.wrapping_add(1).max(1), Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+            buffer::begin_capture(self.entry, generation);
             if self.control.generation.load(Ordering::SeqCst) == generation {
                 return Some(generation);
             }
         }
-        self.entry.capturing.store(0, Ordering::Release);
+        buffer::end_capture(self.entry);
         None
     }
 

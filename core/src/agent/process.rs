@@ -3,7 +3,7 @@
 use super::capture::{self, Request, ThreadWriter};
 use super::thread;
 use super::{PROBE_MASK, registered};
-use crate::buffer::Writer;
+use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
 use crate::layout::{ClockSource, Control, Mode, entry_state};
@@ -246,10 +246,7 @@ fn write_texts(mapping: &'static Mapping) {
     };
     let control = mapping.control();
     let generation = control.generation.load(Ordering::Acquire);
-    entry
-        .capturing
-        .store(generation.wrapping_add(1).max(1), Ordering::SeqCst);
-    crate::sync::fence(Ordering::SeqCst);
+    buffer::begin_capture(entry, generation);
     let writer: ThreadWriter = Writer {
         pool: mapping,
         entry,
@@ -281,7 +278,7 @@ fn write_texts(mapping: &'static Mapping) {
         }
         sys::close(fd);
     }
-    entry.capturing.store(0, Ordering::Release);
+    buffer::end_capture(entry);
 }
 
 /// A panic of the agent's is no message on the program's standard error.

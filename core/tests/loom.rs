@@ -1,0 +1,273 @@
+//! Models of the shared protocols: loom runs every interleaving that the memory model allows.
+//! `scripts/loom.sh` runs them.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32;
+use loom::thread;
+use stackbeat_core::buffer::{self, Pool, Writer};
+use stackbeat_core::callstack::{NodeValue, Table};
+use stackbeat_core::gate;
+use stackbeat_core::layout::{
+    BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
+    node_kind,
+};
+use stackbeat_core::sync::{AtomicU64, Ordering};
+use stackbeat_core::throttle::{self, Due, Ticker};
+
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// A thread between `close` and `reopen` is never interrupted.
+#[test]
+fn no_signal_arrives_behind_a_closed_gate() {
+    model(3, || {
+        let entry = Arc::new(ThreadEntry::default());
+        // The signal: 1 while it is on its way to the thread.
+        let signal = Arc::new(AtomicU32::new(0));
+        let sampler = {
+            let (entry, signal) = (entry.clone(), signal.clone());
+            thread::spawn(move || {
+                if gate::try_send(&entry) {
+                    signal.store(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let deliver = || {
+            if signal.swap(0, Ordering::SeqCst) == 1 {
+                gate::arrived(&entry);
+                true
+            } else {
+                false
+            }
+        };
+        let mut sampler = Some(sampler);
+        let before = gate::close(&entry, |_| {
+            // Waiting is: the sampler gets on with it, then the signal is delivered.
+            if let Some(sampler) = sampler.take() {
+                sampler.join().expect("no panic");
+            }
+            deliver();
+            true
+        });
+        // Inside the call: nothing arrives now, and nothing will until the gate is open.
+        assert!(!deliver());
+        if let Some(sampler) = sampler {
+            sampler.join().expect("no panic");
+        }
+        assert!(!deliver());
+        gate::reopen(&entry, before);
+    });
+}
+
+/// Whatever a hook sees while the ticker parks: if it comes after, it wakes it.
+#[test]
+fn a_hook_after_parking_wakes_the_ticker() {
+    model(2, || {
+        let control = Arc::new(Control::default());
+        let ticker = Ticker::default();
+        let hook = {
+            let control = control.clone();
+            thread::spawn(move || {
+                thread::yield_now();
+                let entry = ThreadEntry::default();
+                let tick = throttle::tick_of(&control, 1);
+                let saw_parked = tick.0.load(Ordering::Relaxed) == TICK_PARKED;
+                if !throttle::is_quiet(tick, &entry) {
+                    let due = throttle::due(&control, tick, &entry, 0, || 0);
+                    let Due::Capture { tick, .. } = due else {
+                        panic!("ticks are not by cycles here");
+                    };
+                    assert_ne!(tick, TICK_PARKED);
+                }
+                saw_parked
+            })
+        };
+        ticker.park(&control);
+        let saw_parked = hook.join().expect("no panic");
+        if saw_parked {
+            assert!(
+                !throttle::is_parked(&control),
+                "a hook ran and nobody was woken"
+            );
+        }
+    });
+}
+
+/// Of two hooks that find the ticker parked, one says that it is to be woken.
+#[test]
+fn one_of_two_hooks_wakes() {
+    model(2, || {
+        let control = Arc::new(Control::default());
+        let ticker = Ticker::default();
+        ticker.park(&control);
+        let run = |control: &Control, index| {
+            let entry = ThreadEntry::default();
+            let tick = throttle::tick_of(control, index);
+            matches!(
+                throttle::due(control, tick, &entry, 0, || 0),
+                Due::Capture { wake: true, .. }
+            )
+        };
+        let other = {
+            let control = control.clone();
+            thread::spawn(move || run(&control, 0))
+        };
+        let a = run(&control, 1);
+        let b = other.join().expect("no panic");
+        assert!(a ^ b);
+    });
+}
+
+struct Two {
+    headers: [BufferHeader; 2],
+    words: [[AtomicU64; 4]; 2],
+}
+
+impl Pool for Two {
+    fn count(&self) -> u32 {
+        2
+    }
+    fn header(&self, i: u32) -> Option<&BufferHeader> {
+        self.headers.get(i as usize)
+    }
+    fn words(&self, i: u32) -> Option<&[AtomicU64]> {
+        self.words.get(i as usize).map(|w| &w[..])
+    }
+}
+
+fn two() -> Arc<Two> {
+    Arc::new(Two {
+        headers: Default::default(),
+        words: Default::default(),
+    })
+}
+
+fn writer<'a>(pool: &'a Two, entry: &'a ThreadEntry, mode: Mode) -> Writer<'a, Two> {
+    Writer {
+        pool,
+        entry,
+        index: 0,
+        process_uid: 1,
+        mode,
+        generation: 0,
+    }
+}
+
+fn write(pool: &Two, entry: &ThreadEntry, mode: Mode, record: &[u64]) {
+    buffer::begin_capture(entry, 0);
+    writer(pool, entry, mode).append(record, record[0]);
+    buffer::end_capture(entry);
+}
+
+/// What is drained is what was written, in order and once, though the collector takes the
+/// sub-buffer away in between.
+#[test]
+fn a_revoked_buffer_loses_and_doubles_nothing() {
+    model(2, || {
+        let pool = two();
+        let entry = Arc::new(ThreadEntry::default());
+        let owner = {
+            let (pool, entry) = (pool.clone(), entry.clone());
+            thread::spawn(move || {
+                write(&pool, &entry, Mode::Endless, &[10, 10]);
+                write(&pool, &entry, Mode::Endless, &[11, 11]);
+            })
+        };
+        let mut seen = Vec::new();
+        let sweep = |seen: &mut Vec<(u64, u64)>| {
+            for i in 0..2 {
+                let mut words = Vec::new();
+                if let Some(drained) = buffer::drain(&*pool, i, true, &mut words) {
+                    for (k, record) in words.chunks(2).enumerate() {
+                        assert_eq!(record[0], record[1], "a torn record");
+                        seen.push((drained.first_record + k as u64, record[0]));
+                    }
+                    buffer::stored(&*pool, &drained);
+                }
+            }
+        };
+        thread::yield_now();
+        for i in 0..2 {
+            if buffer::revoke(&*pool, i) {
+                buffer::settle(&*pool, i, Some(&entry));
+            }
+        }
+        sweep(&mut seen);
+        owner.join().expect("no panic");
+        for i in 0..2 {
+            buffer::settle(&*pool, i, Some(&entry));
+        }
+        sweep(&mut seen);
+        seen.sort();
+        assert_eq!(seen, [(0, 10), (1, 11)]);
+    });
+}
+
+/// A reader of a ring sees a record as it was written, or notices that it was overwritten.
+#[test]
+fn an_overwritten_buffer_is_never_read_as_another() {
+    model(2, || {
+        let pool = two();
+        let entry = Arc::new(ThreadEntry::default());
+        // Both are full: the next record overwrites the first.
+        for n in [10, 11] {
+            write(&pool, &entry, Mode::Ring, &[n; 4]);
+        }
+        let owner = {
+            let (pool, entry) = (pool.clone(), entry.clone());
+            thread::spawn(move || write(&pool, &entry, Mode::Ring, &[12; 4]))
+        };
+        for i in 0..2 {
+            let mut words = Vec::new();
+            if let Some(drained) = buffer::drain(&*pool, i, false, &mut words) {
+                for (k, record) in words.chunks(4).enumerate() {
+                    let number = drained.first_record + k as u64;
+                    assert!(record.iter().all(|w| *w == 10 + number), "{record:?}");
+                }
+            }
+        }
+        owner.join().expect("no panic");
+        let states: Vec<u32> = (0..2)
+            .filter_map(|i| pool.header(i))
+            .map(|h| h.state.load(Ordering::Relaxed) as u32)
+            .collect();
+        assert!(states.contains(&buffer_state::WRITING));
+    });
+}
+
+/// Two threads that insert the same stack get the same node, and it is written when they get it.
+#[test]
+fn inserts_agree() {
+    model(3, || {
+        let header = Arc::new(GenerationHeader::default());
+        header.nodes_used.store(1, Ordering::Relaxed);
+        header.nodes_limit.store(4, Ordering::Relaxed);
+        let index: Arc<[AtomicU32; 8]> = Arc::default();
+        let nodes: Arc<[Node; 4]> = Arc::default();
+        let value = NodeValue {
+            parent: 0,
+            address: 0x1000,
+            kind: node_kind::ROOT,
+        };
+        let insert = {
+            let (header, index, nodes) = (header.clone(), index.clone(), nodes.clone());
+            move || {
+                let table = Table {
+                    header: &header,
+                    index: &index[..],
+                    nodes: &nodes[..],
+                };
+                let node = table.insert(value).expect("room");
+                assert_eq!(table.read(node), Some(value));
+                node
+            }
+        };
+        let other = thread::spawn(insert.clone());
+        let mine = insert();
+        assert_eq!(mine, other.join().expect("no panic"));
+    });
+}

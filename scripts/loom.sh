@@ -1,0 +1,6 @@
+#!/bin/sh
+# Checks the models of the shared protocols (core/tests/loom.rs) in every interleaving.
+set -eu
+cd "$(dirname "$0")/.."
+RUSTFLAGS="--cfg loom ${RUSTFLAGS:-}" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
+  cargo test --release -p stackbeat-core --test loom "$@"
