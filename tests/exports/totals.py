@@ -98,9 +98,9 @@ def chrome(path, argument=None):
     totals = collections.Counter()
     threads = collections.defaultdict(list)
     last = {}
-    for event in document["traceEvents"]:
-        if event["ph"] not in "BE":
-            continue
+    events = [event for event in document["traceEvents"] if event["ph"] in "BE"]
+    # The images of a process that follow each other by exec need not do so in the file.
+    for event in sorted(events, key=lambda event: event["ts"]):
         thread = event["pid"], event["tid"]
         stack, at = threads[thread], event["ts"]
         assert at >= last.get(thread, 0), f"time goes back at {event}"

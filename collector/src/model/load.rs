@@ -458,6 +458,8 @@ impl Loader {
                 };
             }
             let end = match facts.end {
+                // The collector may see a thread's end after its process has exec'd another image.
+                Some(end) if process.ended && process.end_ns != 0 => end.min(process.end_ns),
                 Some(end) => end,
                 None if process.ended && process.end_ns != 0 => process.end_ns,
                 None => session_end,

@@ -11,6 +11,7 @@ use stackbeat_collector::model::{ProcessIndex, Segment, ThreadIndex, Trace};
 
 use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
+use super::identity::Identities;
 use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
@@ -34,6 +35,7 @@ pub(super) fn write(
         names: &names,
         origin_ns: trace.start_ns(),
         threads: Vec::new(),
+        identities: Identities::new(trace),
         meters: Meters::new(trace),
         separator: Separator::default(),
         slices: 0,
@@ -51,6 +53,7 @@ struct Writer<'a> {
     names: &'a Names,
     origin_ns: u64,
     threads: Vec<Option<Nesting>>,
+    identities: Identities,
     meters: Meters,
     separator: Separator,
     slices: u64,
@@ -59,12 +62,15 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn descriptors(&mut self, trace: &Trace, selection: &Selection) -> io::Result<()> {
-        for (index, process) in trace.processes().iter().enumerate() {
-            let name = names::process_name(trace, ProcessIndex(index as u32));
-            self.name("process_name", process.pid, None, &name)?;
+        for index in (0..trace.processes().len() as u32).map(ProcessIndex) {
+            if self.identities.process(index) == index {
+                let name = names::process_name(trace, self.identities.last_image(index));
+                self.name("process_name", trace.process(index).pid, None, &name)?;
+            }
         }
-        for (index, thread) in trace.threads().iter().enumerate() {
-            if selection.has_thread(ThreadIndex(index as u32)) {
+        for index in (0..trace.threads().len() as u32).map(ThreadIndex) {
+            if selection.has_thread(index) && self.identities.thread(index) == index {
+                let thread = trace.thread(self.identities.last_thread(index));
                 let pid = trace.process(thread.process).pid;
                 let name = names::thread_name(&thread.name);
                 self.name("thread_name", pid, Some(thread.tid), name)?;
@@ -89,7 +95,7 @@ impl Writer<'_> {
 
     fn counters(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
-        for (process, readings) in meters.processes() {
+        for (process, readings) in meters.processes(&self.identities) {
             let pid = trace.process(process).pid;
             for Reading {
                 time_ns,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use super::identity::Identities;
 use stackbeat_collector::model::{ProcessIndex, Segment, SegmentKind, ThreadIndex, Trace};
 
 /// Shortest bucket: with samples each millisecond, ten of them.
@@ -131,13 +132,26 @@ impl Meters {
         emit(thread, &reading)
     }
 
-    /// The readings of each process, summed over its threads. Complete when all threads are finished.
-    pub fn processes(&self) -> impl Iterator<Item = (ProcessIndex, Vec<Reading>)> + '_ {
-        self.processes
+    /// The readings of each process, summed over its images and their threads. Complete when all threads are finished.
+    pub fn processes(&self, identities: &Identities) -> Vec<(ProcessIndex, Vec<Reading>)> {
+        let mut merged: BTreeMap<ProcessIndex, BTreeMap<u64, Bucket>> = BTreeMap::new();
+        for (index, buckets) in self.processes.iter().enumerate() {
+            let first = identities.process(ProcessIndex(index as u32));
+            for (position, bucket) in buckets {
+                let total = merged
+                    .entry(first)
+                    .or_default()
+                    .entry(*position)
+                    .or_default();
+                total.cpu_ns += bucket.cpu_ns;
+                total.allocated_bytes += bucket.allocated_bytes;
+                total.faults += bucket.faults;
+            }
+        }
+        merged
             .iter()
-            .enumerate()
-            .filter(|(_, buckets)| !buckets.is_empty())
-            .map(|(process, buckets)| (ProcessIndex(process as u32), self.readings(buckets)))
+            .map(|(process, buckets)| (*process, self.readings(buckets)))
+            .collect()
     }
 
     fn readings(&self, buckets: &BTreeMap<u64, Bucket>) -> Vec<Reading> {

@@ -11,6 +11,7 @@ mod counters;
 mod feed;
 mod firefox;
 mod folded;
+mod identity;
 mod json;
 mod names;
 mod nesting;

@@ -46,19 +46,19 @@ pub(super) fn function_name(trace: &Trace, frame: FrameIndex) -> &str {
     &trace.function(trace.frame(frame).function).name
 }
 
-/// The program's file name, or "process" when it is not known.
+/// The program's file name, or its id; a fork without an image of its own is called as its parent.
 pub(super) fn process_name(trace: &Trace, process: ProcessIndex) -> String {
-    let process = trace.process(process);
-    let path = process
-        .command_line
-        .first()
-        .filter(|first| !first.is_empty())
-        .unwrap_or(&process.executable);
-    let base = path.rsplit('/').next().unwrap_or(path);
-    if base.is_empty() {
-        "process".to_owned()
-    } else {
-        base.to_owned()
+    let mut index = process;
+    loop {
+        let process = trace.process(index);
+        let is_nameless = process.executable.is_empty() && process.command_line.is_empty();
+        match process
+            .parent
+            .filter(|parent| is_nameless && *parent < index)
+        {
+            Some(parent) => index = parent,
+            None => return process.name(),
+        }
     }
 }
 

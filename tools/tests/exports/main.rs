@@ -13,7 +13,7 @@ use stackbeat_tools::export::{
     self, Amount, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
 };
 
-/// Samples of each of the four threads.
+/// Samples of each of the five threads.
 const SAMPLES: u64 = 1_200;
 
 fn trace() -> Trace {
@@ -106,7 +106,7 @@ fn weights(
 fn the_sample_trace_has_all_that_is_to_be_tested() {
     let expected = expected(&trace());
     let total = expected.total;
-    assert_eq!(expected.samples, 4 * SAMPLES);
+    assert_eq!(expected.samples, 5 * SAMPLES);
     assert!(total.blocked_ns > 0 && total.gap_ns > 0 && total.cpu_ns > 0);
     assert!(total.allocated_bytes > 0 && total.frees > 0 && total.minor_faults > 0);
     for name in [
@@ -219,7 +219,7 @@ fn threads_and_time_can_be_selected() {
         ..Options::default()
     };
     let (path, summary) = write(&trace, Format::Folded, &options, folder.path());
-    assert_eq!(summary.threads, 3);
+    assert_eq!(summary.threads, 4);
     assert_eq!(summary.totals.wall_ns, 3 * 200_000_000);
     let total: u64 = tools::totals(Format::Folded, &path, None).values().sum();
     assert_eq!(total, 3 * 200_000_000);
@@ -448,7 +448,8 @@ mod perfetto {
             ("demo", 4001, "demo1", 4001),
             ("worker", 4002, "demo1", 4001),
             ("worker", 4003, "demo1", 4001),
-            ("demo <child>", 4100, "demo2", 4100),
+            // Two images, one thread: the last one names it.
+            ("image <3>", 4100, "demo3", 4100),
         ];
         assert_eq!(found, wanted);
         assert!(
@@ -462,9 +463,11 @@ mod perfetto {
                 "select cast(sum(value) as int) as value from \
                (select max(value) as value from counter join process_counter_track t \
                 on counter.track_id = t.id where t.name = 'allocated bytes' group by t.id)",
-                "select cast(sum(value) as int) as value from \
-               (select max(value) as value from counter join thread_counter_track t \
-                on counter.track_id = t.id where t.name like 'allocated bytes of%' group by t.id)",
+                // A thread's counter starts again when its process execs.
+                "select cast(sum(iif(value < before, value, value - before)) as int) as value from \
+               (select value, lag(value, 1, 0) over (partition by track_id order by ts) as before \
+                from counter join thread_counter_track t \
+                on counter.track_id = t.id where t.name like 'allocated bytes of%')",
                 "select cast(sum(value) as int) as value from \
                (select max(value) as value from counter join process_counter_track t \
                 on counter.track_id = t.id where t.name = 'page faults' group by t.id)",

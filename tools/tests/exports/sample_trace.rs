@@ -1,5 +1,5 @@
 //! A trace with everything that exports must cope with, written packet by packet: two processes,
-//! threads of equal names, recursion, inlined functions, names full of markup, blocking calls of every
+//! one of which execs another image, threads of equal names, recursion, inlined functions, names full of markup, blocking calls of every
 //! cause, a waker, gaps, samples without a stack, probes of a newer version.
 
 use stackbeat_core::probe::{Cause, Probe};
@@ -121,11 +121,17 @@ pub fn write(samples: u64) -> Vec<u8> {
         page_size: 4096,
         ..v1::SessionHeader::default()
     }));
-    for (uid, pid, parent_uid) in [(1, 4001, 0), (2, 4100, 1)] {
+    use v1::process::Origin;
+    for (uid, pid, parent_uid, origin) in [
+        (1, 4001, 0, Origin::Started),
+        (2, 4100, 1, Origin::Forked),
+        (3, 4100, 2, Origin::Execed),
+    ] {
         put(Body::Process(v1::Process {
             uid,
             pid,
             parent_uid,
+            origin: origin as i32,
             start_ns: START_NS,
             command_line: vec![format!("/usr/bin/demo{uid}"), "arg".into()],
             executable: format!("/usr/bin/demo{uid}"),
@@ -154,24 +160,38 @@ pub fn write(samples: u64) -> Vec<u8> {
         (1, 1, 4001, "demo", true),
         (2, 1, 4002, "worker", false),
         (3, 1, 4003, "worker", false),
-        (4, 2, 4100, "demo <child>", true),
+        (4, 2, 4100, "demo", true),
+        (5, 3, 4100, "image <3>", true),
     ];
+    let mut nodes = Nodes::default();
+    let mut batches = Vec::new();
+    let mut ends: Vec<v1::ThreadEnd> = Vec::new();
     for (uid, process_uid, tid, name, is_main) in threads {
+        let start_ns = match (uid, ends.last_mut()) {
+            (5, Some(before)) => {
+                let exec_ns = before.end_ns;
+                put(Body::ProcessEnd(v1::ProcessEnd {
+                    uid: 2,
+                    end_ns: exec_ns,
+                    execed: true,
+                    ..v1::ProcessEnd::default()
+                }));
+                // The end of the thread is noticed when its next image runs already.
+                before.end_ns += 3_000_000;
+                exec_ns + 1_000_000
+            }
+            _ => START_NS + u64::from(uid) * 1_000,
+        };
         put(Body::Thread(v1::Thread {
             uid,
             process_uid,
             tid,
             name: name.into(),
             is_main,
-            start_ns: START_NS + u64::from(uid) * 1_000,
+            start_ns,
             ..v1::Thread::default()
         }));
-    }
-    let mut nodes = Nodes::default();
-    let mut batches = Vec::new();
-    let mut ends = Vec::new();
-    for (uid, process_uid, ..) in threads {
-        let rows = rows(uid, process_uid, samples, &mut nodes);
+        let rows = rows(uid, process_uid, start_ns, samples, &mut nodes);
         if let Some(last) = rows.last() {
             ends.push(v1::ThreadEnd {
                 uid,
@@ -233,15 +253,15 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
             ..v1::symbols::Function::default()
         });
     }
-    for module in ["/usr/bin/demo1", "/usr/bin/demo2", "/usr/lib/libsqlite3.so"] {
+    for module in ["/usr/bin/demo1", "/usr/lib/libsqlite3.so"] {
         strings.push(module.into());
     }
-    let module = strings.len() as u32 - 3;
+    let module = strings.len() as u32 - 2;
     for (number, function) in functions.iter_mut().enumerate() {
-        function.module = if number == 6 { module + 2 } else { module };
+        function.module = if number == 6 { module + 1 } else { module };
     }
     let mut addresses = Vec::new();
-    for process_uid in [1, 2] {
+    for process_uid in [1, 2, 3] {
         for function in 0..FUNCTIONS.len() {
             for kind in [v1::NodeKind::Native, v1::NodeKind::LeafPc] {
                 if !nodes
@@ -295,7 +315,13 @@ fn stacks(random: &mut Random) -> Vec<Vec<usize>> {
 }
 
 /// One thread's samples: a walk through calls and returns, with waits, pauses and odd samples.
-fn rows(uid: u32, process_uid: u32, samples: u64, nodes: &mut Nodes) -> Vec<SampleRow> {
+fn rows(
+    uid: u32,
+    process_uid: u32,
+    start_ns: u64,
+    samples: u64,
+    nodes: &mut Nodes,
+) -> Vec<SampleRow> {
     let mut random = Random(0x9e37_79b9 + u64::from(uid));
     let blocking: Vec<Probe> = Probe::ALL
         .iter()
@@ -304,7 +330,7 @@ fn rows(uid: u32, process_uid: u32, samples: u64, nodes: &mut Nodes) -> Vec<Samp
         .collect();
     let stacks = stacks(&mut random);
     let mut row = SampleRow {
-        time_ns: START_NS + u64::from(uid) * 1_000,
+        time_ns: start_ns,
         ..SampleRow::default()
     };
     let mut rusage = Rusage::default();

@@ -26,11 +26,12 @@ use stackbeat_proto::v1;
 
 use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
+use super::identity::Identities;
 use super::names::{self, Names};
 use super::{Options, Selection, Summary};
 use callstacks::Callstacks;
 use counters::Counters;
-use packets::{Packets, Sequence, Uuids};
+use packets::{Packets, Seen, Sequence, Uuids};
 use slices::ThreadTrack;
 
 pub(super) fn write(
@@ -42,13 +43,14 @@ pub(super) fn write(
     let names = Names::new();
     let mut exporter = Exporter {
         names: &names,
-        uuids: Uuids::new(&trace.header().session_id),
+        uuids: Uuids::new(&trace.header().session_id, Identities::new(trace)),
         packets: Packets::new(out),
         callstacks: Callstacks::new(trace),
         counters: Counters::default(),
         meters: Meters::new(trace),
         threads: Vec::new(),
         described: vec![false; trace.processes().len()],
+        described_threads: Seen::default(),
         slices: 0,
     };
     exporter.begin(trace, options)?;
@@ -68,6 +70,7 @@ struct Exporter<'a> {
     threads: Vec<Option<Box<ThreadTrack>>>,
     /// Processes whose descriptor was written.
     described: Vec<bool>,
+    described_threads: Seen,
     slices: u64,
 }
 
@@ -105,20 +108,22 @@ impl Exporter<'_> {
     }
 
     fn describe_process(&mut self, trace: &Trace, index: ProcessIndex) -> io::Result<()> {
-        if std::mem::replace(&mut self.described[index.0 as usize], true) {
+        let first = self.uuids.identities.process(index);
+        if std::mem::replace(&mut self.described[first.0 as usize], true) {
             return Ok(());
         }
-        let process = trace.process(index);
+        let last = self.uuids.identities.last_image(index);
+        let process = trace.process(last);
         self.packets.write(&pb::TracePacket {
             trusted_packet_sequence_id: Some(Sequence::SESSION.0),
-            timestamp: Some(process.start_ns),
+            timestamp: Some(trace.process(first).start_ns),
             timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
             track_descriptor: Some(pb::TrackDescriptor {
-                uuid: Some(self.uuids.process(index)),
+                uuid: Some(self.uuids.process(first)),
                 process: Some(pb::ProcessDescriptor {
                     pid: Some(process.pid as i32),
                     cmdline: process.command_line.clone(),
-                    process_name: Some(names::process_name(trace, index)),
+                    process_name: Some(names::process_name(trace, last)),
                 }),
                 ..pb::TrackDescriptor::default()
             }),
@@ -128,7 +133,7 @@ impl Exporter<'_> {
 
     fn finish(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
-        for (process, readings) in meters.processes() {
+        for (process, readings) in meters.processes(&self.uuids.identities) {
             self.describe_process(trace, process)?;
             for reading in &readings {
                 let owner = counters::Owner::Process(process);
@@ -151,7 +156,11 @@ impl Exporter<'_> {
         }
         self.describe_process(trace, trace.thread(thread).process)?;
         let track = Box::new(ThreadTrack::new(thread));
-        track.describe(trace, &self.uuids, &mut self.packets)?;
+        track.begin(&self.uuids, &mut self.packets)?;
+        let first = self.uuids.identities.thread(thread);
+        if self.described_threads.insert(first.0 as usize) {
+            track.describe(trace, &self.uuids, &mut self.packets)?;
+        }
         Ok(track)
     }
 
@@ -168,7 +177,8 @@ impl Exporter<'_> {
             ..
         } = self;
         take(meters, &mut |thread: ThreadIndex, reading: &Reading| {
-            let owner = counters::Owner::Thread(thread, trace.thread(thread).tid);
+            let first = uuids.identities.thread(thread);
+            let owner = counters::Owner::Thread(first, trace.thread(first).tid);
             counters.write(owner, reading, uuids, packets)
         })
     }

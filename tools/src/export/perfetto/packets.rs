@@ -7,6 +7,7 @@ use prost::encoding::encode_varint;
 use stackbeat_collector::model::{ProcessIndex, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 
+use super::super::identity::Identities;
 use super::wire;
 
 /// `BuiltinClock` of protos/perfetto/common/builtin_clock.proto.
@@ -107,18 +108,22 @@ impl Sequence {
     }
 }
 
-/// Track ids: unique in a trace, different between sessions.
-#[derive(Clone, Copy, Debug)]
+/// Track ids: unique in a trace, different between sessions, the same for all images of a process.
+#[derive(Debug)]
 pub(super) struct Uuids {
     session: u64,
+    pub identities: Identities,
 }
 
 impl Uuids {
-    pub fn new(session_id: &[u8]) -> Uuids {
+    pub fn new(session_id: &[u8], identities: Identities) -> Uuids {
         let session = session_id
             .iter()
             .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
-        Uuids { session }
+        Uuids {
+            session,
+            identities,
+        }
     }
 
     pub fn session(&self) -> u64 {
@@ -126,11 +131,11 @@ impl Uuids {
     }
 
     pub fn process(&self, process: ProcessIndex) -> u64 {
-        self.id(1, process.0)
+        self.id(1, self.identities.process(process).0)
     }
 
     pub fn thread(&self, thread: ThreadIndex) -> u64 {
-        self.id(2, thread.0)
+        self.id(2, self.identities.thread(thread).0)
     }
 
     /// A counter of a process or thread.

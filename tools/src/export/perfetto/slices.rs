@@ -59,14 +59,8 @@ impl ThreadTrack {
         }
     }
 
-    /// Opens the sequence: the thread's descriptor, defaults, and the names that all threads share.
-    pub fn describe(
-        &self,
-        trace: &Trace,
-        uuids: &Uuids,
-        packets: &mut Packets<'_>,
-    ) -> io::Result<()> {
-        let thread = trace.thread(self.thread);
+    /// Opens the sequence: defaults, and the names that all threads share.
+    pub fn begin(&self, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
         let uuid = uuids.thread(self.thread);
         let sequence = Sequence::thread(self.thread);
         packets.write(&pb::TracePacket {
@@ -82,12 +76,23 @@ impl ThreadTrack {
             }),
             interned_data: Some(shared_names()),
             ..pb::TracePacket::default()
-        })?;
+        })
+    }
+
+    /// Describes the thread, once for all images of its process.
+    pub fn describe(
+        &self,
+        trace: &Trace,
+        uuids: &Uuids,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let first = trace.thread(uuids.identities.thread(self.thread));
+        let thread = trace.thread(uuids.identities.last_thread(self.thread));
         packets.write(&pb::TracePacket {
-            trusted_packet_sequence_id: Some(sequence.0),
-            timestamp: Some(thread.start_ns),
+            trusted_packet_sequence_id: Some(Sequence::thread(self.thread).0),
+            timestamp: Some(first.start_ns),
             track_descriptor: Some(pb::TrackDescriptor {
-                uuid: Some(uuid),
+                uuid: Some(uuids.thread(self.thread)),
                 parent_uuid: Some(uuids.process(thread.process)),
                 thread: Some(pb::ThreadDescriptor {
                     pid: Some(trace.process(thread.process).pid as i32),
