@@ -59,13 +59,12 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
                 for _ in 0..PHASES {
                     let phase = schedule.phase % PHASES;
                     schedule.phase += 1;
-                    let used = phases & 1 << phase != 0;
-                    if used || together {
-                        let old = control.ticks[class][phase].0.load(Ordering::Relaxed);
-                        ticker.advance(control, class, phase);
-                        active |= sampler.step(shared, class, phase, old, now);
-                    }
-                    if used && !together {
+                    // Words without an active thread advance on the way: a thread that wakes up
+                    // captures at its first hook.
+                    let old = control.ticks[class][phase].0.load(Ordering::Relaxed);
+                    ticker.advance(control, class, phase);
+                    active |= sampler.step(shared, class, phase, old, now);
+                    if phases & 1 << phase != 0 && !together {
                         break;
                     }
                 }
