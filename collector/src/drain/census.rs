@@ -59,8 +59,40 @@ pub struct Thread {
     last_cpu_ns: u64,
     rusage: Option<Rusage>,
     ended: bool,
+    /// Records below were dealt with in an earlier life of the trace.
+    seed_end: u64,
     /// Looked for its name in /proc so often.
     name_reads: u32,
+}
+
+/// A thread as a partial trace knows it.
+#[derive(Debug, Default)]
+pub struct SeedThread {
+    pub packet: v1::Thread,
+    pub end: Option<v1::ThreadEnd>,
+    /// Records below are in the trace or lost.
+    pub next_record: u64,
+    pub losses: [u64; loss::COUNT],
+    pub cpu_ns: u64,
+    pub last_ns: u64,
+    pub rusage: Option<Rusage>,
+}
+
+/// What a partial trace holds.
+#[derive(Debug, Default)]
+pub struct Seed {
+    pub processes: HashMap<u32, v1::Process>,
+    pub ended_processes: HashSet<u32>,
+    threads: HashMap<u32, SeedThread>,
+    pub modules: BTreeMap<(u32, u64), v1::Module>,
+    pub events: HashSet<(u32, u64, String)>,
+}
+
+impl Seed {
+    /// The thread with this uid.
+    pub fn thread(&mut self, uid: u32) -> &mut SeedThread {
+        self.threads.entry(uid).or_default()
+    }
 }
 
 /// Sums over threads that are over, and those that the session knows.
@@ -68,6 +100,8 @@ pub struct Thread {
 pub struct Sums {
     pub written: u64,
     pub stored: u64,
+    /// Stored in an earlier life of the trace.
+    pub seeded: u64,
     pub damaged: u64,
     pub losses: [u64; loss::COUNT],
 }
@@ -99,6 +133,7 @@ pub struct Census {
     packets: u64,
     /// Sums of the threads that are over.
     past: Sums,
+    seed: Seed,
     /// Images that exec replaced by a program that never reported.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
@@ -120,12 +155,44 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 }
 
 impl Census {
-    /// A census over a mapping whose processes are all taken for dead.
-    pub fn of_the_dead() -> Census {
-        Census {
+    /// A census over a mapping whose processes are all taken for dead, after a partial trace.
+    pub fn of_the_dead(mut seed: Seed) -> Census {
+        let mut census = Census {
             dead_world: true,
+            ended_processes: std::mem::take(&mut seed.ended_processes),
+            modules: std::mem::take(&mut seed.modules),
+            processes_seen: seed.processes.len() as u32,
             ..Default::default()
+        };
+        for (uid, process) in &seed.processes {
+            census.pids.insert(*uid, process.pid);
         }
+        for (uid, thread) in &seed.threads {
+            if let Some(end) = &thread.end {
+                census.known_ends.insert(*uid);
+                let past = &mut census.past;
+                let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
+                past.written += end.records_written;
+                past.seeded += end.records_written.saturating_sub(lost);
+            }
+            for (sum, count) in census.past.losses.iter_mut().zip(&thread.losses) {
+                *sum += if thread.end.is_some() { *count } else { 0 };
+            }
+        }
+        seed.threads
+            .retain(|uid, thread| *uid != 0 && thread.end.is_none());
+        census.threads_seen = census.known_ends.len() as u32;
+        census.seed = seed;
+        census
+    }
+
+    /// Whether a partial trace holds this event already.
+    pub fn event_is_known(&self, event: &v1::Event) -> bool {
+        !self.seed.events.is_empty()
+            && self
+                .seed
+                .events
+                .contains(&(event.thread_uid, event.time_ns, event.name.clone()))
     }
 
     /// The program's own end, as `wait` gave it.
@@ -197,6 +264,13 @@ impl Census {
                 continue;
             }
             let known = self.processes.entry(uid).or_insert_with(|| {
+                if let Some(packet) = self.seed.processes.remove(&uid) {
+                    return Process {
+                        entry: i,
+                        packet,
+                        ..Default::default()
+                    };
+                }
                 self.processes_seen += 1;
                 let pid = entry.pid.load(Ordering::Relaxed);
                 self.pids.insert(uid, pid);
@@ -322,7 +396,18 @@ impl Census {
             dirty: true,
             ..Default::default()
         };
-        thread.read_name(pid);
+        if let Some(seed) = self.seed.threads.remove(&uid) {
+            if seed.packet.uid == uid {
+                thread.packet = seed.packet;
+                thread.dirty = false;
+            }
+            thread.next_record = seed.next_record;
+            thread.seed_end = seed.next_record;
+            thread.last_cpu_ns = seed.cpu_ns;
+            thread.rusage = seed.rusage;
+        } else {
+            thread.read_name(pid);
+        }
         self.threads.insert(uid, thread);
     }
 
@@ -479,6 +564,28 @@ impl Census {
         }
     }
 
+    /// Writes the ends of threads that a partial trace knows and the mapping does not.
+    pub fn conclude_unmet(&mut self) {
+        for (uid, thread) in std::mem::take(&mut self.seed.threads) {
+            let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
+            self.past.written += thread.next_record;
+            self.past.seeded += thread.next_record.saturating_sub(lost);
+            self.threads_seen += 1;
+            self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
+                uid,
+                end_ns: thread.last_ns,
+                cpu_ns: thread.cpu_ns,
+                records_written: thread.next_record,
+                ..Default::default()
+            }));
+        }
+    }
+
+    /// Sums over the threads that are over.
+    pub fn past(&self) -> &Sums {
+        &self.past
+    }
+
     fn end_thread(
         &mut self,
         mapping: &Mapping,
@@ -497,6 +604,7 @@ impl Census {
         let written = get(&entry.records).max(thread.next_record);
         self.past.written += written;
         self.past.stored += thread.counts.0;
+        self.past.seeded += thread.seeded(entry);
         self.past.damaged += thread.counts.2;
         let rusage = thread.rusage.clone();
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
@@ -556,6 +664,7 @@ impl Census {
                 .load(Ordering::Relaxed)
                 .max(thread.next_record);
             sums.stored += thread.counts.0;
+            sums.seeded += thread.seeded(entry);
             sums.damaged += thread.counts.2;
             for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
                 *sum += count.load(Ordering::Relaxed);
@@ -608,6 +717,17 @@ impl Process {
 }
 
 impl Thread {
+    /// Records that an earlier life of the trace stored: those before its end, less the lost ones
+    /// that did not come later.
+    fn seeded(&self, entry: &ThreadEntry) -> u64 {
+        let load = |cause: usize| entry.losses[cause].load(Ordering::Relaxed);
+        let lost = load(loss::BUFFER_FULL);
+        let written = entry.records.load(Ordering::Relaxed).max(self.next_record);
+        let lost_later = (written - self.seed_end).saturating_sub(self.counts.0);
+        self.seed_end
+            .saturating_sub(lost.saturating_sub(lost_later))
+    }
+
     /// Looks for the name that the thread has given itself: at first sight, and at growing distances.
     fn read_name(&mut self, pid: u32) {
         self.name_reads = self.name_reads.saturating_add(1);

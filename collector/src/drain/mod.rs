@@ -22,7 +22,7 @@ use stackbeat_core::mapping::Mapping;
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
-use stackbeat_proto::v1::{ClockSnapshot, Event, event, packet};
+use stackbeat_proto::v1::{self, ClockSnapshot, Event, event, packet};
 
 use crate::writer::encode;
 use census::Census;
@@ -135,6 +135,29 @@ impl Drainer {
         };
         drainer.add_snapshot(first);
         drainer
+    }
+
+    /// A drainer that goes on after a partial trace, over a mapping that nobody writes to any more.
+    pub fn after(
+        source: ClockSource,
+        converter: Converter,
+        seed: census::Seed,
+        unit_ns: u32,
+    ) -> Drainer {
+        Drainer {
+            source,
+            converter,
+            // There is no later reading of the clocks to wait for.
+            newest_cycles: u64::MAX,
+            last_clock_packet_ns: 0,
+            census: Census::of_the_dead(seed),
+            nodes: Nodes::default(),
+            totals: Totals::default(),
+            unit_ns,
+            compress: false,
+            words: Vec::new(),
+            rows: Vec::new(),
+        }
     }
 
     /// Reads the clocks.
@@ -297,6 +320,7 @@ impl Drainer {
             bytes: words.len() as u64 * 8,
         };
         self.rows.clear();
+        let mut last_words = None;
         let mut rest = words;
         for number in 0..u64::from(drained.records) {
             let record = match decode::next(&mut rest) {
@@ -333,11 +357,29 @@ impl Drainer {
                         value,
                         node: 0,
                     };
-                    encode(packet::Body::Event(mark), &mut batch.samples);
-                    batch.packets += 1;
+                    if !self.census.event_is_known(&mark) {
+                        encode(packet::Body::Event(mark), &mut batch.samples);
+                        batch.packets += 1;
+                    }
                 }
                 other => self.census.take(&drained, other),
             }
+        }
+        let end = drained
+            .first_record
+            .wrapping_add(u64::from(drained.records));
+        if claim.stored > 0
+            && self
+                .rows
+                .last()
+                .is_none_or(|r| r.record.wrapping_add(1) != end)
+        {
+            // Records that are no samples came last. `recover` has to know that they are done with.
+            last_words = Some(v1::SampleBatch {
+                thread_uid: drained.thread_uid,
+                first_record: end,
+                ..Default::default()
+            });
         }
         if !self.rows.is_empty() {
             let columns = columns::encode(drained.thread_uid, &self.rows, self.unit_ns);
@@ -346,6 +388,10 @@ impl Drainer {
             if let Some(last) = self.rows.last() {
                 self.census.note_sample(drained.thread_uid, last);
             }
+        }
+        if let Some(end) = last_words {
+            encode(packet::Body::Samples(end), &mut batch.samples);
+            batch.packets += 1;
         }
         claim
     }

@@ -1,7 +1,7 @@
 //! Reads the CallstackTable into packets, gives it more room in time, and begins a new generation when
 //! one is nearly full.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use stackbeat_core::callstack::{NodeValue, Table};
 use stackbeat_core::layout::{ThreadEntry, node_id, node_kind};
@@ -30,10 +30,21 @@ struct Cursor {
 /// A node that goes into the trace.
 type Row = (u32, NodeValue);
 
+/// A node that is in the trace from an earlier life.
+#[derive(Clone, Copy, Debug)]
+pub struct SeedNode {
+    pub address: u64,
+    pub kind: u32,
+    /// The address field of its root.
+    pub root: u64,
+}
+
 /// The reading side of the table.
 #[derive(Debug, Default)]
 pub struct Nodes {
     cursors: [Option<Cursor>; 2],
+    /// Ids that are in the trace already (`recover`).
+    seeded: HashSet<u32>,
     /// Every address that a name is wanted for.
     addresses: HashSet<(u32, u32, u64, u32)>,
     /// Nodes read.
@@ -43,6 +54,21 @@ pub struct Nodes {
 }
 
 impl Nodes {
+    /// Takes nodes for stored that a partial trace holds.
+    pub fn seed(&mut self, nodes: &HashMap<u32, SeedNode>) {
+        self.seeded.extend(nodes.keys());
+        for node in nodes.values() {
+            self.want_name(node.root, node.address, node.kind);
+        }
+    }
+
+    fn want_name(&mut self, root: u64, address: u64, kind: u32) {
+        if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
+            let (process_uid, epoch) = ((root >> 32) as u32, root as u32);
+            self.addresses.insert((process_uid, epoch, address, kind));
+        }
+    }
+
     /// Encodes what was added to the table since the last `commit`. What a record that was read before
     /// refers to is among it. Gives the state to commit once the packets are stored.
     pub fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
@@ -84,11 +110,16 @@ impl Nodes {
             }
             let nodes = mapping.layout().capacity.generation_nodes;
             for chunk in read.rows.chunks(NODES_PER_PACKET) {
-                let rows: Vec<Row> = chunk.iter().map(|(i, value, _)| (*i, *value)).collect();
-                encode(
-                    packet::Body::Nodes(columns(&rows, |i| node_id(generation, nodes, i))),
-                    out,
-                );
+                let id = |i| node_id(generation, nodes, i);
+                let rows: Vec<Row> = chunk
+                    .iter()
+                    .map(|(i, value, _)| (*i, *value))
+                    .filter(|(i, _)| self.seeded.is_empty() || !self.seeded.contains(&id(*i)))
+                    .collect();
+                if rows.is_empty() {
+                    continue;
+                }
+                encode(packet::Body::Nodes(columns(&rows, id)), out);
                 packets += 1;
             }
             step.reads[slot] = Some(read);
@@ -98,6 +129,7 @@ impl Nodes {
 
     /// The packets of this step are in the trace.
     pub fn commit(&mut self, step: Step) {
+        let mut names = Vec::new();
         for (slot, read) in step.reads.into_iter().enumerate() {
             let Some(read) = read else { continue };
             let cursor = match &mut self.cursors[slot] {
@@ -116,12 +148,11 @@ impl Nodes {
             self.count += read.rows.len() as u64;
             for (i, value, root) in read.rows {
                 cursor.roots[i as usize] = Some(root);
-                if matches!(value.kind, node_kind::NATIVE | node_kind::LEAF_PC) {
-                    let (process_uid, epoch) = ((root >> 32) as u32, root as u32);
-                    self.addresses
-                        .insert((process_uid, epoch, value.address, value.kind));
-                }
+                names.push((root, value.address, value.kind));
             }
+        }
+        for (root, address, kind) in names {
+            self.want_name(root, address, kind);
         }
     }
 

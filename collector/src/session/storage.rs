@@ -98,7 +98,7 @@ pub fn create(
 
 /// /dev/shm, then folders of our own that are tmpfs on most systems, then any writable one: slower
 /// under load (stalls when the disk is written), but it works.
-fn default_folders() -> Vec<PathBuf> {
+pub fn default_folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(SHARED_MEMORY)];
     folders.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
     folders.push(std::env::temp_dir());

@@ -1,0 +1,519 @@
+//! Recovery of a recording whose program, collector or both were killed: joins the partial trace and
+//! what the shared mapping still holds.
+
+mod partial;
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+
+use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::layout::{ClockSource, MAGIC, entry_state};
+use stackbeat_core::mapping::{Mapping, MappingError};
+use stackbeat_core::registry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
+use stackbeat_proto::v1::{self, Summary, packet, summary};
+
+use crate::drain::{Drainer, Keep};
+use crate::session::finish;
+use crate::session::storage::{self, PREFIX};
+use crate::writer::Writer;
+use partial::Partial;
+
+/// Real time and monotonic time may drift apart that much within one run of a machine.
+const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;
+
+/// Makes names of copies unique.
+static COPIES: AtomicU32 = AtomicU32::new(0);
+
+/// What a recovery found.
+#[derive(Clone, Debug, Default)]
+pub struct RecoverySummary {
+    /// The trace that was written.
+    pub output: PathBuf,
+    /// The mapping that was read, if one was found.
+    pub mapping: Option<PathBuf>,
+    /// The partial trace that was read, if one was found.
+    pub partial: Option<PathBuf>,
+    /// Records that the program's threads committed: stored + lost.
+    pub records_written: u64,
+    /// Of these, from the partial trace.
+    pub records_from_trace: u64,
+    /// Of these, from the mapping.
+    pub records_from_mapping: u64,
+    pub records_lost: u64,
+    /// Entries of the mapping or the file that could not be trusted.
+    pub damaged: u64,
+    pub processes: u32,
+    pub threads: u32,
+    /// Some of the program's processes still run: the result ends here, the mapping was left.
+    pub still_running: bool,
+}
+
+/// Why nothing could be recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    #[error("{}: cannot be read", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{}: neither a trace nor a session's shared memory: {reason}", path.display())]
+    Foreign { path: PathBuf, reason: String },
+    #[error("{}: its collector (pid {pid}) still runs; end the recording first", path.display())]
+    CollectorAlive { path: PathBuf, pid: u32 },
+    #[error("{}: exists already; choose another output or allow to replace it", path.display())]
+    OutputExists { path: PathBuf },
+    #[error("{}: cannot be written", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A mapping that a dead collector left.
+#[derive(Clone, Debug)]
+pub struct Orphan {
+    pub mapping: PathBuf,
+    pub collector_pid: u32,
+    pub trace: PathBuf,
+    pub bytes: u64,
+}
+
+/// Options of a recovery.
+#[derive(Clone, Debug, Default)]
+pub struct RecoverOptions {
+    /// Replace an output that exists.
+    pub overwrite: bool,
+    /// Leave the mapping in place afterwards.
+    pub keep_mapping: bool,
+    /// Write names of functions into the trace.
+    pub symbolize: bool,
+}
+
+/// Mappings in `folder` (/dev/shm) whose collector does not live any more.
+///
+/// # Errors
+///
+/// When the folder cannot be listed.
+pub fn orphans(folder: &Path) -> Result<Vec<Orphan>, RecoverError> {
+    let read = |source| RecoverError::Read {
+        path: folder.to_path_buf(),
+        source,
+    };
+    let mut found = Vec::new();
+    for item in fs::read_dir(folder).map_err(read)?.flatten() {
+        let is_ours = item.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        if let (true, Some(mapping)) = (is_ours, open_read_only(&item.path())) {
+            let collector_pid = mapping.header().collector_pid.load(Ordering::Relaxed);
+            if !is_user_of(collector_pid, &item.path()) {
+                found.push(Orphan {
+                    trace: trace_of(&mapping),
+                    collector_pid,
+                    bytes: item.metadata().map_or(0, |m| m.blocks() * 512),
+                    mapping: item.path(),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.mapping.cmp(&b.mapping));
+    Ok(found)
+}
+
+/// Writes `output` from `source`, which is a session's mapping, the partial trace itself, or a folder
+/// with exactly one mapping whose collector is dead.
+///
+/// # Errors
+///
+/// When there is nothing to read, the collector still lives, or the output cannot be written.
+pub fn recover(
+    source: &Path,
+    output: &Path,
+    options: &RecoverOptions,
+) -> Result<RecoverySummary, RecoverError> {
+    let found = find(source)?;
+    if let Some(path) = &found.mapping {
+        let pid =
+            open_read_only(path).map_or(0, |m| m.header().collector_pid.load(Ordering::Relaxed));
+        if is_user_of(pid, path) {
+            return Err(RecoverError::CollectorAlive {
+                path: path.clone(),
+                pid,
+            });
+        }
+    }
+    let same = |path: &Option<PathBuf>| {
+        let canonical = |p: &Path| fs::canonicalize(p).ok();
+        path.as_deref()
+            .is_some_and(|p| canonical(p).is_some() && canonical(p) == canonical(output))
+    };
+    if (output.exists() && !options.overwrite) || same(&found.partial) || same(&found.mapping) {
+        return Err(RecoverError::OutputExists {
+            path: output.to_path_buf(),
+        });
+    }
+    let write = |source| RecoverError::Write {
+        path: output.to_path_buf(),
+        source,
+    };
+    let writer = Writer::create(output, options.overwrite).map_err(write)?;
+    let joined = join(&found, writer, options).map_err(write)?;
+    if let Some(path) = &found.mapping
+        && !options.keep_mapping
+        && !joined.still_running
+    {
+        // It only holds what the output holds now.
+        let _ = fs::remove_file(path);
+    }
+    Ok(RecoverySummary {
+        output: output.to_path_buf(),
+        mapping: found.mapping,
+        partial: found.partial,
+        ..joined
+    })
+}
+
+/// What there is to recover from.
+#[derive(Debug, Default)]
+struct Found {
+    mapping: Option<PathBuf>,
+    partial: Option<PathBuf>,
+}
+
+fn find(source: &Path) -> Result<Found, RecoverError> {
+    let read = |error| RecoverError::Read {
+        path: source.to_path_buf(),
+        source: error,
+    };
+    let foreign = |reason: &str| RecoverError::Foreign {
+        path: source.to_path_buf(),
+        reason: reason.to_owned(),
+    };
+    if fs::metadata(source).map_err(read)?.is_dir() {
+        return match orphans(source)?.as_slice() {
+            [one] => find(&one.mapping),
+            [] => Err(foreign("no session there was left by a dead collector")),
+            many => Err(foreign(&format!(
+                "{} sessions there were left by dead collectors; name one: {}",
+                many.len(),
+                many.iter()
+                    .map(|o| o.mapping.display().to_string())
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            ))),
+        };
+    }
+    let mut magic = [0u8; 8];
+    let is_mapping = File::open(source)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok()
+        && u64::from_le_bytes(magic) == MAGIC;
+    if is_mapping {
+        let mapping = checked_open(source).map_err(|e| foreign(&e.to_string()))?;
+        let trace = trace_of(&mapping);
+        let same = header_of(&trace).is_some_and(|h| h.session_id == session_id(&mapping));
+        return Ok(Found {
+            mapping: Some(source.to_path_buf()),
+            partial: same.then_some(trace),
+        });
+    }
+    let header = header_of(source).ok_or_else(|| foreign("it begins with no session header"))?;
+    Ok(Found {
+        mapping: mapping_of(&header.session_id),
+        partial: Some(source.to_path_buf()),
+    })
+}
+
+/// The mapping of a session, where mappings are made.
+fn mapping_of(id: &[u8]) -> Option<PathBuf> {
+    let folders = storage::default_folders();
+    let items = folders
+        .iter()
+        .filter_map(|f| fs::read_dir(f).ok())
+        .flatten();
+    items
+        .flatten()
+        .filter(|item| item.file_name().as_bytes().starts_with(PREFIX.as_bytes()))
+        .map(|item| item.path())
+        .find(|path| open_read_only(path).is_some_and(|m| session_id(&m) == id))
+}
+
+fn checked_open(path: &Path) -> Result<Mapping, MappingError> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| MappingError::NotOurs)?;
+    Mapping::open_read_only(&path)
+}
+
+fn open_read_only(path: &Path) -> Option<Mapping> {
+    checked_open(path).ok()
+}
+
+fn session_id(mapping: &Mapping) -> Vec<u8> {
+    let words = mapping.header().session_id.iter();
+    words
+        .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
+        .collect()
+}
+
+fn trace_of(mapping: &Mapping) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(mapping.trace_path()))
+}
+
+fn header_of(trace: &Path) -> Option<v1::SessionHeader> {
+    let file = File::open(trace)
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    match PacketReader::new(file).next()?.ok()?.1.body? {
+        packet::Body::Header(header) => Some(header),
+        _ => None,
+    }
+}
+
+/// Whether this process has this mapping mapped: a pid alone may be somebody else's by now.
+fn is_user_of(pid: u32, mapping: &Path) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let Some(name) = mapping.file_name() else {
+        return false;
+    };
+    pid != 0
+        && maps
+            .split(|b| *b == b'\n')
+            .any(|line| line.ends_with(name.as_bytes()))
+}
+
+/// Joins both into the output.
+fn join(
+    found: &Found,
+    mut writer: Writer,
+    options: &RecoverOptions,
+) -> io::Result<RecoverySummary> {
+    let partial = match &found.partial {
+        Some(path) => Some(Partial::read(path)?),
+        None => None,
+    };
+    let copy = match &found.mapping {
+        Some(path) => Some(PrivateCopy::of(path)?),
+        None => None,
+    };
+    let mut result = RecoverySummary::default();
+    if let (Some(path), Some(copy)) = (&found.mapping, &copy) {
+        result.still_running = registry::processes(&copy.mapping).any(|(_, entry)| {
+            entry.state.load(Ordering::Relaxed) == entry_state::LIVE
+                && is_user_of(entry.pid.load(Ordering::Relaxed), path)
+        });
+    }
+    writer.write_header(header(partial.as_ref(), copy.as_ref()))?;
+    let mut partial = partial.unwrap_or_default();
+    if let Some(path) = &found.partial {
+        let mut packets = Vec::new();
+        // In pieces: a partial trace may be large.
+        partial.copy_packets(
+            path,
+            &mut Appender {
+                writer: &mut writer,
+                pending: &mut packets,
+            },
+        )?;
+        writer.append(&packets, partial.packets.saturating_sub(1))?;
+    }
+    let (source, converter) = clocks(&partial, copy.as_ref());
+    let config = partial.header.as_ref().and_then(|h| h.config.as_ref());
+    let unit_ns = config.map_or(1, |c| {
+        columns::time_unit_ns(c.interval_ns.min(c.main_interval_ns))
+    });
+    let seed = std::mem::take(&mut partial.seed);
+    let mut drainer = Drainer::after(source, converter, seed, unit_ns);
+    drainer.nodes.seed(&partial.nodes);
+    let sums = match &copy {
+        Some(copy) => {
+            // Twice: an image that exec replaced is over only when all others were looked at.
+            drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
+            drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
+            drainer.conclude_living(&copy.mapping);
+            drainer.census.conclude_unmet();
+            drainer.flush_queue(&copy.mapping, &mut writer)?;
+            drainer.census.sums(&copy.mapping)
+        }
+        None => {
+            drainer.census.conclude_unmet();
+            let (bytes, packets) = drainer.census.said();
+            writer.append(&bytes, packets)?;
+            drainer.census.heard();
+            drainer.census.past().clone()
+        }
+    };
+    if options.symbolize {
+        finish::add_names(&drainer, &mut writer, None, false, &mut |_| {})?;
+    }
+    result.records_from_trace = sums.seeded;
+    result.records_from_mapping = drainer.totals.stored;
+    let stored = sums.seeded + drainer.totals.stored;
+    result.records_written = sums.written.max(stored);
+    result.records_lost = result.records_written - stored;
+    result.damaged = partial.damaged + drainer.totals.damaged;
+    result.processes = drainer.census.processes_seen;
+    result.threads = drainer.census.threads_seen;
+    drainer.totals.samples += partial.samples;
+    let end = drainer.take_snapshot();
+    finish::add_footer(&drainer, &mut writer, &end, Vec::new())?;
+    writer.update_summary(&Summary {
+        outcome: summary::Outcome::Recovered.into(),
+        records_written: result.records_written,
+        records_stored: stored,
+        records_lost: result.records_lost,
+        padding: Vec::new(),
+    })?;
+    Ok(result)
+}
+
+/// The header of the partial trace, or what the mapping says of the session.
+fn header(partial: Option<&Partial>, copy: Option<&PrivateCopy>) -> v1::SessionHeader {
+    if let Some(header) = partial.and_then(|p| p.header.clone()) {
+        return header;
+    }
+    let mut header = v1::SessionHeader {
+        format_version: FORMAT_VERSION,
+        stackbeat_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Default::default()
+    };
+    if let Some(PrivateCopy { mapping, .. }) = copy {
+        let control = mapping.control();
+        let capacity = mapping.layout().capacity;
+        header.session_id = session_id(mapping);
+        header.config = Some(v1::Config {
+            interval_ns: control.interval_ns[0].load(Ordering::Relaxed).into(),
+            main_interval_ns: control.interval_ns[1].load(Ordering::Relaxed).into(),
+            depth_limit: control.depth_limit.load(Ordering::Relaxed),
+            buffer_bytes: u64::from(capacity.buffers) * u64::from(capacity.buffer_bytes),
+            mode: control.mode.load(Ordering::Relaxed) as i32,
+            follow_children: control.follow_children.load(Ordering::Relaxed) != 0,
+            probes: Vec::new(),
+        });
+    }
+    header
+}
+
+/// How to date the mapping's records: by the clocks of the partial trace, and by the clocks of now if
+/// this is still the same run of the same machine.
+fn clocks(partial: &Partial, copy: Option<&PrivateCopy>) -> (ClockSource, Converter) {
+    let mut converter = Converter::new();
+    partial.add_clocks(&mut converter);
+    let Some(PrivateCopy { mapping, .. }) = copy else {
+        return (ClockSource::Monotonic, converter);
+    };
+    let control = mapping.control();
+    let source = match control.clock_source.load(Ordering::Relaxed) {
+        0 => ClockSource::Cycles,
+        _ => ClockSource::Monotonic,
+    };
+    let now = Snapshot::take(source);
+    match partial.clocks.last() {
+        Some(last) => {
+            let offset = |real: u64, mono: u64| real.wrapping_sub(mono) as i64;
+            let then = offset(last.realtime_ns, last.monotonic_ns);
+            let drift = offset(now.realtime_ns, now.monotonic_ns).abs_diff(then);
+            if drift < SAME_BOOT_NS && now.cycles > last.cycles {
+                converter.add(now.cycles, now.monotonic_ns);
+            }
+        }
+        None => {
+            // The intervals in both units tell the rate.
+            let cycles = control.interval_cycles[0].load(Ordering::Relaxed);
+            let ns = u64::from(control.interval_ns[0].load(Ordering::Relaxed));
+            let back_ns = now.monotonic_ns / 2;
+            if let (1.., 1..) = (cycles, ns) {
+                let back = u128::from(back_ns) * u128::from(cycles) / u128::from(ns);
+                let back = u64::try_from(back).unwrap_or(u64::MAX).min(now.cycles);
+                converter.add(now.cycles - back, now.monotonic_ns - back_ns);
+            }
+            converter.add(now.cycles, now.monotonic_ns);
+        }
+    }
+    (source, converter)
+}
+
+/// Copies through a writer in pieces of whole megabytes; what is left over is the caller's.
+struct Appender<'a> {
+    writer: &'a mut Writer,
+    pending: &'a mut Vec<u8>,
+}
+
+impl io::Write for Appender<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() > 1 << 20 {
+            self.writer.append(self.pending, 0)?;
+            self.pending.clear();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A copy of a mapping that draining may mark up.
+struct PrivateCopy {
+    mapping: Mapping,
+}
+
+impl PrivateCopy {
+    fn of(path: &Path) -> io::Result<PrivateCopy> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let copy_in = |folder: &Path| {
+            let id = COPIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let copy = folder.join(format!("stackbeat-copy.{}.{id}", std::process::id()));
+            let made = copy_sparse(path, &copy).and_then(|()| {
+                let c_path = CString::new(copy.as_os_str().as_bytes())?;
+                Mapping::open(&c_path).map_err(|e| io::Error::other(e.to_string()))
+            });
+            // The mapping lives on without a name.
+            let _ = fs::remove_file(&copy);
+            made
+        };
+        let mapping = copy_in(folder).or_else(|_| copy_in(&std::env::temp_dir()))?;
+        Ok(PrivateCopy { mapping })
+    }
+}
+
+/// Copies the parts of a file that have storage.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let source = File::open(from)?;
+    let target = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to)?;
+    let length = source.metadata()?.len();
+    target.set_len(length)?;
+    let seek = |offset: u64, whence| {
+        // SAFETY: moves the position of a descriptor that we own.
+        let found = unsafe { libc::lseek(source.as_raw_fd(), offset as libc::off_t, whence) };
+        u64::try_from(found).ok()
+    };
+    let mut buffer = vec![0u8; 1 << 20];
+    let mut end = 0;
+    // Without data beyond `end` (ENXIO) everything is copied.
+    while let Some(mut at) = seek(end, libc::SEEK_DATA) {
+        end = seek(at, libc::SEEK_HOLE).unwrap_or(length);
+        while at < end {
+            let want = buffer.len().min((end - at) as usize);
+            let got = source.read_at(&mut buffer[..want], at)?;
+            if got == 0 {
+                return Ok(());
+            }
+            target.write_all_at(&buffer[..got], at)?;
+            at += got as u64;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What a partial trace already holds: read once, so that the mapping's share can be joined to it
+//! without doubles.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use stackbeat_core::clock::Converter;
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::PacketReader;
+use stackbeat_proto::v1::{self, packet};
+
+use crate::drain::census::{Seed, SeedThread};
+use crate::drain::nodes::SeedNode;
+
+/// A partial trace.
+#[derive(Debug, Default)]
+pub struct Partial {
+    pub header: Option<v1::SessionHeader>,
+    /// Where the header's packet ends and where the last complete packet ends.
+    header_end: u64,
+    good_end: u64,
+    pub clocks: Vec<v1::ClockSnapshot>,
+    pub seed: Seed,
+    pub nodes: HashMap<u32, SeedNode>,
+    /// Packets that could not be read.
+    pub damaged: u64,
+    pub packets: u64,
+    pub samples: u64,
+    pub is_finished: bool,
+}
+
+impl Partial {
+    /// Reads a trace as far as it goes.
+    pub fn read(path: &Path) -> io::Result<Partial> {
+        let mut partial = Partial::default();
+        let mut reader = PacketReader::new(File::open(path)?);
+        let mut events = HashSet::new();
+        loop {
+            let next = reader.next();
+            let good_end = reader.good_end();
+            match next {
+                None => break,
+                Some(Ok((_, packet))) => {
+                    partial.packets += 1;
+                    if let Some(body) = packet.body {
+                        partial.take(body, good_end, &mut events);
+                    }
+                }
+                Some(Err(error)) if error.is_fatal() => break,
+                Some(Err(_)) => partial.damaged += 1,
+            }
+        }
+        partial.good_end = reader.good_end();
+        partial.seed.events = events;
+        Ok(partial)
+    }
+
+    fn take(&mut self, body: packet::Body, end: u64, events: &mut HashSet<(u32, u64, String)>) {
+        match body {
+            packet::Body::Header(header) => {
+                if self.header.is_none() {
+                    self.clocks.extend(header.start);
+                    self.header = Some(header);
+                    self.header_end = end;
+                }
+            }
+            packet::Body::Process(process) => {
+                self.seed.processes.insert(process.uid, process);
+            }
+            packet::Body::Thread(thread) => {
+                let uid = thread.uid;
+                self.seed.thread(uid).packet = thread;
+            }
+            packet::Body::Module(module) => {
+                let key = (module.process_uid, module.start);
+                self.seed.modules.insert(key, module);
+            }
+            packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::Samples(batch) => self.take_samples(&batch),
+            packet::Body::Clock(clock) => self.clocks.push(clock),
+            packet::Body::Event(event) => {
+                events.insert((event.thread_uid, event.time_ns, event.name));
+            }
+            packet::Body::Loss(loss) => {
+                let thread = self.seed.thread(loss.thread_uid);
+                if let Some(count) = thread.losses.get_mut(loss.cause as usize) {
+                    *count = loss.count;
+                }
+            }
+            packet::Body::ThreadEnd(end) => self.seed.thread(end.uid).end = Some(end),
+            packet::Body::ProcessEnd(end) => {
+                self.seed.ended_processes.insert(end.uid);
+            }
+            packet::Body::Footer(_) => self.is_finished = true,
+            packet::Body::Counters(_)
+            | packet::Body::Symbols(_)
+            | packet::Body::CompressedPackets(_) => {}
+        }
+    }
+
+    fn take_samples(&mut self, batch: &v1::SampleBatch) {
+        let thread: &mut SeedThread = self.seed.thread(batch.thread_uid);
+        let Ok(rows) = columns::decode(batch) else {
+            self.damaged += 1;
+            return;
+        };
+        let next = match rows.last() {
+            Some(row) => {
+                thread.cpu_ns = thread.cpu_ns.max(row.cpu_ns);
+                thread.last_ns = thread.last_ns.max(row.time_ns);
+                if row.rusage.is_some() {
+                    thread.rusage = row.rusage.clone();
+                }
+                row.record.wrapping_add(1)
+            }
+            // Says that records which were no samples are in the trace up to here.
+            None => batch.first_record,
+        };
+        thread.next_record = thread.next_record.max(next);
+        self.samples += rows.len() as u64;
+    }
+
+    fn take_nodes(&mut self, nodes: &v1::CallstackNodes) {
+        let mut kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
+            let (count, kind) = (run[0] as usize, run.get(1).copied().unwrap_or(0));
+            std::iter::repeat_n(kind, count)
+        });
+        let (mut id, mut address) = (0u32, 0u64);
+        for ((d_id, parent), d_address) in nodes.id.iter().zip(&nodes.parent).zip(&nodes.address) {
+            id = id.wrapping_add(*d_id as u32);
+            address = address.wrapping_add(*d_address as u64);
+            let kind = kinds.next().unwrap_or(0);
+            let root = if kind == v1::NodeKind::Root as u32 {
+                Some(address)
+            } else {
+                let parent = id.wrapping_sub(*parent as u32);
+                self.nodes.get(&parent).map(|node| node.root)
+            };
+            if let Some(root) = root {
+                let node = SeedNode {
+                    address,
+                    kind,
+                    root,
+                };
+                self.nodes.insert(id, node);
+            }
+        }
+    }
+
+    /// Adds this trace's readings of the clocks.
+    pub fn add_clocks(&self, converter: &mut Converter) {
+        for clock in &self.clocks {
+            converter.add(clock.cycles, clock.monotonic_ns);
+        }
+    }
+
+    /// Copies everything after the header, as it is.
+    pub fn copy_packets(&self, path: &Path, to: &mut impl Write) -> io::Result<u64> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(self.header_end))?;
+        let length = self.good_end.saturating_sub(self.header_end);
+        io::copy(&mut file.take(length), to)
+    }
+}

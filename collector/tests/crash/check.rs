@@ -1,0 +1,213 @@
+//! Counts what a trace holds and compares it with what was written.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::PacketReader;
+use stackbeat_proto::v1::{self, NodeKind, loss::Cause, packet, summary};
+
+use crate::writer::{leaf, seal};
+
+/// Sums over all rounds.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub written: u64,
+    pub rows: u64,
+    pub lost: u64,
+    pub from_mapping: u64,
+}
+
+impl Totals {
+    pub fn add(&mut self, other: &Totals) {
+        self.written += other.written;
+        self.rows += other.rows;
+        self.lost += other.lost;
+        self.from_mapping += other.from_mapping;
+    }
+}
+
+/// One thread as the trace tells it.
+#[derive(Debug, Default)]
+struct Thread {
+    rows: u64,
+    next: u64,
+    written: Option<u64>,
+    declared_lost: u64,
+    announced: u32,
+}
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+/// Checks a trace against the notes of the program: (uid, records finished).
+pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Totals, String> {
+    let mut threads: HashMap<u32, Thread> = HashMap::new();
+    let mut nodes: HashMap<u32, (u32, u64, u32)> = HashMap::new();
+    let mut process_uids = Vec::new();
+    let mut summary = None;
+    let mut footers = 0;
+    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    for packet in PacketReader::new(file) {
+        let (offset, packet) = packet.map_err(|e| e.to_string())?;
+        match packet.body.ok_or("an empty packet")? {
+            packet::Body::Header(header) => {
+                ensure!(offset == 0, "a second header");
+                summary = header.summary;
+            }
+            packet::Body::Process(process) => process_uids.push(process.uid),
+            packet::Body::Thread(thread) => threads.entry(thread.uid).or_default().announced += 1,
+            packet::Body::Nodes(columns) => add_nodes(&columns, &mut nodes)?,
+            packet::Body::Samples(batch) => {
+                let uid = batch.thread_uid;
+                let thread = threads.entry(uid).or_default();
+                let rows = columns::decode(&batch).map_err(|e| e.to_string())?;
+                for row in rows {
+                    let n = row.record;
+                    ensure!(
+                        n >= thread.next,
+                        "thread {uid}: record {n} comes twice or too late"
+                    );
+                    thread.next = n + 1;
+                    thread.rows += 1;
+                    let numbers = (row.allocations, row.allocated_bytes, row.frees);
+                    ensure!(
+                        numbers == (n + 1, n * 7, n / 2)
+                            && row.arg == Some((seal(uid, n), n as i64))
+                            && row.cpu_ns.abs_diff(n * 1000) < 1_000_000,
+                        "thread {uid}: record {n} is corrupt: {row:?}"
+                    );
+                    ensure!(row.node != 0, "thread {uid}: record {n} has no stack");
+                    let stack = stack(&nodes, row.node)?;
+                    let [leaf_address, outer, root] = stack[..] else {
+                        return Err(format!("record {n} has the stack {stack:x?}"));
+                    };
+                    ensure!(
+                        leaf_address == leaf(uid, n)
+                            && outer == 0x1000 + u64::from(uid)
+                            && process_uids.contains(&((root >> 32) as u32)),
+                        "thread {uid}: record {n} has the stack {stack:x?}"
+                    );
+                }
+            }
+            packet::Body::Loss(loss) if loss.cause == Cause::BufferFull as i32 => {
+                threads.entry(loss.thread_uid).or_default().declared_lost = loss.count;
+            }
+            packet::Body::Loss(loss) => {
+                return Err(format!("an unexpected loss: {loss:?}"));
+            }
+            packet::Body::ThreadEnd(end) => {
+                let thread = threads.entry(end.uid).or_default();
+                ensure!(thread.written.is_none(), "thread {} ends twice", end.uid);
+                thread.written = Some(end.records_written);
+            }
+            packet::Body::Footer(_) => footers += 1,
+            _ => {}
+        }
+    }
+    ensure!(footers == 1, "{footers} footers");
+    let summary = summary.ok_or("no summary")?;
+    ensure!(
+        matches!(
+            summary.outcome(),
+            summary::Outcome::Finished | summary::Outcome::Recovered
+        ),
+        "{summary:?}"
+    );
+    compare(&threads, notes, &summary, from_mapping)
+}
+
+/// The equation, thread by thread and as a whole.
+fn compare(
+    threads: &HashMap<u32, Thread>,
+    notes: &[(u32, u64)],
+    summary: &v1::Summary,
+    from_mapping: u64,
+) -> Result<Totals, String> {
+    let mut totals = Totals {
+        from_mapping,
+        ..Default::default()
+    };
+    for (uid, finished) in notes {
+        let Some(thread) = threads.get(uid) else {
+            return Err(format!(
+                "thread {uid} is missing, it wrote {finished} records"
+            ));
+        };
+        let written = thread.written.ok_or(format!("thread {uid} has no end"))?;
+        ensure!(thread.announced > 0, "thread {uid} was not announced");
+        // At the moment of death one record may be written and not yet noted.
+        ensure!(
+            written == *finished || written == finished + 1,
+            "thread {uid} wrote {finished}, the trace says {written}"
+        );
+        let missing = written - thread.rows;
+        // Likewise one may be counted as lost and not yet as written.
+        ensure!(
+            thread.declared_lost == missing || thread.declared_lost == missing + 1,
+            "thread {uid}: {written} written, {} there, {} declared lost",
+            thread.rows,
+            thread.declared_lost
+        );
+        totals.written += written;
+        totals.rows += thread.rows;
+    }
+    totals.lost = totals.written - totals.rows;
+    ensure!(
+        (
+            summary.records_written,
+            summary.records_stored,
+            summary.records_lost
+        ) == (totals.written, totals.rows, totals.lost),
+        "{totals:?}, but {summary:?}"
+    );
+    Ok(totals)
+}
+
+fn add_nodes(
+    columns: &v1::CallstackNodes,
+    nodes: &mut HashMap<u32, (u32, u64, u32)>,
+) -> Result<(), String> {
+    let mut kinds = columns
+        .kind_runs
+        .chunks(2)
+        .flat_map(|run| std::iter::repeat_n(run[1], run[0] as usize));
+    let (mut id, mut address) = (0i64, 0u64);
+    for i in 0..columns.id.len() {
+        id += columns.id[i];
+        address = address.wrapping_add(columns.address[i] as u64);
+        let kind = kinds.next().unwrap_or(0);
+        let parent = if kind == NodeKind::Root as u32 {
+            0
+        } else {
+            (id - columns.parent[i]) as u32
+        };
+        ensure!(
+            parent == 0 || nodes.contains_key(&parent),
+            "node {id} comes before its parent {parent}"
+        );
+        let before = nodes.insert(id as u32, (parent, address, kind));
+        ensure!(before.is_none(), "node {id} comes twice");
+    }
+    Ok(())
+}
+
+/// Addresses from the leaf to the root.
+fn stack(nodes: &HashMap<u32, (u32, u64, u32)>, leaf: u32) -> Result<Vec<u64>, String> {
+    let mut addresses = Vec::new();
+    let mut at = leaf;
+    while at != 0 {
+        let (parent, address, _) = nodes
+            .get(&at)
+            .ok_or(format!("node {at} is not in the trace"))?;
+        addresses.push(*address);
+        at = *parent;
+    }
+    Ok(addresses)
+}

@@ -1,0 +1,180 @@
+//! Kills the program or the collector at random moments under 16 writing threads, recovers, and counts:
+//! written = recovered + declared lost, nothing doubled, nothing invented, nothing corrupt.
+//!
+//! The program of this test is this file again (`writer`): it uses core's writing side as an agent
+//! would, and its records carry their own numbers. How many it wrote it notes in a memory of its own, so
+//! that the counts of the mapping are checked from outside. The collector is this file too
+//! (`collector`), with the real session in it.
+//!
+//! `STACKBEAT_CRASHES` says how often (200), `STACKBEAT_CRASH_SEED` repeats a run.
+
+#[cfg(target_os = "linux")]
+mod check;
+#[cfg(target_os = "linux")]
+mod collector;
+#[cfg(target_os = "linux")]
+mod writer;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("writer") => writer::main(&arguments[2..]),
+        Some("collector") => collector::main(&arguments[2..]),
+        _ => run::main(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod run {
+    use std::io::{BufRead, BufReader};
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use stackbeat_collector::recover::{RecoverOptions, recover};
+
+    use crate::check;
+    use crate::writer::Notes;
+
+    /// Who is killed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Victim {
+        Program,
+        Collector,
+        Both,
+    }
+
+    fn number(name: &str, default: u64) -> u64 {
+        std::env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(default)
+    }
+
+    fn kill(pid: u32) {
+        // SAFETY: the pid is that of a process this test started and has not waited for, or of its
+        // child, whose parent is stopped from waiting by being dead.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    }
+
+    pub fn main() {
+        let crashes = number("STACKBEAT_CRASHES", 200);
+        let seed = number("STACKBEAT_CRASH_SEED", u64::from(std::process::id()));
+        let began = Instant::now();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut totals = check::Totals::default();
+        for round in 0..crashes {
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(round) | 1);
+            let found = one(folder.path(), round, &mut random)
+                .unwrap_or_else(|e| panic!("round {round}, seed {seed}: {e}"));
+            totals.add(&found);
+        }
+        println!(
+            "crash test: {crashes} kills in {:.0?}, seed {seed}: {} records written = {} recovered + \
+             {} declared lost; {} from shared memory",
+            began.elapsed(),
+            totals.written,
+            totals.rows,
+            totals.lost,
+            totals.from_mapping
+        );
+        assert!(totals.rows > 0, "nothing was recorded at all");
+    }
+
+    fn one(folder: &Path, round: u64, random: &mut Random) -> Result<check::Totals, String> {
+        let victim = [Victim::Program, Victim::Collector, Victim::Both][round as usize % 3];
+        let output = folder.join("run.beat");
+        let recovered = folder.join("recovered.beat");
+        let notes = folder.join("notes");
+        for file in [&output, &recovered, &notes] {
+            let _ = std::fs::remove_file(file);
+        }
+        let pace_ns = [0, 2_000, 50_000][random.below(3) as usize];
+        let compress = random.below(2) == 1;
+        let mut collector = Command::new(std::env::current_exe().expect("own path"))
+            .args(["collector".as_ref(), output.as_os_str(), notes.as_os_str()])
+            .args([pace_ns.to_string(), compress.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        let program = started(&mut collector)?;
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        match victim {
+            Victim::Program => kill(program),
+            Victim::Collector => {
+                kill(collector.id());
+                std::thread::sleep(Duration::from_micros(random.below(10_000)));
+                kill(program);
+            }
+            Victim::Both => {
+                kill(collector.id());
+                kill(program);
+            }
+        }
+        collector.wait().map_err(|e| e.to_string())?;
+        wait_for_end(program);
+        let notes = Notes::read(&notes);
+        if victim == Victim::Program {
+            return check::check(&output, &notes, 0);
+        }
+        let options = RecoverOptions::default();
+        let summary = recover(&output, &recovered, &options).map_err(|e| e.to_string())?;
+        if summary.still_running || summary.damaged != 0 {
+            return Err(format!("{victim:?}: {summary:?}"));
+        }
+        let totals = check::check(&recovered, &notes, summary.records_from_mapping)
+            .map_err(|e| format!("{victim:?}, {summary:?}: {e}"))?;
+        if summary.records_from_trace + summary.records_from_mapping != totals.rows {
+            return Err(format!("{} rows, but {summary:?}", totals.rows));
+        }
+        if summary.mapping.is_some_and(|m| m.exists()) {
+            return Err("the mapping was left behind".to_owned());
+        }
+        Ok(totals)
+    }
+
+    /// The program's pid, as the collector tells it.
+    fn started(collector: &mut Child) -> Result<u32, String> {
+        let out = collector.stdout.take().ok_or("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(out)
+            .read_line(&mut line)
+            .map_err(|e| e.to_string())?;
+        line.trim()
+            .parse()
+            .map_err(|_| format!("the collector said {line:?}"))
+    }
+
+    /// An orphan is reaped by somebody else: wait until it is gone, or dead and not yet reaped.
+    fn wait_for_end(pid: u32) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next());
+            if state.is_none_or(|s| "ZX".contains(s)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        panic!("process {pid} does not end");
+    }
+
+    /// xorshift64* (Vigna 2016).
+    pub struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
+        }
+    }
+}

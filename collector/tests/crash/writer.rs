@@ -1,0 +1,177 @@
+//! The program of the crash test: 16 threads that write as fast as they are asked to. Record number n of
+//! a thread carries n in several places, and a stack that depends on n.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stackbeat_core::buffer::Writer;
+use stackbeat_core::callstack::{NodeValue, Table, root_address};
+use stackbeat_core::clock;
+use stackbeat_core::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::record::{RecordKind, flags, header};
+use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread};
+
+pub const THREADS: usize = 16;
+/// Records that share one stack, and stacks of one thread.
+pub const SAME_STACK: u64 = 16;
+pub const STACKS: u64 = 64;
+
+/// What a record must carry besides its number.
+pub fn seal(thread_uid: u32, number: u64) -> u64 {
+    (u64::from(thread_uid) << 48 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The address of the leaf of record `number`.
+pub fn leaf(thread_uid: u32, number: u64) -> u64 {
+    0x10_0000 + u64::from(thread_uid) * 0x1000 + number / SAME_STACK % STACKS * 16
+}
+
+/// How many records each thread has finished, kept outside of the mapping: per thread its uid and
+/// the count.
+#[derive(Debug)]
+pub struct Notes(&'static [[AtomicU64; 2]; THREADS]);
+
+impl Notes {
+    fn map(path: &Path) -> Notes {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .expect("notes");
+        let bytes = size_of::<[[AtomicU64; 2]; THREADS]>();
+        file.set_len(bytes as u64).expect("room for the notes");
+        // SAFETY: maps a file of this size; the mapping is never removed.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        // SAFETY: the memory is mapped for good, aligned to a page, and atomics may have any bits.
+        Notes(unsafe { &*base.cast() })
+    }
+
+    /// (uid, records finished) of the threads that began.
+    pub fn read(path: &Path) -> Vec<(u32, u64)> {
+        let notes = Notes::map(path);
+        notes
+            .0
+            .iter()
+            .map(|n| {
+                (
+                    n[0].load(Ordering::Relaxed) as u32,
+                    n[1].load(Ordering::Relaxed),
+                )
+            })
+            .filter(|(uid, _)| *uid != 0)
+            .collect()
+    }
+}
+
+/// NOTES PACE
+pub fn main(arguments: &[String]) {
+    let session = std::env::var(SESSION_VARIABLE).expect("a session");
+    let path = CString::new(session).expect("no NUL");
+    let mapping: &'static Mapping = Box::leak(Box::new(Mapping::open(&path).expect("the mapping")));
+    let notes = Notes::map(Path::new(&arguments[0]));
+    let pace_ns: u64 = arguments[1].parse().expect("a number");
+    let (process, process_uid) = add_process(
+        mapping,
+        &NewProcess {
+            pid: std::process::id(),
+            cycles: clock::now(ClockSource::Cycles),
+            ..Default::default()
+        },
+    )
+    .expect("an entry");
+    std::thread::scope(|scope| {
+        for note in notes.0 {
+            scope.spawn(move || write(mapping, note, pace_ns, process, process_uid));
+        }
+    });
+}
+
+fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, process_uid: u32) {
+    let source = match mapping.control().clock_source.load(Ordering::Relaxed) {
+        0 => ClockSource::Cycles,
+        _ => ClockSource::Monotonic,
+    };
+    let (index, entry) = add_thread(
+        mapping,
+        &NewThread {
+            // SAFETY: takes nothing and cannot fail.
+            tid: unsafe { libc::gettid() } as u32,
+            process,
+            cycles: clock::now(source),
+            ..Default::default()
+        },
+    )
+    .expect("an entry");
+    let uid = entry.uid.load(Ordering::Relaxed);
+    note[0].store(u64::from(uid), Ordering::Relaxed);
+    let nodes = mapping.layout().capacity.generation_nodes;
+    for number in 0.. {
+        // The order of an agent: note the generation, look again, then use it.
+        let generation = mapping.control().generation.load(Ordering::Acquire);
+        entry.capturing.store(generation + 1, Ordering::SeqCst);
+        if mapping.control().generation.load(Ordering::SeqCst) != generation {
+            entry.capturing.store(0, Ordering::SeqCst);
+            continue;
+        }
+        let node = Table::of(mapping, generation).and_then(|table| {
+            let insert = |parent, address, kind| {
+                table
+                    .insert(NodeValue {
+                        parent,
+                        address,
+                        kind,
+                    })
+                    .ok()
+            };
+            let root = insert(0, root_address(process_uid, 0), node_kind::ROOT)?;
+            let outer = insert(root, 0x1000 + u64::from(uid), node_kind::NATIVE)?;
+            insert(outer, leaf(uid, number), node_kind::NATIVE)
+        });
+        let id = node.map_or(0, |i| node_id(generation, nodes, i));
+        let now = clock::now(source);
+        let record = [
+            header(RecordKind::Sample, 9, 10, flags::HAS_ARG, id),
+            now,
+            0,
+            number * 1000,
+            number + 1,
+            number * 7,
+            number / 2,
+            seal(uid, number),
+            number as i64 as u64,
+        ];
+        Writer {
+            pool: mapping,
+            entry,
+            index,
+            process_uid,
+            mode: Mode::Endless,
+            generation,
+        }
+        .append(&record, now);
+        entry.capturing.store(0, Ordering::Release);
+        note[1].store(number + 1, Ordering::Release);
+        if pace_ns > 0 {
+            let until = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) + pace_ns;
+            while stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) < until {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
