@@ -9,10 +9,10 @@
 use crate::layout::ThreadEntry;
 use crate::sync::{Ordering, between_sequential, fence};
 
-/// How often a closing thread gives the processor away before it goes on regardless. A signal that
-/// was sent is delivered on the way out of the first system call; what is waited for is the time
-/// between the sampler's store and its tgkill.
-const PATIENCE: u32 = 2000;
+/// How often a closing thread waits before it takes the signal for lost. A signal that was sent is
+/// delivered on the way out of the first system call; what is waited for is the time between the
+/// sampler's store and its tgkill, which is long only when the sampler is preempted just there.
+const PATIENCE: u32 = 500;
 
 /// Thread: closes the gate. Gives what it was before, for [`reopen`]. `wait` is called while a signal
 /// is on its way, with the number of the attempt, and says whether to go on waiting.
@@ -33,6 +33,8 @@ fn await_signal(entry: &ThreadEntry, mut wait: impl FnMut(u32) -> bool) {
             return;
         }
     }
+    // It was lost: nobody is to wait for it again.
+    entry.in_flight.store(0, Ordering::SeqCst);
 }
 
 /// Thread: puts the gate back to what it was when the call began.

@@ -329,7 +329,7 @@ impl Capture<'_> {
             generation,
         );
         report_modules(&writer, &mut self.scratch.record, now);
-        if self.scratch.name == [0; 16] || request.last {
+        if request.last || self.scratch.usage.is_time_for_a_look() {
             thread::write_name(&writer, self.scratch, now);
         }
         let usage = if request.exempt {
@@ -422,6 +422,11 @@ pub(super) unsafe fn on_signal(
     }
     let block = tls::block();
     if registered(block).is_none() && !thread::register() {
+        // A thread whose entry is taken away (fork, vfork): it came too late, but it came.
+        // SAFETY: null or the entry of this thread, in the mapping, which is never unmapped.
+        if let Some(entry) = unsafe { block.saved_entry.load(Ordering::Relaxed).as_ref() } {
+            gate::arrived(entry);
+        }
         return true;
     }
     let Some((entry, _)) = registered(block) else {

@@ -494,18 +494,34 @@ pub(super) fn disable() {
 /// Takes a thread out of an agent that is not active any more.
 #[cold]
 pub(super) fn leave(block: &Block) {
+    if let Some((entry, _)) = registered(block) {
+        gate::reopen(entry, 0);
+        buffer::end_capture(entry);
+    }
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
 
+/// How often a thread gives the processor away before it sleeps for a signal that is on its way.
+const YIELDS: u32 = 64;
+/// One such sleep; the signal ends it early.
+const SLEEP_NS: u64 = 50_000;
+
 /// Waits a moment for a signal that is on its way; false when waiting is useless.
 pub(super) fn await_signal(attempt: u32) -> bool {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return false;
+    };
     if attempt == 0
         && mapping()
             .is_some_and(|m| sys::signal_is_blocked(m.control().signal.load(Ordering::Relaxed)))
     {
         return false;
     }
-    sys::yield_now();
+    if attempt < YIELDS {
+        sys::yield_now();
+    } else {
+        sys::wait(&entry.in_flight, 1, Some(SLEEP_NS));
+    }
     true
 }
 

@@ -17,6 +17,11 @@ impl State {
         self.captures = 0;
     }
 
+    /// Now and then, more often at first: for what changes rarely (the thread's name).
+    pub fn is_time_for_a_look(&self) -> bool {
+        self.captures % 128 == 0 || self.captures.is_power_of_two()
+    }
+
     /// Faults and switches if this capture is to read them. `waited`: the call may have slept.
     pub fn read(&mut self, waited: bool) -> Option<Usage> {
         let due = waited || self.captures % CAPTURES_BETWEEN == 0;

@@ -65,7 +65,7 @@ pub(super) fn register() -> bool {
         return false;
     }
     let block = tls::block();
-    if block.flags.load(Ordering::Relaxed) != 0 {
+    if !may_register(block) {
         return false;
     }
     process::check_for_fork();
@@ -78,6 +78,19 @@ pub(super) fn register() -> bool {
     register_as(block, None, Creator::UNKNOWN)
 }
 
+/// Nothing keeps the thread from being registered, or not any longer.
+fn may_register(block: &Block) -> bool {
+    if block.has(flag::REFUSED) && entries() > block.refused_at.load(Ordering::Relaxed) {
+        block.clear(flag::REFUSED);
+    }
+    !block.has(flag::ANY)
+}
+
+/// Entries that threads may take.
+fn entries() -> u32 {
+    process::mapping().map_or(0, |m| m.control().threads_limit.load(Ordering::Relaxed))
+}
+
 /// Registers with what is known of the thread. Holding the guard.
 pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Creator) -> bool {
     let Some(mapping) = process::mapping() else {
@@ -87,6 +100,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     let is_main = tid == process::pid();
     if block.scratch.load(Ordering::Relaxed).is_null() {
         let Ok(memory) = sys::map(size_of::<Scratch>(), Backing::Anonymous, 0) else {
+            block.refused_at.store(u32::MAX, Ordering::Relaxed);
             block.set(flag::REFUSED);
             return false;
         };
@@ -118,7 +132,9 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         stack,
         cycles: process::now(),
     };
+    let entries = entries();
     let Some((index, entry)) = registry::add_thread(mapping, &new) else {
+        block.refused_at.store(entries, Ordering::Relaxed);
         block.set(flag::REFUSED);
         return false;
     };
@@ -165,7 +181,7 @@ pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
         return;
     }
     let block = tls::block();
-    if block.flags.load(Ordering::Relaxed) != 0 {
+    if !may_register(block) {
         return;
     }
     process::check_for_fork();

@@ -26,6 +26,8 @@ pub struct Block {
     pub flags: AtomicU32,
     /// Index of the entry.
     pub entry_index: AtomicU32,
+    /// How many entries there were when none was free for this thread.
+    pub refused_at: AtomicU32,
     /// Counted while the entry is taken away by a fork.
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,
@@ -40,8 +42,10 @@ pub mod flag {
     pub const FORKING: u32 = 2;
     /// The thread said that it ends.
     pub const EXITED: u32 = 4;
-    /// No entry was free for it.
+    /// No entry was free for it; it asks again when there are more.
     pub const REFUSED: u32 = 8;
+    /// Any of them.
+    pub const ANY: u32 = u32::MAX;
 }
 
 const _: () = assert!(size_of::<Block>() <= 128);
@@ -138,6 +142,7 @@ mod imp {
                 saved_entry: AtomicPtr::new(core::ptr::null_mut()),
                 flags: AtomicU32::new(0),
                 entry_index: AtomicU32::new(0),
+                refused_at: AtomicU32::new(0),
                 pending_allocations: AtomicU64::new(0),
                 pending_bytes: AtomicU64::new(0),
                 pending_frees: AtomicU64::new(0),
