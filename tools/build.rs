@@ -63,7 +63,9 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .args(["build", "--package", "stackbeat-hooks-linux"])
         .args(["--profile", "agent", "--locked", "--target", &target])
         .arg("--target-dir")
-        .arg(&target_folder);
+        .arg(&target_folder)
+        // Line tables make up nine tenths of the file; its symbols are enough for a backtrace.
+        .args(["--config", "profile.agent.strip='debuginfo'"]);
     if variable("PROFILE")? == "debug" {
         // Whoever works on the sources builds often: give the slow half of the optimization away.
         cargo.args([

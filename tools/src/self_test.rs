@@ -131,6 +131,8 @@ pub struct Findings {
     pub violations: Vec<String>,
     pub warnings: Vec<String>,
     pub interruptions: u64,
+    /// As `wait` gives it.
+    pub wait_status: i32,
 }
 
 /// Records `program` and looks at what came out.
@@ -158,6 +160,7 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
         processes: trace.processes().len(),
         threads: trace.threads().len(),
         records_lost: outcome.records_lost,
+        wait_status: outcome.wait_status,
         capabilities: trace
             .processes()
             .first()

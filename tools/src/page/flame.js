@@ -124,7 +124,7 @@ class Flame {
     let skipped = 0;
     while (!this.view.outer && !this.view.inverted) {
       const next = this.children(node)[0];
-      if (!next || node.self > 0 || next.value < 0.999 * node.value || !this.data.isFunction(next.label)) break;
+      if (!next || next.value < 0.995 * node.value || !this.data.isFunction(next.label)) break;
       node = next;
       skipped++;
     }

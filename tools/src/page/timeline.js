@@ -123,7 +123,7 @@ class Timeline {
 
   // Stacked columns: running at the bottom, then what held it up; idle waits are left faint.
   drawBins(c, bins, count, whole, x, y, width, height) {
-    const step = width / count, order = [0, 1, 2, 3, 4, 7, 8, 9, 5, 6];
+    const alpha = c.globalAlpha, step = width / count, order = [0, 1, 2, 3, 4, 7, 8, 9, 5, 6];
     for (let i = 0; i < count; i++) {
       let base = y + height;
       for (const kind of order) {
@@ -137,9 +137,9 @@ class Timeline {
       const gap = bins[i * 12 + 11];
       if (gap > 0) {
         c.fillStyle = this.colors.dim;
-        c.globalAlpha = 0.3;
-        c.fillRect(x + i * step, base - (gap / whole) * height, step * 0.5, (gap / whole) * height);
-        c.globalAlpha = 1;
+        c.globalAlpha = 0.16;
+        c.fillRect(x + i * step, base - (gap / whole) * height, step, (gap / whole) * height);
+        c.globalAlpha = alpha;
       }
     }
   }

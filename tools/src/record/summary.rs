@@ -1,6 +1,8 @@
 //! What is said at the end of a recording.
 
 use std::fmt::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use serde::Serialize;
 use stackbeat_collector::session::{Options, Outcome};
@@ -36,6 +38,9 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
         },
         units::bytes(status.bytes),
     );
+    if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
+        let _ = writeln!(out, "  the program was killed by signal {signal}");
+    }
     for (cause, count) in &outcome.losses {
         let _ = writeln!(
             out,

@@ -1,0 +1,222 @@
+//! Real recordings through the command: what the program's caller sees, and what comes out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+
+/// Runs `stackbeat` in a folder.
+fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(STACKBEAT)
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("STACKBEAT_AGENT")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is a number"))
+}
+
+#[test]
+fn the_caller_sees_the_programs_own_output_and_status() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let output = stackbeat(
+        at,
+        &[
+            "record",
+            "-q",
+            "--",
+            "sh",
+            "-c",
+            "echo out; echo err >&2; exit 7",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(text(&output.stdout), "out\n");
+    assert_eq!(text(&output.stderr), "err\n");
+    assert!(at.join("sh.beat").exists());
+
+    // A second one takes the next free name; a named one is not replaced.
+    let output = stackbeat(at, &["record", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("sh.2.beat"));
+    assert!(text(&output.stderr).contains("killed by signal 9"));
+    let output = stackbeat(at, &["record", "-o", "sh.beat", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = stackbeat(at, &["record", "-f", "-o", "sh.beat", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+
+    let output = stackbeat(
+        at,
+        &[
+            "record", "--json", "-o", "j.beat", "--", "sh", "-c", "exit 3",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(3));
+    let summary: Value = serde_json::from_slice(&output.stderr).expect("one line of JSON");
+    assert_eq!(summary["schema"], "stackbeat.record.v1");
+    assert_eq!(summary["trace"], "j.beat");
+    assert_eq!(
+        number(&summary["records_written"]),
+        number(&summary["records_stored"]) + number(&summary["records_lost"])
+    );
+    let output = stackbeat(at, &["record", "-o", "/nonexistent/x.beat", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/x.beat"));
+}
+
+#[test]
+fn every_view_of_a_trace_tells_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let output = stackbeat(
+        at,
+        &[
+            "record",
+            "-o",
+            "t.beat",
+            "--",
+            STACKBEAT,
+            "demo-worker",
+            "self-test",
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("see more: stackbeat report t.beat"));
+
+    let report = json(&stackbeat(at, &["report", "t.beat", "--json"]));
+    let info = stackbeat(at, &["info", "t.beat", "--json", "--check"]);
+    let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    for violation in info["violations"].as_array().expect("was checked") {
+        // On a busy machine the two clocks of a sample are read some time apart.
+        let violation = violation.as_str().expect("text");
+        assert!(violation.contains("cpu time of a segment"), "{violation}");
+    }
+    assert_eq!(report["totals"]["samples"], info["counts"]["samples"]);
+    assert_eq!(report["recording"], info["recording"]);
+    let totals = &report["totals"];
+    assert_eq!(
+        number(&totals["wall_ns"]),
+        number(&totals["running_ns"])
+            + number(&totals["blocked_ns"])
+            + number(&totals["no_evidence_ns"])
+    );
+    let sites = report["blocking_sites"].as_array().expect("sites");
+    let blocked: u64 = sites.iter().map(|s| number(&s["total_ns"])).sum();
+    assert_eq!(blocked, number(&totals["blocked_ns"]));
+
+    // The program sleeps, waits and talks for known times.
+    let by_cause = &totals["blocked_by_cause_ns"];
+    assert!(number(&by_cause["sleep"]) >= 5_000_000, "{by_cause}");
+    let functions: BTreeMap<String, &Value> = report["functions"]
+        .as_array()
+        .expect("functions")
+        .iter()
+        .map(|f| (f["name"].as_str().expect("a name").to_string(), f))
+        .collect();
+    let compute = functions
+        .iter()
+        .find(|(name, _)| name.contains("self_test::compute"))
+        .unwrap_or_else(|| panic!("compute is there: {:?}", functions.keys()))
+        .1;
+    assert!(
+        number(&compute["total"]["wall_ns"]) > 10_000_000,
+        "{compute}"
+    );
+
+    // Text and filters agree with it.
+    let tables = text(&stackbeat(at, &["report", "t.beat", "--top", "0"]).stdout);
+    assert!(tables.contains("Functions by") && tables.contains("Losses"));
+    let one = json(&stackbeat(
+        at,
+        &[
+            "report",
+            "t.beat",
+            "--json",
+            "--function",
+            "self_test::compute",
+        ],
+    ));
+    assert_eq!(
+        one["focus"]["callees"][0]["wall_ns"],
+        compute["total"]["wall_ns"]
+    );
+    let output = stackbeat(at, &["report", "t.beat", "--thread", "nobody"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no such thread"));
+
+    // The page, and an export through the command.
+    let output = stackbeat(at, &["report", "t.beat", "--html", "page.html"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(at.join("page.html")).expect("a page");
+    assert!(page.contains("self_test::compute") && page.len() < 4 << 20);
+    let folded = stackbeat(at, &["export", "t.beat", "--to", "folded", "-o", "-"]);
+    let wall: u64 = text(&folded.stdout)
+        .lines()
+        .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert_eq!(wall, number(&totals["wall_ns"]));
+    let exported = json(&stackbeat(
+        at,
+        &["export", "t.beat", "--to", "perfetto", "--json"],
+    ));
+    assert_eq!(exported["output"], "t.pftrace");
+    assert_eq!(
+        fs::metadata(at.join("t.pftrace")).expect("exists").len(),
+        number(&exported["bytes"])
+    );
+    let output = stackbeat(at, &["export", "t.beat", "--to", "chrome", "-o", "t.beat"]);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "the trace is not overwritten"
+    );
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    assert!(
+        stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "true"])
+            .status
+            .success()
+    );
+    let output = stackbeat(
+        at,
+        &["report", "t.beat", "--html", "/nonexistent/page.html"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/page.html: cannot be written"));
+}
+
+#[test]
+fn the_doctor_finds_this_machine_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = stackbeat(folder.path(), &["doctor", "--json"]);
+    let report = json(&output);
+    assert_eq!(report["ok"], true);
+    let checks = report["recording"].as_array().expect("checks");
+    assert!(checks.len() > 8, "{report}");
+}
