@@ -1,0 +1,214 @@
+//! Real processes write into one mapping and are killed at any moment, while another one drains it:
+//! what was written is either read back as it was written, or known to be lost.
+#![cfg(target_os = "linux")]
+
+use stackbeat_core::agent;
+use stackbeat_core::buffer::{self, Pool};
+use stackbeat_core::layout::{Capacity, buffer_state, entry_state, loss};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::probe::Probe;
+use stackbeat_core::record::RecordKind;
+use stackbeat_core::throttle::Ticker;
+use stackbeat_core::{registry, sys};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "STACKBEAT_TEST_MAPPING";
+const ROUNDS: u32 = 40;
+const PROCESSES: usize = 2;
+const THREADS: usize = 8;
+
+/// Not a test of its own: what the killed processes run.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var(CHILD) else {
+        return;
+    };
+    let path = CString::new(path).expect("no NUL");
+    assert!(agent::init(&path));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                agent::thread_started(None, agent::Creator::UNKNOWN);
+                for n in 0u64.. {
+                    agent::allocated(Probe::Malloc, 8);
+                    agent::freed();
+                    if n % 16 == 0 {
+                        agent::force(Probe::Mark, n);
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn start(path: &CString) -> Child {
+    Command::new(std::env::current_exe().expect("known"))
+        .args(["--exact", "child", "--test-threads=1"])
+        .env(CHILD, path.to_str().expect("ASCII"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this program starts")
+}
+
+/// What came of a thread.
+#[derive(Default)]
+struct Received {
+    records: u64,
+    /// Number after the last one.
+    next: u64,
+    last_time: u64,
+}
+
+fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
+    let mut all = Vec::new();
+    for i in 0..mapping.count() {
+        let mut words = Vec::new();
+        if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
+            all.push((drained, words));
+        }
+    }
+    // A thread's older sub-buffer can lie behind its newer one.
+    all.sort_by_key(|(drained, _)| (drained.thread_uid, drained.first_record));
+    for (drained, words) in all {
+        let thread = threads.entry(drained.thread_uid).or_default();
+        if drained.records > 0 {
+            assert!(drained.first_record >= thread.next, "a record twice");
+            thread.next = drained.first_record + drained.records as u64;
+        }
+        let mut rest = words.as_slice();
+        for _ in 0..drained.records {
+            let length = (rest[0] >> 8 & 0xff) as usize;
+            let (record, next) = rest.split_at(length);
+            rest = next;
+            thread.records += 1;
+            match RecordKind::from_number(record[0] as u8) {
+                Some(RecordKind::Sample) => {
+                    // Allocations and frees go in step, time goes on.
+                    assert_eq!(record[5], record[4] * 8);
+                    assert!(record[6] == record[4] || record[6] + 1 == record[4]);
+                    assert!(record[1] >= thread.last_time);
+                    thread.last_time = record[1];
+                    assert_ne!(record[0] >> 32, 0, "a sample without a stack");
+                }
+                Some(RecordKind::Name | RecordKind::Module | RecordKind::Text) => {}
+                other => panic!("{other:?} was never written: {record:x?}"),
+            }
+        }
+        assert!(rest.is_empty());
+        buffer::stored(mapping, &drained);
+    }
+}
+
+/// Takes sub-buffers away from their owners, as from idle ones.
+fn revoke(mapping: &Mapping, round: u32) {
+    for i in 0..mapping.count() {
+        if (i + round) % 4 == 0 {
+            buffer::revoke(mapping, i);
+        }
+        let Some(header) = mapping.buffer(i) else {
+            continue;
+        };
+        let state = header.state.load(Ordering::Relaxed);
+        if state as u32 == buffer_state::REVOKED {
+            buffer::settle(mapping, i, mapping.thread((state >> 32) as u32));
+        }
+    }
+}
+
+#[test]
+fn what_the_killed_wrote_is_read_or_counted() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let path = CString::new(format!(
+        "/dev/shm/stackbeat-test-killed.{}",
+        std::process::id()
+    ))
+    .expect("no NUL");
+    let mapping = Mapping::create(
+        &path,
+        Capacity {
+            buffers: 24,
+            buffer_bytes: 4096,
+            ..Capacity::default()
+        },
+    )
+    .expect("created");
+    let control = mapping.control();
+    control.switch.store(1, Ordering::Relaxed);
+    control.depth_limit.store(64, Ordering::Relaxed);
+    control.probe_mask.store(u64::MAX, Ordering::Relaxed);
+    control.forced_per_second.store(10_000, Ordering::Relaxed);
+    for class in 0..3 {
+        control.interval_ns[class].store(100_000, Ordering::Relaxed);
+        control.interval_cycles[class].store(200_000, Ordering::Relaxed);
+    }
+    let mut ticker = Ticker::default();
+    ticker.advance_all(control);
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let (mut total, mut total_lost) = (0, 0);
+
+    for round in 0..ROUNDS {
+        let mut threads = HashMap::new();
+        let mut children: Vec<Child> = (0..PROCESSES).map(|_| start(&path)).collect();
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let life = Duration::from_micros(10_000 + (random >> 33) % 40_000);
+        let end = Instant::now() + life;
+        while Instant::now() < end {
+            ticker.advance_all(control);
+            if round % 2 == 0 {
+                drain(&mapping, &mut threads);
+                revoke(&mapping, round);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        for child in &mut children {
+            child.kill().expect("it runs");
+            child.wait().expect("it was ours");
+        }
+        for i in 0..mapping.count() {
+            buffer::owner_died(&mapping, i);
+        }
+        drain(&mapping, &mut threads);
+        assert_eq!(buffer::free_count(&mapping), mapping.count());
+
+        for (i, entry) in registry::threads(&mapping) {
+            match entry.state.load(Ordering::Relaxed) {
+                entry_state::FREE => continue,
+                // Killed while it was filling it in.
+                entry_state::CLAIMED => {
+                    entry.state.store(entry_state::FREE, Ordering::Relaxed);
+                    continue;
+                }
+                _ => {}
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let received = threads.remove(&uid).unwrap_or_default();
+            let written = entry.records.load(Ordering::Relaxed).max(received.next);
+            let lost = entry.losses[loss::BUFFER_FULL].load(Ordering::Relaxed);
+            let missing = written - received.records;
+            // Killed between counting a loss and taking its number, it has one more.
+            assert!(
+                missing == lost || missing + 1 == lost,
+                "thread {uid}: {written} written, {} read, {lost} lost",
+                received.records
+            );
+            total += written;
+            total_lost += lost;
+            registry::end_thread(entry, 0);
+            registry::free_thread(&mapping, i);
+        }
+        assert!(threads.is_empty(), "records of threads that never were");
+        for (_, process) in registry::processes(&mapping) {
+            registry::end_process(process, 0, false);
+            registry::free_process(process);
+        }
+        assert_eq!(control.agents_disabled.load(Ordering::Relaxed), 0);
+    }
+    sys::remove(&path);
+    assert!(total > 1000 && total_lost > 0 && total_lost < total);
+}
