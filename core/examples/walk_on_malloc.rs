@@ -118,8 +118,8 @@ fn on_hit() {
 fn look(walker: &mut NativeWalker, pointer: u64) {
     let main = sys::process_id() == sys::thread_id();
     // The thread control block lies at the upper end of a thread's stack.
-    // SAFETY: set by the dynamic linker before anything runs.
     let high = if main {
+        // SAFETY: set by the dynamic linker before anything runs.
         unsafe { __libc_stack_end as u64 }
     } else {
         pointer

@@ -15,8 +15,8 @@ use super::rule::Rule;
 
 /// Entries in one line of the cache (64 bytes).
 const WAYS: usize = 4;
-/// Lines of the small part: 4096 rules, 64 KB.
-const SMALL: usize = 1024;
+/// Rules in the small part: 64 KB.
+const SMALL: usize = 4096;
 /// Key of an entry that is being written.
 const BUSY: u64 = u64::MAX;
 /// Code addresses have 47 bits in user space.
@@ -41,11 +41,23 @@ pub struct Line([Entry; WAYS]);
 /// All methods may be called from a signal handler that interrupted any of them.
 #[derive(Debug)]
 pub struct RuleCache<const LINES: usize> {
-    small: [Line; SMALL],
+    small: Small,
     large: [Line; LINES],
 }
 
+/// The small part, in lines of `WAYS` entries.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Small([Entry; SMALL]);
+
 impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            key: AtomicU64::new(0),
+            rule: AtomicU64::new(0),
+        }
+    }
+
     /// The rule, if the key still is what it was found to be.
     #[inline(always)]
     fn rule_of(&self, want: u64) -> Option<Rule> {
@@ -56,14 +68,7 @@ impl Entry {
 
 impl Line {
     const fn new() -> Line {
-        Line(
-            [const {
-                Entry {
-                    key: AtomicU64::new(0),
-                    rule: AtomicU64::new(0),
-                }
-            }; WAYS],
-        )
+        Line([const { Entry::new() }; WAYS])
     }
 }
 
@@ -71,6 +76,11 @@ impl<const LINES: usize> Default for RuleCache<LINES> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+#[inline(always)]
+fn hash(address: u64) -> u64 {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 /// The key of an address, or `None` for addresses that are not cached.
@@ -87,21 +97,28 @@ impl<const LINES: usize> RuleCache<LINES> {
     pub const fn new() -> Self {
         const { assert!(LINES.is_power_of_two()) };
         RuleCache {
-            small: [const { Line::new() }; SMALL],
+            small: Small([const { Entry::new() }; SMALL]),
             large: [const { Line::new() }; LINES],
         }
     }
 
-    /// Where an address may be: its line in the small part, the entry to try first there, and its line
-    /// in the large part.
+    /// Where an address is most likely to be: its place in the small part. It may also be in the
+    /// other places of that line, or in a line of the large part.
     #[inline(always)]
-    fn places(&self, address: u64) -> (&Line, usize, &Line) {
-        let hash = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
-        (
-            &self.small[hash / WAYS % SMALL],
-            hash % WAYS,
-            &self.large[hash / WAYS % LINES],
-        )
+    fn place(address: u64) -> usize {
+        (hash(address) as usize) % SMALL
+    }
+
+    /// All places of an address, the most likely one first.
+    fn places(&self, address: u64) -> impl Iterator<Item = &Entry> {
+        let place = Self::place(address);
+        let line = place / WAYS * WAYS;
+        let small = (0..WAYS).map(move |i| &self.small.0[line + (place + i) % WAYS]);
+        small.chain(&self.large_line(address).0)
+    }
+
+    fn large_line(&self, address: u64) -> &Line {
+        &self.large[(hash(address) >> 12) as usize % LINES]
     }
 
     /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a leaf,
@@ -109,8 +126,7 @@ impl<const LINES: usize> RuleCache<LINES> {
     #[inline(always)]
     pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
         let want = key(address, exact, epoch)?;
-        let (line, way, _) = self.places(address);
-        let entry = &line.0[way];
+        let entry = &self.small.0[Self::place(address)];
         if entry.key.load(Ordering::Acquire) == want {
             return entry.rule_of(want);
         }
@@ -119,9 +135,7 @@ impl<const LINES: usize> RuleCache<LINES> {
 
     #[inline(never)]
     fn get_elsewhere(&self, address: u64, want: u64) -> Option<Rule> {
-        let (small, _, large) = self.places(address);
-        let mut entries = small.0.iter().chain(&large.0);
-        entries
+        self.places(address)
             .find(|entry| entry.key.load(Ordering::Acquire) == want)?
             .rule_of(want)
     }
@@ -132,9 +146,7 @@ impl<const LINES: usize> RuleCache<LINES> {
         let Some(new) = key(address, exact, epoch) else {
             return;
         };
-        let (small, way, large) = self.places(address);
-        let ways = [0, 1, 2, 3].map(|i| &small.0[(way + i) % WAYS]);
-        for entry in ways.into_iter().chain(&large.0) {
+        for entry in self.places(address) {
             let old = entry.key.load(Ordering::Relaxed);
             if old == new {
                 return;
@@ -144,7 +156,7 @@ impl<const LINES: usize> RuleCache<LINES> {
                 return;
             }
         }
-        let victim = &large.0[way];
+        let victim = &self.large_line(address).0[Self::place(address) % WAYS];
         let old = victim.key.load(Ordering::Relaxed);
         if old != BUSY {
             replace(victim, old, new, rule);

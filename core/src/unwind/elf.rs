@@ -221,11 +221,11 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8])
     let bloom_words = memory.half(hash + 8)? as u64;
     let bucket_array = hash + 16 + bloom_words * 8;
     let chain = bucket_array + buckets as u64 * 4;
-    let mut index = memory.half(bucket_array + wanted.checked_rem(buckets)? as u64 * 4)?;
-    if index < first {
+    let begin = memory.half(bucket_array + wanted.checked_rem(buckets)? as u64 * 4)?;
+    if begin < first {
         return None;
     }
-    for _ in 0..4096 {
+    for index in begin..begin.saturating_add(4096) {
         let entry = memory.half(chain + (index - first) as u64 * 4)?;
         if (entry ^ wanted) >> 1 == 0 {
             let symbol = symbols + index as u64 * 24;
@@ -238,7 +238,6 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8])
         if entry & 1 == 1 {
             return None;
         }
-        index += 1;
     }
     None
 }

@@ -162,7 +162,7 @@ impl<'a> NativeMemory<'a> {
     #[cold]
     #[inline(never)]
     fn read_elsewhere(&mut self, address: u64) -> Option<u64> {
-        if address % 8 != 0 || address < 4096 {
+        if !address.is_multiple_of(8) || address < 4096 {
             return None;
         }
         let offset = address.wrapping_sub(self.window.start) / 8;
@@ -181,7 +181,7 @@ impl<'a> NativeMemory<'a> {
 unsafe impl ReadStack for NativeMemory<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
         let (low, bytes) = self.own();
-        if address % 8 == 0 && address.wrapping_sub(low) < bytes {
+        if address.is_multiple_of(8) && address.wrapping_sub(low) < bytes {
             // SAFETY: aligned and own.
             Some(unsafe { self.read_own(address) })
         } else {
@@ -254,7 +254,7 @@ impl NativeWalker {
         limit: usize,
     ) -> WalkEnd {
         self.walks = self.walks.wrapping_add(1);
-        if modules::is_dirty() || self.walks % WALKS_BETWEEN_LOOKS == 0 {
+        if modules::is_dirty() || self.walks.is_multiple_of(WALKS_BETWEEN_LOOKS) {
             modules::revalidate();
         }
         let mut memory = NativeMemory::new(registers.sp, *bounds, &mut self.window);
@@ -292,7 +292,7 @@ impl NativeWalker {
     /// A new walker on the heap, for tests and benchmarks.
     pub fn boxed() -> std::boxed::Box<NativeWalker> {
         // SAFETY: all-zero is a valid walker (see the implementation of `StackWalker`).
-        unsafe { std::boxed::Box::<NativeWalker>::new_zeroed().assume_init() }
+        unsafe { super::walk::zeroed() }
     }
 }
 
@@ -380,7 +380,8 @@ mod tests {
         let [a, b, c, d] = values;
         let inner = deep(depth - 1, [b ^ a, c + b, d | c, a & d], walker);
         core::hint::black_box(&local);
-        inner + (core::hint::black_box(a.wrapping_mul(b) ^ c.wrapping_mul(d)) & 0)
+        core::hint::black_box(a.wrapping_mul(b) ^ c.wrapping_mul(d));
+        inner
     }
 
     #[test]

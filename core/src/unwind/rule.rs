@@ -101,6 +101,17 @@ impl Rule {
         (self.0 & 15).wrapping_sub(1) < 2
     }
 
+    /// CFA = sp + base, return address right below it, frame pointer unchanged: what most of them are.
+    #[inline(always)]
+    pub const fn is_simple(self) -> bool {
+        const SIMPLE: u64 = match Rule::new(Kind::Sp, 0, None, Some(-8)) {
+            Some(rule) => rule.0,
+            None => unreachable!(),
+        };
+        const BASE: u64 = ((1 << BASE_BITS) - 1) << 4;
+        self.0 & !BASE == SIMPLE
+    }
+
     /// Whether a common rule starts from the frame pointer.
     #[inline(always)]
     pub const fn is_from_fp(self) -> bool {

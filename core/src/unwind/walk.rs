@@ -179,7 +179,7 @@ impl Stack {
     pub fn boxed() -> std::boxed::Box<Stack> {
         // SAFETY: all-zero is a valid `Stack`: it consists of numbers, flags, and a `WalkEnd` whose
         // variants begin at 0.
-        unsafe { std::boxed::Box::<Stack>::new_zeroed().assume_init() }
+        unsafe { zeroed() }
     }
 
     /// Walks the stack.
@@ -240,7 +240,8 @@ impl Stack {
         let Registers { pc, sp, fp, .. } = *from.registers;
         let (mut pc, mut sp, mut fp, mut exact) = (pc, sp, fp, from.exact);
         let own = memory.own();
-        let is_own = |address: u64| address % 8 == 0 && address.wrapping_sub(own.0) < own.1;
+        let is_own =
+            |address: u64| address.is_multiple_of(8) && address.wrapping_sub(own.0) < own.1;
         let mut steps = 0;
         let mut unproven = None;
         // The frame of the last walk to compare with next.
@@ -281,9 +282,28 @@ impl Stack {
                     sp,
                     fp,
                     rule,
-                    flags: if exact { STEP_EXACT } else { 0 },
+                    flags: if exact {
+                        STEP_EXACT | STEP_REGULAR
+                    } else {
+                        STEP_REGULAR
+                    },
                 };
                 steps += 1;
+            }
+            if rule.is_simple() {
+                let cfa = sp.wrapping_add_signed(rule.base());
+                let slot = cfa.wrapping_sub(8);
+                if cfa > sp && is_own(slot) {
+                    // SAFETY: `is_own` was asked.
+                    let next = super::strip(unsafe { memory.read_own(slot) });
+                    unproven = None;
+                    if next == 0 {
+                        // Stacks made by hand end like this.
+                        return Found::full(steps, WalkEnd::Root, true);
+                    }
+                    (pc, sp, exact) = (next, cfa, false);
+                    continue;
+                }
             }
             if rule.is_common() {
                 let cfa =
@@ -298,10 +318,8 @@ impl Stack {
                         // SAFETY: as above.
                         fp = unsafe { memory.read_own(slot) };
                     }
-                    self.steps[steps.saturating_sub(1)].flags |= STEP_REGULAR;
                     unproven = None;
                     if next == 0 {
-                        // Stacks made by hand end like this.
                         return Found::full(steps, WalkEnd::Root, true);
                     }
                     (pc, sp, exact) = (next, cfa, false);
@@ -310,6 +328,8 @@ impl Stack {
             }
             // What is left is rare.
             let kind = rule.kind();
+            let last = steps.saturating_sub(1);
+            self.steps[last].flags &= !STEP_REGULAR;
             if kind == Kind::Unknown || kind == Kind::Nowhere {
                 if kind == Kind::Unknown {
                     unproven = None;
@@ -334,7 +354,7 @@ impl Stack {
                 continue;
             }
             unproven = None;
-            self.steps[steps.saturating_sub(1)].flags |= STEP_IRREGULAR;
+            self.steps[last].flags |= STEP_IRREGULAR;
             let first = here.is(from);
             match rare_step(here, rule, from, first, rules, memory) {
                 Ok(next) => State { pc, sp, fp, exact } = next,
@@ -426,6 +446,23 @@ impl Stack {
             outer = Some(*place);
         }
         self.len = kept + steps;
+    }
+}
+
+/// A value of zero bytes on the heap, without passing over the stack.
+///
+/// # Safety
+/// All-zero must be a valid `T`, whose size is not 0.
+pub(super) unsafe fn zeroed<T>() -> std::boxed::Box<T> {
+    let layout = std::alloc::Layout::new::<T>();
+    // SAFETY: the layout has a size; the memory is a valid `T` by the caller's promise and was made by
+    // the allocator that `Box` uses.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout);
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        std::boxed::Box::from_raw(memory.cast())
     }
 }
 

@@ -162,7 +162,7 @@ fn rust_asleep_in_a_sort() {
 #[test]
 #[ignore = "sleeps for as long as another test looks at it"]
 fn sleeper() {
-    let mut numbers = vec![3, 2, 1];
+    let mut numbers = [3, 2, 1];
     numbers.sort_by_key(|n| {
         std::thread::sleep(Duration::from_secs(30));
         *n
