@@ -16,6 +16,10 @@ const OTHER_INTERPOSERS: &[&[u8]] = &[
     b"libclang_rt.tsan",
 ];
 
+/// When set, each stack that reuses frames of the last one is compared with a full walk; `info` shows
+/// the counts. For testing the unwinder on programs of one's own.
+const CHECK_VARIABLE: &[u8] = b"STACKBEAT_CHECK_UNWIND";
+
 /// glibc passes the program's arguments and environment to constructors.
 extern "C" fn start(
     _count: c_int,
@@ -27,6 +31,10 @@ extern "C" fn start(
     let Some(session) = session else { return };
     if resolve::any_loaded(OTHER_INTERPOSERS) || !agent::init(session) {
         return;
+    }
+    // SAFETY: as above.
+    if unsafe { env::find(environment, CHECK_VARIABLE) }.is_some() {
+        stackbeat_core::unwind::native::check_walks();
     }
     if agent::follow_children()
         && let Some(own_path) = resolve::own_path()

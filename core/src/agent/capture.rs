@@ -371,6 +371,10 @@ impl Capture<'_> {
         self.entry
             .samples
             .store(samples.wrapping_add(1), Ordering::Relaxed);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if request.probe == Probe::Exit {
+            report_checks(&writer, &mut self.scratch.record, now);
+        }
         if request.last {
             writer.complete();
         }
@@ -395,6 +399,25 @@ fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
         };
         append(writer, to, words, now);
     });
+}
+
+/// At the end of a process whose walks were checked: says how often reuse was wrong.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+    use std::io::Write;
+    let (checked, differing) = crate::unwind::native::checked_walks();
+    if checked == 0 {
+        return;
+    }
+    let mut text = [0u8; 96];
+    let mut rest = &mut text[..];
+    let _ = write!(
+        rest,
+        "unwind check: {differing} of {checked} reused stacks differ"
+    );
+    let length = 96 - rest.len();
+    let words = record::write_text(record::TextKind::Capability, 0, &text[..length], to);
+    append(writer, to, words, now);
 }
 
 /// Modules are read from the image list by the platform's hooks.
