@@ -53,6 +53,9 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         Some(path) => path.clone(),
         None => default_output(&args.command[0], args.force),
     };
+    if output.is_dir() {
+        bail!("{}: is a directory; name a file with -o", output.display());
+    }
     if output.exists() && !args.force {
         bail!(
             "{}: exists already; choose another name with -o, or replace it with --force",

@@ -84,7 +84,7 @@ pub struct Seed {
     pub processes: HashMap<u32, v1::Process>,
     pub ended_processes: HashSet<u32>,
     threads: HashMap<u32, SeedThread>,
-    pub modules: BTreeMap<(u32, u64), v1::Module>,
+    pub modules: BTreeMap<(u32, u64, u32), v1::Module>,
     pub events: HashSet<(u32, u64, String)>,
 }
 
@@ -118,7 +118,8 @@ impl Sums {
 pub struct Census {
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
-    modules: BTreeMap<(u32, u64), v1::Module>,
+    /// By process, start and epoch: one address range can hold several modules in turn.
+    modules: BTreeMap<(u32, u64, u32), v1::Module>,
     /// By uid, of all processes so far.
     pids: BTreeMap<u32, u32>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
@@ -459,7 +460,7 @@ impl Census {
                     end,
                     bias,
                 };
-                let key = (drained.process_uid, start);
+                let key = (drained.process_uid, start, epoch);
                 let is_known = self.modules.get(&key).is_some_and(|known| {
                     v1::Module {
                         end_epoch: 0,
@@ -472,7 +473,9 @@ impl Census {
                 }
             }
             Record::ModuleGone { start, epoch } => {
-                if let Some(module) = self.modules.get_mut(&(drained.process_uid, start))
+                let process = drained.process_uid;
+                let there = (process, start, 0)..=(process, start, u32::MAX);
+                if let Some((_, module)) = self.modules.range_mut(there).next_back()
                     && module.end_epoch == 0
                 {
                     module.end_epoch = epoch;

@@ -157,14 +157,21 @@ pub fn init(path: &CStr) -> bool {
     // SAFETY: this thread alone is between STARTING and ACTIVE.
     let mapping: &'static Mapping = unsafe { (*AGENT.mapping.get()).write(mapping) };
     let control = mapping.control();
+    let collector = mapping.header().collector_pid.load(Ordering::Relaxed);
+    // A child's image that still carries our variable: the session wants the program alone, which is
+    // the collector's own child through every exec.
+    if control.follow_children.load(Ordering::Relaxed) == 0
+        && sys::parent_process_id() != collector
+        && sys::process_id() != collector
+    {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return false;
+    }
     AGENT.clock.store(
         control.clock_source.load(Ordering::Relaxed),
         Ordering::Relaxed,
     );
-    AGENT.collector_pid.store(
-        mapping.header().collector_pid.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
+    AGENT.collector_pid.store(collector, Ordering::Relaxed);
     silence_own_panics();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::init();

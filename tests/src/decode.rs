@@ -1,0 +1,304 @@
+//! A plain reader of traces, independent of the collector's model: packets in, stacks and samples out.
+
+use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_proto::columns::{self, SampleRow};
+use stackbeat_proto::stream::PacketReader;
+use stackbeat_proto::v1::{self, NodeKind, packet::Body};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+/// Everything in one trace.
+#[derive(Debug, Default)]
+pub struct Trace {
+    pub header: v1::SessionHeader,
+    pub footer: Option<v1::Footer>,
+    pub processes: BTreeMap<u32, v1::Process>,
+    pub process_ends: BTreeMap<u32, v1::ProcessEnd>,
+    pub threads: BTreeMap<u32, v1::Thread>,
+    pub thread_ends: BTreeMap<u32, v1::ThreadEnd>,
+    pub modules: Vec<v1::Module>,
+    pub samples: BTreeMap<u32, Vec<SampleRow>>,
+    pub losses: BTreeMap<(u32, i32), u64>,
+    nodes: HashMap<u32, Node>,
+    names: HashMap<(u32, u32, u64, i32), Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    parent: u32,
+    address: u64,
+    kind: NodeKind,
+}
+
+impl Trace {
+    pub fn read(path: &Path) -> Trace {
+        let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let mut trace = Trace::default();
+        let mut header_seen = false;
+        for item in PacketReader::new(std::io::Cursor::new(bytes)) {
+            let (offset, packet) = item.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            let Some(body) = packet.body else { continue };
+            if let Body::Header(_) = body {
+                assert!(!header_seen, "a second header at {offset}");
+                header_seen = true;
+            }
+            trace.take(body);
+        }
+        assert!(header_seen, "{path:?} has no header");
+        for rows in trace.samples.values_mut() {
+            rows.sort_by_key(|row| row.record);
+        }
+        trace
+    }
+
+    fn take(&mut self, body: Body) {
+        match body {
+            Body::Header(header) => self.header = header,
+            Body::Process(p) => drop(self.processes.insert(p.uid, p)),
+            Body::ProcessEnd(p) => drop(self.process_ends.insert(p.uid, p)),
+            Body::Thread(t) => drop(self.threads.insert(t.uid, t)),
+            Body::ThreadEnd(t) => drop(self.thread_ends.insert(t.uid, t)),
+            Body::Module(module) => self.modules.push(module),
+            Body::Nodes(nodes) => self.take_nodes(&nodes),
+            Body::Samples(batch) => {
+                let rows = columns::decode(&batch).expect("columns decode");
+                self.samples
+                    .entry(batch.thread_uid)
+                    .or_default()
+                    .extend(rows);
+            }
+            Body::Loss(loss) => drop(
+                self.losses
+                    .insert((loss.thread_uid, loss.cause), loss.count),
+            ),
+            Body::Symbols(symbols) => {
+                for entry in &symbols.addresses {
+                    let names = entry.function.iter().map(|function| {
+                        let name = symbols.functions[*function as usize].name;
+                        symbols.strings[name as usize].clone()
+                    });
+                    self.names.insert(
+                        (entry.process_uid, entry.epoch, entry.address, entry.kind),
+                        names.collect(),
+                    );
+                }
+            }
+            Body::Footer(footer) => self.footer = Some(footer),
+            _ => {}
+        }
+    }
+
+    fn take_nodes(&mut self, nodes: &v1::CallstackNodes) {
+        let kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
+            let kind = NodeKind::try_from(run[1] as i32).expect("a known kind");
+            std::iter::repeat_n(kind, run[0] as usize)
+        });
+        let kinds = kinds.chain(std::iter::repeat(NodeKind::Native));
+        let (mut id, mut address) = (0i64, 0i64);
+        for (i, kind) in (0..nodes.id.len()).zip(kinds) {
+            id += nodes.id[i];
+            address = address.wrapping_add(nodes.address[i]);
+            let node = Node {
+                parent: if nodes.parent[i] == 0 {
+                    0
+                } else {
+                    (id - nodes.parent[i]) as u32
+                },
+                address: address as u64,
+                kind,
+            };
+            self.nodes.insert(id as u32, node);
+        }
+    }
+
+    /// Names of a stack, outermost first, inlined frames included; `?` where no name is known. Empty
+    /// without a stack.
+    pub fn stack(&self, node: u32) -> Vec<String> {
+        let mut chain = Vec::new();
+        let mut at = node;
+        while at != 0 {
+            let node = self
+                .nodes
+                .get(&at)
+                .unwrap_or_else(|| panic!("node {at} is missing"));
+            if node.kind == NodeKind::Root {
+                let (process, epoch) = ((node.address >> 32) as u32, node.address as u32);
+                return self.names_of(chain, process, epoch);
+            }
+            chain.push(*node);
+            at = node.parent;
+            assert!(chain.len() < 100_000, "the nodes form a cycle");
+        }
+        assert!(chain.is_empty(), "node {node} has no root");
+        Vec::new()
+    }
+
+    fn names_of(&self, leaf_first: Vec<Node>, process: u32, epoch: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        for node in leaf_first.iter().rev() {
+            match node.kind {
+                NodeKind::Truncated => names.push("[truncated]".to_owned()),
+                _ => match self
+                    .names
+                    .get(&(process, epoch, node.address, node.kind as i32))
+                {
+                    Some(found) => names.extend(found.iter().cloned()),
+                    None => names.push("?".to_owned()),
+                },
+            }
+        }
+        names
+    }
+
+    /// All samples, with their threads.
+    pub fn all_samples(&self) -> impl Iterator<Item = (u32, &SampleRow)> {
+        self.samples
+            .iter()
+            .flat_map(|(thread, rows)| rows.iter().map(move |row| (*thread, row)))
+    }
+
+    pub fn sample_count(&self) -> usize {
+        self.samples.values().map(Vec::len).sum()
+    }
+
+    /// Records that a thread committed and that are not in the file.
+    pub fn lost_records(&self) -> u64 {
+        self.losses
+            .iter()
+            .filter(|((_, cause), _)| {
+                use v1::loss::Cause;
+                matches!(
+                    Cause::try_from(*cause),
+                    Ok(Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged)
+                )
+            })
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// CPU time by function, callees included: the CPU time between two samples of a thread goes to the
+    /// functions of the second one's stack.
+    pub fn cpu_by_function(&self) -> BTreeMap<String, u64> {
+        let mut out = BTreeMap::new();
+        let mut stacks: HashMap<u32, BTreeSet<String>> = HashMap::new();
+        for rows in self.samples.values() {
+            let mut before = 0;
+            for row in rows {
+                let spent = row.cpu_ns.saturating_sub(before);
+                before = before.max(row.cpu_ns);
+                let functions = stacks
+                    .entry(row.node)
+                    .or_insert_with(|| self.stack(row.node).into_iter().collect());
+                for function in functions.iter() {
+                    *out.entry(function.clone()).or_insert(0) += spent;
+                }
+            }
+        }
+        out
+    }
+
+    /// CPU time of all samples.
+    pub fn cpu_ns(&self) -> u64 {
+        self.samples
+            .values()
+            .filter_map(|rows| rows.iter().map(|row| row.cpu_ns).max())
+            .sum()
+    }
+
+    /// Share (0–1) of the CPU time spent in functions whose name passes, callees included: of functions
+    /// that call each other the largest counts.
+    pub fn cpu_share(&self, function: impl Fn(&str) -> bool) -> f64 {
+        let mut inside = 0;
+        let mut stacks: HashMap<u32, bool> = HashMap::new();
+        for rows in self.samples.values() {
+            let mut before = 0;
+            for row in rows {
+                let spent = row.cpu_ns.saturating_sub(before);
+                before = before.max(row.cpu_ns);
+                let hit = *stacks
+                    .entry(row.node)
+                    .or_insert_with(|| self.stack(row.node).iter().any(|name| function(name)));
+                inside += if hit { spent } else { 0 };
+            }
+        }
+        inside as f64 / self.cpu_ns().max(1) as f64
+    }
+
+    /// Time that samples say was spent blocked for a cause, ns, by function with callees.
+    pub fn blocked_in(&self, cause: Cause, function: &str) -> u64 {
+        self.all_samples()
+            .filter(|(_, row)| Probe::from_number(row.probe).is_some_and(|p| p.cause() == cause))
+            .filter(|(_, row)| row.duration_ns > 0)
+            .filter(|(_, row)| {
+                self.stack(row.node)
+                    .iter()
+                    .any(|name| name.contains(function))
+            })
+            .map(|(_, row)| row.duration_ns)
+            .sum()
+    }
+
+    /// What must hold in the trace of any finished recording.
+    pub fn assert_sound(&self) {
+        let footer = self
+            .footer
+            .as_ref()
+            .expect("a finished recording has a footer");
+        let summary = self.header.summary.as_ref().expect("a summary");
+        assert_eq!(summary.outcome(), v1::summary::Outcome::Finished);
+        assert_eq!(
+            summary.records_written,
+            summary.records_stored + summary.records_lost,
+            "written = stored + lost"
+        );
+        assert_eq!(
+            footer.samples,
+            self.sample_count() as u64,
+            "the footer's count"
+        );
+        assert!(!self.processes.is_empty() && !self.threads.is_empty());
+        for (uid, thread) in &self.threads {
+            assert!(
+                self.processes.contains_key(&thread.process_uid),
+                "thread {uid} of no process"
+            );
+        }
+        for (thread, rows) in &self.samples {
+            assert!(
+                self.threads.contains_key(thread),
+                "samples of unknown thread {thread}"
+            );
+            for pair in rows.windows(2) {
+                assert!(
+                    pair[0].record < pair[1].record,
+                    "records of thread {thread} in order"
+                );
+                assert!(
+                    pair[0].time_ns <= pair[1].time_ns,
+                    "time of thread {thread} goes back"
+                );
+                assert!(
+                    pair[0].cpu_ns <= pair[1].cpu_ns,
+                    "CPU time of thread {thread} goes back"
+                );
+                assert!(pair[0].allocations <= pair[1].allocations);
+                assert!(pair[0].allocated_bytes <= pair[1].allocated_bytes);
+            }
+        }
+        for (thread, end) in &self.thread_ends {
+            let stored = self.samples.get(thread).map_or(0, Vec::len) as u64;
+            assert!(
+                stored <= end.records_written,
+                "thread {thread} has more than it wrote"
+            );
+            let last = self.samples.get(thread).and_then(|rows| rows.last());
+            if let Some(last) = last {
+                assert!(
+                    last.allocations <= end.allocations,
+                    "thread {thread}: allocations"
+                );
+                assert!(last.cpu_ns <= end.cpu_ns.max(last.cpu_ns));
+            }
+        }
+    }
+}

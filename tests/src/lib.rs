@@ -1,0 +1,274 @@
+//! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
+
+pub mod decode;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The `stackbeat` binary of this build.
+pub fn stackbeat() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--locked", "--package", "stackbeat"])
+            .current_dir(workspace())
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the stackbeat binary does not build");
+        target_folder().join("stackbeat")
+    })
+}
+
+/// The folder that this profile's binaries are built into.
+pub fn target_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("the test knows its path");
+    let deps = test.parent().expect("a test binary lies in a folder");
+    deps.parent()
+        .expect("deps lies in the profile's folder")
+        .into()
+}
+
+/// The workspace's root.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests stand in the workspace")
+}
+
+/// A folder for one test's files. It goes away with the value.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("stackbeat-test.")
+        .tempdir()
+        .expect("a temporary folder")
+}
+
+/// Builds a C or C++ program from source text.
+pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+    let file = folder.join(name);
+    let program = file.with_extension("");
+    std::fs::write(&file, source).expect("the source can be written");
+    let output = Command::new(compiler)
+        .args(["-g", "-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&file)
+        .args(flags)
+        .output()
+        .expect("the compiler runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    program
+}
+
+/// What a program did, on its own or recorded.
+#[derive(Debug)]
+pub struct Run {
+    pub output: Output,
+    pub wall: Duration,
+}
+
+impl Run {
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    /// The status as a shell has it in `$?`: for a program that a signal ended 128 + its number, which is
+    /// also what `stackbeat record` then exits with.
+    pub fn shell_status(&self) -> i32 {
+        let status = self.output.status;
+        status
+            .code()
+            .or_else(|| status.signal().map(|signal| 128 + signal))
+            .expect("the program ended")
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+}
+
+/// A recorded run and its trace.
+#[derive(Debug)]
+pub struct Recorded {
+    pub run: Run,
+    pub trace: PathBuf,
+}
+
+impl Recorded {
+    /// The decoded trace.
+    pub fn decode(&self) -> decode::Trace {
+        decode::Trace::read(&self.trace)
+    }
+}
+
+/// A command to be run with and without stackbeat.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    pub command: Vec<String>,
+    pub folder: Option<PathBuf>,
+    pub input: Option<PathBuf>,
+    pub variables: Vec<(String, String)>,
+    /// Arguments of `stackbeat record`.
+    pub options: Vec<String>,
+}
+
+impl Program {
+    pub fn new<S: AsRef<str>>(command: impl IntoIterator<Item = S>) -> Program {
+        Program {
+            command: command.into_iter().map(|s| s.as_ref().to_owned()).collect(),
+            ..Default::default()
+        }
+    }
+
+    pub fn folder(mut self, folder: &Path) -> Program {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    pub fn input(mut self, file: &Path) -> Program {
+        self.input = Some(file.into());
+        self
+    }
+
+    pub fn variable(mut self, name: &str, value: &str) -> Program {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn options(mut self, options: &[&str]) -> Program {
+        self.options.extend(options.iter().map(|s| s.to_string()));
+        self
+    }
+
+    fn prepare(&self, mut command: Command) -> Command {
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        for (name, value) in &self.variables {
+            command.env(name, value);
+        }
+        match &self.input {
+            Some(file) => command.stdin(std::fs::File::open(file).expect("the input exists")),
+            None => command.stdin(Stdio::null()),
+        };
+        command
+    }
+
+    /// The command as it is.
+    pub fn plain_command(&self) -> Command {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]);
+        self.prepare(command)
+    }
+
+    /// The command under `stackbeat record`, quiet, so that all output is the program's own.
+    pub fn recorded_command(&self, trace: &Path) -> Command {
+        let mut command = Command::new(stackbeat());
+        command
+            .args(["record", "--quiet", "--force", "-o"])
+            .arg(trace);
+        command.args(&self.options).arg("--").args(&self.command);
+        self.prepare(command)
+    }
+
+    pub fn run(&self) -> Run {
+        run(self.plain_command())
+    }
+
+    pub fn record(&self, folder: &Path) -> Recorded {
+        let trace = folder.join("trace.beat");
+        let run = run(self.recorded_command(&trace));
+        assert!(trace.exists(), "no trace was written: {}", run.stderr());
+        Recorded { run, trace }
+    }
+
+    /// Runs both ways; output and status must be the same once `normalize` has removed what differs
+    /// between any two runs (durations, process ids).
+    pub fn record_and_compare(&self, folder: &Path, normalize: fn(&str) -> String) -> Recorded {
+        let plain = self.run();
+        let recorded = self.record(folder);
+        assert_eq!(
+            plain.shell_status(),
+            recorded.run.shell_status(),
+            "{:?}: other status; recorded: {}",
+            self.command,
+            recorded.run.stderr()
+        );
+        assert_eq!(
+            normalize(&plain.stdout()),
+            normalize(&recorded.run.stdout()),
+            "{:?}",
+            self.command
+        );
+        assert_eq!(
+            normalize(&plain.stderr()),
+            normalize(&recorded.run.stderr()),
+            "{:?}",
+            self.command
+        );
+        recorded
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(mut command: Command) -> Run {
+    let begin = Instant::now();
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    Run {
+        output,
+        wall: begin.elapsed(),
+    }
+}
+
+/// The text as it is.
+pub fn verbatim(text: &str) -> String {
+    text.to_owned()
+}
+
+/// The text with every number replaced, for output that contains durations.
+pub fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    let mut in_number = false;
+    for c in text.chars() {
+        let number = c.is_ascii_digit() || in_number && c == '.';
+        if number && !in_number {
+            out.push('#');
+        }
+        if !number {
+            out.push(c);
+        }
+        in_number = number;
+    }
+    out
+}
+
+/// A background process that is ended when the value goes.
+#[derive(Debug)]
+pub struct Background(pub Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Already gone is what we want.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something holds; panics after `limit`.
+pub fn wait_until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
