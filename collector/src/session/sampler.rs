@@ -1,8 +1,8 @@
 //! The fallback sampler, running part: interrupts threads that run without passing a hook, so that
 //! their captures are as frequent as everybody else's.
 //!
-//! A thread that took no notice of a tick for a whole interval is overdue. Overdue threads that are
-//! inside a published wait are left alone; of the others the kernel is asked
+//! A thread that took no notice of a tick in the time that hooks are given is overdue. Overdue threads
+//! that are inside a published wait are left alone; of the others the kernel is asked
 //! (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits for one).
 //! A running one is interrupted, if its gate is open. One that is blocked is asked about at growing
 //! distances, so that 10,000 sleeping threads cost next to nothing.
@@ -28,6 +28,9 @@ const COLD_LOOK_NS: u64 = 5_000_000;
 const COLD_LOOK_EACH_NS: u64 = 1_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
 const COOL_AFTER: u32 = 4;
+/// A signal that was not handled for so long will not come any more (the program took it by sigwait),
+/// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
+const SIGNAL_LOST_NS: u64 = 200_000_000;
 /// Distance between two searches for threads without an entry, ns. A search may take this share.
 const STRANGER_LOOK_NS: u64 = 100_000_000;
 const STRANGER_SHARE: u64 = 200;
@@ -54,6 +57,8 @@ struct Thread {
     /// Not asked about before, ns, and the distance that led there.
     next_look_ns: u64,
     backoff_ns: u64,
+    /// When the last signal was sent, ns.
+    sent_ns: u64,
     state_file: Option<File>,
 }
 
@@ -148,6 +153,7 @@ impl Sampler {
                     misses: 0,
                     next_look_ns: 0,
                     backoff_ns: 0,
+                    sent_ns: 0,
                     state_file: None,
                 };
                 self.warm(thread, entry);
@@ -162,16 +168,22 @@ impl Sampler {
         self.hot[class][index % PHASES].push(thread);
     }
 
-    /// The tick word of this class and phase has just advanced from `old`: interrupts those that took
-    /// no notice of it. True when anybody was active.
-    pub fn step(
-        &mut self,
-        shared: &Shared,
-        class: usize,
-        phase: usize,
-        old: u32,
-        now_ns: u64,
-    ) -> bool {
+    /// Threads of a class that were active of late.
+    pub fn hot_threads(&self, class: usize) -> usize {
+        self.hot[class].iter().map(Vec::len).sum()
+    }
+
+    /// Whether threads of this class and phase were active of late.
+    pub fn has_hot(&self, class: usize, phase: usize) -> bool {
+        !self.hot[class][phase].is_empty()
+    }
+
+    /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
+    /// notice of it. True when anybody was active.
+    pub fn step(&mut self, shared: &Shared, class: usize, phase: usize, now_ns: u64) -> bool {
+        let tick = shared.mapping.control().ticks[class][phase]
+            .0
+            .load(Ordering::Relaxed);
         let mut active = false;
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         let mut i = 0;
@@ -183,14 +195,19 @@ impl Sampler {
                 continue;
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
-            if seen == old || seen == TICK_RUNNING {
+            if seen == tick || seen == TICK_RUNNING {
                 thread.misses = 0;
                 thread.backoff_ns = 0;
                 active = true;
             } else {
+                if seen != thread.tick_seen {
+                    // It captured since the last step: it lives, only not at this moment.
+                    thread.misses = 0;
+                    thread.next_look_ns = 0;
+                    active = true;
+                }
                 thread.misses += 1;
-                // One that captured lately is not overdue yet.
-                if seen == thread.tick_seen && self.attend(shared, thread, entry, now_ns) {
+                if self.attend(shared, thread, entry, now_ns) {
                     active = true;
                     thread.misses = 1;
                 }
@@ -265,6 +282,13 @@ impl Sampler {
         {
             return false;
         }
+        if entry.in_flight.load(Ordering::Relaxed) != 0 {
+            // It was running when the signal was sent and has not gone on since.
+            if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
+                return true;
+            }
+            gate::cancel(entry);
+        }
         count(&shared.figures.state_reads, 1);
         match self.ask_kernel(thread) {
             Kernel::Gone => {
@@ -279,6 +303,7 @@ impl Sampler {
             }
             Kernel::Running => {
                 thread.backoff_ns = 0;
+                thread.sent_ns = now_ns;
                 self.interrupt(shared, thread, entry);
                 true
             }

@@ -1,5 +1,10 @@
-//! Advances the ticks, and with each tick has the sampler look at the threads that took no notice of
-//! the last one. Parks when nothing runs.
+//! Advances the ticks, and shortly after each has the sampler interrupt the running threads that have
+//! not captured by then. Parks when nothing runs.
+//!
+//! A sample shall be as likely at one moment of a thread's running time as at any other. A thread that
+//! passes its next hook long after the tick would charge everything before to that hook's caller, so
+//! hooks get only [`HOOK_TIME_NS`]: enough for code that allocates or locks all the time, whose
+//! captures are then cheap; other code is interrupted where it is.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +15,12 @@ use stackbeat_core::{clock, sys};
 use super::sampler::Sampler;
 use super::shared::{Shared, count};
 
-/// Steps shorter than this are not worth their wake-ups: the phases of short intervals advance
-/// together.
+/// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
+const HOOK_TIME_NS: u64 = 10_000;
+const HOOK_TIME_PART: u64 = 10;
+/// Phases advance one after the other, at the price of a wake-up each, only when so many threads were
+/// active of late and a step is not shorter than this, ns.
+const SPREAD_THREADS: usize = 16;
 const MIN_STEP_NS: u64 = 200_000;
 /// Intervals without a sign of life before the ticker parks.
 const QUIET_INTERVALS: u64 = 8;
@@ -42,29 +51,33 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let mut last_activity_ns = now_ns();
+    let mut advanced = Vec::new();
     while !shared.stopping() {
         sleep_until(next_wake(&schedules, &sampler));
         let now = now_ns();
         count(&shared.figures.ticks, 1);
-        reserve_threads(shared);
-        sampler.refresh(&shared.mapping, now);
-        let mut active = false;
+        let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
             while schedule.next_ns <= now {
-                let phases = sampler.phases(class).max(1);
-                let step_ns = (schedule.interval_ns / u64::from(phases.count_ones()))
-                    .max(MIN_STEP_NS)
-                    .min(schedule.interval_ns);
-                let together = step_ns * u64::from(phases.count_ones()) > schedule.interval_ns;
+                let phases = sampler.phases(class);
+                let steps = u64::from(phases.count_ones()).max(1);
+                let spread = sampler.hot_threads(class) >= SPREAD_THREADS
+                    && schedule.interval_ns / steps >= MIN_STEP_NS;
+                let step_ns = if spread {
+                    schedule.interval_ns / steps
+                } else {
+                    schedule.interval_ns
+                };
+                hook_time_ns = hook_time_ns.min(schedule.interval_ns / HOOK_TIME_PART);
                 for _ in 0..PHASES {
                     let phase = schedule.phase % PHASES;
                     schedule.phase += 1;
-                    // Words without an active thread advance on the way: a thread that wakes up
-                    // captures at its first hook.
-                    let old = control.ticks[class][phase].0.load(Ordering::Relaxed);
-                    ticker.advance(control, class, phase);
-                    active |= sampler.step(shared, class, phase, old, now);
-                    if phases & 1 << phase != 0 && !together {
+                    let used = phases & 1 << phase != 0;
+                    if used || !spread {
+                        ticker.advance(control, class, phase);
+                        advanced.push((class, phase));
+                    }
+                    if used && spread {
                         break;
                     }
                 }
@@ -79,7 +92,21 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
                 }
             }
         }
-        active |= sampler.look_around(shared, now);
+        let tick_ns = now_ns();
+        reserve_threads(shared);
+        sampler.refresh(&shared.mapping, now);
+        let mut active = sampler.look_around(shared, now);
+        if advanced
+            .iter()
+            .any(|(class, phase)| sampler.has_hot(*class, *phase))
+        {
+            while now_ns() < tick_ns + hook_time_ns {
+                std::hint::spin_loop();
+            }
+        }
+        for (class, phase) in advanced.drain(..) {
+            active |= sampler.step(shared, class, phase, now);
+        }
         if active {
             last_activity_ns = now;
         }
