@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -109,21 +110,32 @@ fn real_program() -> Option<Program> {
         ),
         ("perl", "Fills a large hash.", &["-e", PERL]),
     ];
-    let path = std::env::var_os("PATH")?;
-    let installed =
-        |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    choices
-        .into_iter()
-        .find(|(name, ..)| installed(name))
-        .map(|(name, what, arguments)| Program {
+    choices.into_iter().find_map(|(name, what, arguments)| {
+        let path = installed(name)?;
+        let command = std::iter::once(path.into_os_string());
+        Some(Program {
             name,
             title: format!("{name}, as it is installed here"),
             what,
-            command: std::iter::once(name)
-                .chain(arguments.iter().copied())
-                .map(OsString::from)
+            command: command
+                .chain(arguments.iter().map(OsString::from))
                 .collect(),
         })
+    })
+}
+
+/// The first program of this name in PATH that is no script: version managers put wrappers there,
+/// and their shells would fill the picture.
+fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let is_binary = |file: &PathBuf| {
+        let mut magic = [0u8; 4];
+        let read = fs::File::open(file).and_then(|mut f| f.read_exact(&mut magic));
+        read.is_ok() && magic == *b"\x7fELF"
+    };
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(is_binary)
 }
 
 /// Records a program and writes its page.

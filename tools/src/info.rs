@@ -10,7 +10,7 @@ use crate::cli::InfoArgs;
 use crate::losses;
 use crate::report::facts::Recording;
 use crate::report::recording;
-use crate::terminal::Style;
+use crate::terminal::{Style, clean};
 use crate::{EXIT_NEGATIVE, terminal, units};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
@@ -194,11 +194,11 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     let r = &info.recording;
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
-            let _ = writeln!(out, "{}  {value}", style.dim(&format!("{name:>14}")));
+            let _ = writeln!(out, "{}  {}", style.dim(&format!("{name:>14}")), value);
         }
     };
-    line("command", r.command.join(" "));
-    line("in", info.working_directory.clone());
+    line("command", clean(&r.command.join(" ")).into_owned());
+    line("in", clean(&info.working_directory).into_owned());
     line("started", utc(r.started_unix_ns));
     line("duration", units::duration(r.duration_ns));
     line("state", state(info, style));
@@ -288,7 +288,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     const SHOWN: usize = 12;
     let shown = if all_modules { paths.len() } else { SHOWN };
     for path in paths.iter().take(shown) {
-        line("module", (*path).to_string());
+        line("module", clean(path).into_owned());
     }
     if paths.len() > shown {
         line("", format!("and {} more (--modules)", paths.len() - shown));

@@ -1,7 +1,7 @@
 //! Tables for terminals: columns as wide as their content, the last one takes what is left; columns
 //! that do not fit are left out, least important first, and long names are cut in the middle.
 
-use crate::terminal::Style;
+use crate::terminal::{Style, clean};
 
 /// Narrowest useful last column.
 const MIN_NAME: usize = 24;
@@ -65,7 +65,8 @@ impl Table {
     /// Adds a row; one text per column.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells);
+        let cells = cells.iter().map(|c| clean(c).into_owned());
+        self.rows.push(cells.collect());
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What the terminal can do: colour, width, and being gone (a broken pipe is success).
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -85,6 +86,20 @@ pub fn error_label() -> String {
     Style::stderr().bad("stackbeat")
 }
 
+/// A name without what would steer the terminal: names come from recorded programs.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        let shown = |c: char| match c {
+            '\n' | '\t' | '\r' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        };
+        Cow::Owned(text.chars().map(shown).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// Columns that a table on standard output may take: `COLUMNS`, the terminal's width, or `None` when
 /// nobody wraps lines (a file or a pipe).
 pub fn width() -> Option<usize> {
@@ -121,4 +136,18 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<io::Error>()
             .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_steer_the_terminal() {
+        assert_eq!(clean("plain"), "plain");
+        assert_eq!(
+            clean("a\nb\x1b[31mred\u{9b}x"),
+            "a b\u{fffd}[31mred\u{fffd}x"
+        );
+    }
 }

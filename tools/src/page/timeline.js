@@ -18,12 +18,14 @@ class Timeline {
     this.listen();
   }
 
-  // Tracks by process, then main thread first, then by start; the busiest open.
+  // Tracks by process, busiest first, then main thread first, then by start; the busiest open.
   order() {
     const { threads } = this.data.meta;
     const busy = (t) => t.running_ns;
+    const byProcess = new Map();
+    for (const t of threads) byProcess.set(t.process, (byProcess.get(t.process) || 0) + busy(t));
     const order = threads.map((_, i) => i).sort((a, b) =>
-      threads[a].process - threads[b].process || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
+      byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
     const open = new Set([...order].sort((a, b) => busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
     this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
     this.place();
@@ -134,7 +136,7 @@ class Timeline {
         c.fillRect(x + i * step, base - h, step + 0.3, h);
         base -= h;
       }
-      const gap = bins[i * 12 + 11];
+      const gap = Math.min(bins[i * 12 + 11], ((base - y) / height) * whole);
       if (gap > 0) {
         c.fillStyle = this.colors.dim;
         c.globalAlpha = 0.16;
@@ -157,7 +159,7 @@ class Timeline {
       this.overviewWhole = 1;
       for (let i = 0; i < count; i++) {
         let sum = 0;
-        for (let kind = 0; kind < 12; kind++) if (!IDLE_CAUSES.has(kind)) sum += this.overviewBins[i * 12 + kind];
+        for (let kind = 0; kind < 11; kind++) if (!IDLE_CAUSES.has(kind)) sum += this.overviewBins[i * 12 + kind];
         this.overviewWhole = Math.max(this.overviewWhole, sum);
       }
     }

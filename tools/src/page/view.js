@@ -107,7 +107,7 @@ class View {
     for (let p = 0; p < n; p++) {
       const blocking = data.isBlocking(data.label[p]);
       if (blocking) blocked[p] = own.time[p];
-      const hidden = !this.idle && blocking && IDLE_CAUSES.has(data.causeOf(data.label[p]));
+      const hidden = !this.idle && (data.label[p] === GAP || (blocking && IDLE_CAUSES.has(data.causeOf(data.label[p]))));
       if (hidden) continue;
       self[p] = this.weight === "wall" ? own.time[p] : this.weight === "cpu" ? own.cpu[p]
         : this.weight === "alloc" ? own.bytes[p] : blocked[p];

@@ -81,6 +81,7 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, S
         .map(|row| {
             let own = row.own.running_ns();
             let name = report::function_text(&report.facts, row.function.0);
+            let name = terminal::clean(&name).into_owned();
             (units::percent(own, running), units::duration(own), name)
         })
         .collect()

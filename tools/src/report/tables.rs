@@ -12,7 +12,7 @@ use super::profile::{Label, Profile, ThreadTime};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
-use crate::terminal::Style;
+use crate::terminal::{Style, clean};
 use crate::units::{bytes, count, duration, percent};
 
 /// How the text is laid out.
@@ -45,7 +45,8 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
     let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
     let mut out = String::new();
-    let command = crate::table::shorten(&r.command.join(" "), layout.width.unwrap_or(usize::MAX));
+    let command = r.command.join(" ");
+    let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
     let _ = writeln!(
         out,

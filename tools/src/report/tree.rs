@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::functions::Weights;
 use super::profile::{Label, Profile};
 use super::tables::{self, Layout, function_text, label_text};
+use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
 
 /// Branches below this share of the function's time are not shown.
@@ -64,7 +65,7 @@ pub fn report(
             (file, 0) => format!("  {file}"),
             (file, line) => format!("  {file}:{line}"),
         };
-        let text = function_text(facts, function.0);
+        let text = clean(&function_text(facts, function.0)).into_owned();
         let _ = writeln!(
             out,
             "{}{}",
@@ -116,7 +117,7 @@ fn draw(facts: &Facts, branch: &Branch, whole_ns: u64, indent: &str, lines: &mut
             "  {:>9}  {:>7}  {indent}{bend}{}",
             duration(child.weights.wall_ns),
             percent(child.weights.wall_ns, whole_ns),
-            label_text(facts, *label)
+            clean(&label_text(facts, *label))
         ));
         draw(facts, child, whole_ns, &format!("{indent}{below}"), lines);
     }
