@@ -2,10 +2,11 @@
 //!
 //! A set-associative cache in lines of four entries, in two parts: a small one that comes first, so that
 //! a short-lived process touches few pages, and a large one for what finds no place there. An entry is written under a per-entry sequence:
-//! its key becomes `BUSY`, then the rule is stored, then the new key. A reader takes the key, the rule
-//! and the key again, and believes the rule only if both keys are the one it looks for. So entries
-//! can be replaced at any time: stale ones (of an older epoch) first, else one chosen by the
-//! address. The key holds the epoch, so raising it empties the cache at no cost.
+//! its key becomes `BUSY`, then the rule is stored, then the new key, which counts how often the entry
+//! was written. A reader takes the key, the rule and the key again, and believes the rule only if
+//! both keys are the same. So entries can be replaced at any time: stale ones (of an older epoch)
+//! first, else one chosen by the address. The key holds the epoch, so raising it empties the cache at
+//! no cost; before epochs repeat, `clear` is called.
 //!
 //! A thread that dies between the two stores leaves one entry busy for good; nothing else happens.
 
@@ -21,11 +22,16 @@ const SMALL: usize = 4096;
 const BUSY: u64 = u64::MAX;
 /// Code addresses have 47 bits in user space.
 const ADDRESS_BITS: u32 = 47;
+/// Epochs repeat after so many: `clear` at least twice as often.
+pub const EPOCHS: u32 = 1 << 10;
+/// The epoch's place in a key, and that of the count of writes behind it.
+const EPOCH_SHIFT: u32 = ADDRESS_BITS + 1;
+const COUNT_SHIFT: u32 = EPOCH_SHIFT + EPOCHS.trailing_zeros();
 
 #[repr(C)]
 #[derive(Debug)]
 struct Entry {
-    /// Address | exact << 47 | epoch << 48; 0: empty.
+    /// Address | exact << 47 | epoch << 48 | count of writes << 58; 0: empty.
     key: AtomicU64,
     rule: AtomicU64,
 }
@@ -58,11 +64,15 @@ impl Entry {
         }
     }
 
-    /// The rule, if the key still is what it was found to be.
+    /// The rule, if the entry is that of a key.
     #[inline(always)]
     fn rule_of(&self, want: u64) -> Option<Rule> {
+        let key = self.key.load(Ordering::Acquire);
+        if identity(key) != want {
+            return None;
+        }
         let rule = self.rule.load(Ordering::Acquire);
-        (self.key.load(Ordering::Relaxed) == want).then_some(Rule::from_word(rule))
+        (self.key.load(Ordering::Relaxed) == key).then_some(Rule::from_word(rule))
     }
 }
 
@@ -89,7 +99,14 @@ fn key(address: u64, exact: bool, epoch: u32) -> Option<u64> {
     if address == 0 || address >> ADDRESS_BITS != 0 {
         return None;
     }
-    Some(address | (exact as u64) << ADDRESS_BITS | (epoch as u64 & 0xffff) << 48)
+    let epoch = (epoch % EPOCHS) as u64;
+    Some(address | (exact as u64) << ADDRESS_BITS | epoch << EPOCH_SHIFT)
+}
+
+/// A key without its count of writes.
+#[inline(always)]
+fn identity(key: u64) -> u64 {
+    key & ((1 << COUNT_SHIFT) - 1)
 }
 
 impl<const LINES: usize> RuleCache<LINES> {
@@ -126,18 +143,30 @@ impl<const LINES: usize> RuleCache<LINES> {
     #[inline(always)]
     pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
         let want = key(address, exact, epoch)?;
-        let entry = &self.small.0[Self::place(address)];
-        if entry.key.load(Ordering::Acquire) == want {
-            return entry.rule_of(want);
+        match self.small.0[Self::place(address)].rule_of(want) {
+            Some(rule) => Some(rule),
+            None => self.get_elsewhere(address, want),
         }
-        self.get_elsewhere(address, want)
     }
 
     #[inline(never)]
     fn get_elsewhere(&self, address: u64, want: u64) -> Option<Rule> {
-        self.places(address)
-            .find(|entry| entry.key.load(Ordering::Acquire) == want)?
-            .rule_of(want)
+        self.places(address).find_map(|entry| entry.rule_of(want))
+    }
+
+    /// Empties it.
+    #[cold]
+    pub fn clear(&self) {
+        let large = self.large.iter().flat_map(|line| &line.0);
+        for entry in self.small.0.iter().chain(large) {
+            let key = entry.key.load(Ordering::Relaxed);
+            if key != 0 && key != BUSY {
+                // An entry that changes meanwhile is of the new epoch.
+                let _ = entry
+                    .key
+                    .compare_exchange(key, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Stores a rule that was derived while the epoch was `epoch`.
@@ -148,10 +177,11 @@ impl<const LINES: usize> RuleCache<LINES> {
         };
         for entry in self.places(address) {
             let old = entry.key.load(Ordering::Relaxed);
-            if old == new {
+            if old != BUSY && identity(old) == new {
                 return;
             }
-            let stale = old == 0 || (old != BUSY && old >> 48 != new >> 48);
+            let epoch = |key| identity(key) >> EPOCH_SHIFT;
+            let stale = old == 0 || (old != BUSY && epoch(old) != epoch(new));
             if stale && replace(entry, old, new, rule) {
                 return;
             }
@@ -175,7 +205,11 @@ fn replace(entry: &Entry, old: u64, new: u64, rule: Rule) -> bool {
     }
     // Release: a reader that sees this rule sees the busy key (or a later one) when it looks again.
     entry.rule.store(rule.to_word(), Ordering::Release);
-    entry.key.store(new, Ordering::Release);
+    let mut count = (old >> COUNT_SHIFT).wrapping_add(1) << COUNT_SHIFT;
+    if new | count == BUSY {
+        count = 0;
+    }
+    entry.key.store(new | count, Ordering::Release);
     true
 }
 
@@ -224,7 +258,7 @@ mod tests {
         for address in (0x100_0000..0x200_0000).step_by(64) {
             cache.insert(address, false, 7, rule_of(address, false));
         }
-        let rounds = if cfg!(miri) { 200 } else { 1_000_000 };
+        let rounds = if cfg!(miri) { 200 } else { 300_000 };
         std::thread::scope(|scope| {
             for seed in 1..5u64 {
                 let cache = &cache;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::cache::RuleCache;
+use super::cache::{EPOCHS, RuleCache};
 use super::cfi::RegisterNumbers;
 use super::full::{self, AllRegisters};
 use super::rule::Rule;
@@ -28,7 +28,10 @@ pub(crate) fn module_came() {
 
 /// A module is no longer there.
 pub(crate) fn module_went() {
-    GENERATION.fetch_add(1, Ordering::AcqRel);
+    let before = GENERATION.fetch_add(1, Ordering::AcqRel);
+    if before.is_multiple_of(EPOCHS / 2) {
+        CACHE.clear();
+    }
 }
 
 /// The rules of this process' code.
