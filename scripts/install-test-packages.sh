@@ -11,6 +11,8 @@ packages=(
   libc6-dbg
   # the HTML page in a real browser
   chromium
+  # exports in pprof's own reader, and Perfetto's trace processor (in a wheel)
+  golang-go python3-pip
   procps unzip
 )
 missing=()
@@ -18,6 +20,8 @@ for package in "${packages[@]}"; do
   case $package in
     # Present in other packaging on many machines: the program counts.
     nodejs) command -v node >/dev/null && continue ;;
+    golang-go) command -v go >/dev/null && continue ;;
+    python3-pip) command -v pip >/dev/null && continue ;;
     python3 | git | gcc | g++) command -v "$package" >/dev/null && continue ;;
   esac
   status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)

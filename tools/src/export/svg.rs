@@ -1,5 +1,5 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
-//! font or script from elsewhere.
+//! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,8 +16,8 @@ use super::{Options, Selection, Summary, Weight};
 const WIDTH: f64 = 1200.0;
 const PAD: f64 = 10.0;
 const ROW: f64 = 17.0;
-const TOP: f64 = 60.0;
-const BOTTOM: f64 = 34.0;
+const TOP: f64 = 72.0;
+const BOTTOM: f64 = 10.0;
 /// Frames narrower than this are left out; their weight stays in their parents.
 const NARROWEST: f64 = 0.1;
 
@@ -33,6 +33,8 @@ pub(super) fn write(
     let root = tree(trace, &profile, options.weight);
     let mut boxes = Vec::new();
     place(&root, "all", Kind::Frame, 0, 0, &mut boxes);
+    let scale = (WIDTH - 2.0 * PAD) / root.total.max(1) as f64;
+    boxes.retain(|placed| placed.total as f64 * scale >= NARROWEST);
     let depth = boxes.iter().map(|placed| placed.depth).max().unwrap_or(0) + 1;
     let height = TOP + depth as f64 * ROW + BOTTOM;
     document(trace, options, &root, &boxes, height, out)?;
@@ -185,16 +187,13 @@ g.f.match rect {{ fill: #d642e8; }}
 <g id="frames">
 "#,
         right = WIDTH - PAD,
-        details = height - 12.0,
+        details = TOP - 10.0,
     )?;
     for placed in boxes {
         let width = placed.total as f64 * scale;
-        if width < NARROWEST {
-            continue;
-        }
         let (x, y) = (
             PAD + placed.left as f64 * scale,
-            height - BOTTOM - (placed.depth + 1) as f64 * ROW,
+            TOP + placed.depth as f64 * ROW,
         );
         write!(
             out,

@@ -105,7 +105,6 @@ impl Callstacks {
                     timebase: Some(pb::perf_sample_defaults::Timebase {
                         frequency: Some(1_000_000_000 / interval_ns.max(1)),
                         name: Some("stackbeat samples".to_owned()),
-                        ..pb::perf_sample_defaults::Timebase::default()
                     }),
                 }),
                 ..pb::TracePacketDefaults::default()

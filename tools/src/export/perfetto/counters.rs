@@ -116,7 +116,6 @@ impl Counters {
                     counter: Some(pb::CounterDescriptor {
                         unit: unit.map(|unit| unit as i32),
                         unit_name: unit_name.map(str::to_owned),
-                        ..pb::CounterDescriptor::default()
                     }),
                     ..pb::TrackDescriptor::default()
                 }),

@@ -62,6 +62,8 @@ pub(super) fn begin(
 
 /// Says what is missing, by cause, at the end of the recording.
 pub(super) fn losses(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
+    // The recording itself may end later, when the collector has named all functions.
+    let end_ns = trace.threads().iter().map(|t| t.end_ns).max().unwrap_or(0);
     let mut by_cause: Vec<(String, u64)> = Vec::new();
     for loss in trace.losses() {
         let cause = loss.name();
@@ -73,14 +75,7 @@ pub(super) fn losses(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) ->
     for (cause, count) in by_cause {
         let name = format!("loss: {cause}");
         let annotations = vec![annotation("count", Some(count as i64), None)];
-        instant(
-            packets,
-            uuids.session(),
-            trace.end_ns(),
-            &name,
-            "loss",
-            annotations,
-        )?;
+        instant(packets, uuids.session(), end_ns, &name, "loss", annotations)?;
     }
     Ok(())
 }
