@@ -5,16 +5,9 @@ use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::layout::SESSION_VARIABLE;
 
-/// Tools that stand before libc as we do and cannot share the place: beside them the agent stays off.
-const OTHER_INTERPOSERS: &[&[u8]] = &[
-    b"libasan.",
-    b"libtsan.",
-    b"libmsan.",
-    b"liblsan.",
-    b"libheaptrack_preload",
-    b"libclang_rt.asan",
-    b"libclang_rt.tsan",
-];
+/// These hold back signals and run handlers later, on contexts of their own making: beside them the
+/// agent stays off.
+const DEFERRING_SANITIZERS: &[&[u8]] = &[b"libtsan.", b"libmsan.", b"libclang_rt.tsan"];
 
 /// When set, each stack that reuses frames of the last one is compared with a full walk; `info` shows
 /// the counts. For testing the unwinder on programs of one's own.
@@ -29,7 +22,7 @@ extern "C" fn start(
     // SAFETY: `environment` is what the kernel gave.
     let session = unsafe { env::find(environment, SESSION_VARIABLE.as_bytes()) };
     let Some(session) = session else { return };
-    if resolve::any_loaded(OTHER_INTERPOSERS) || !agent::init(session) {
+    if resolve::any_loaded(DEFERRING_SANITIZERS) || !agent::init(session) {
         return;
     }
     // SAFETY: as above.
@@ -57,3 +50,10 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
+
+/// AddressSanitizer ends a program in which a library stands before it, unless told otherwise. It asks
+/// this function, whose first definition is ours (a program's own goes before).
+#[unsafe(no_mangle)]
+extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}

@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{Session, assert_same, run};
+use common::{Session, assert_same, compile, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn installed(program: &str) -> Option<PathBuf> {
@@ -137,4 +138,44 @@ fn shells_and_pipes() {
          perl -e 'my $p = open(my $f, \"-|\", \"echo from perl\"); print <$f>; close $f; fork == 0 and exit 3; wait; print $? >> 8, \"\\n\"'
          sh -c 'trap \"echo trapped\" USR1; kill -USR1 $$; echo after'",
     );
+}
+
+/// The program's own allocator stays in use, before and behind the agent, and AddressSanitizer accepts
+/// that it is not the first library.
+#[test]
+fn other_allocators_and_sanitizers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let agent = common::agent().to_str().expect("UTF-8");
+    let program = compile(folder.path(), "threads.cpp", &[]);
+    let plain = run(&mut Command::new(&program));
+    for allocator in [
+        "libjemalloc.so.2",
+        "libtcmalloc.so.4",
+        "libtcmalloc_minimal.so.4",
+    ] {
+        let path = Path::new("/usr/lib/x86_64-linux-gnu").join(allocator);
+        if !path.exists() {
+            eprintln!("passed over: {allocator} is not installed");
+            continue;
+        }
+        let behind = format!("{agent}:{}", path.display());
+        let before = format!("{}:{agent}", path.display());
+        for preload in [&behind, &before] {
+            let session = Session::new().tick(Duration::from_millis(1));
+            let hooked = run(session.command(&program).env("LD_PRELOAD", preload));
+            assert_same(preload, &plain, &hooked);
+            // One that comes first keeps its calls to itself.
+            let seen = session.total(|t| t.allocations.load(Ordering::Relaxed));
+            assert!(seen > 1000 || preload == &before, "{preload}: {seen}");
+        }
+    }
+    for sanitizer in ["address", "leak", "thread", "undefined"] {
+        let option = format!("-fsanitize={sanitizer}");
+        let program = compile(folder.path(), "threads.cpp", &[&option]);
+        let session = Session::new()
+            .tick(Duration::from_millis(1))
+            .interrupt(Duration::from_millis(1));
+        let hooked = run(&mut session.command(&program));
+        assert_same(sanitizer, &plain, &hooked);
+    }
 }

@@ -30,6 +30,21 @@
         fflush(stdout);                                                                            \
     } while (0)
 
+/* Until another process sleeps in a call. */
+static inline void wait_until_asleep(int pid) {
+    char path[64], text[256];
+    for (int asleep = 0; asleep < 3;) {
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *f = fopen(path, "r");
+        size_t got = f ? fread(text, 1, sizeof text - 1, f) : 0;
+        if (f) fclose(f);
+        text[got] = 0;
+        char *state = strrchr(text, ')');
+        asleep = state && state[2] == 'S' ? asleep + 1 : 0;
+        usleep(10000);
+    }
+}
+
 static inline struct timespec in_ms(clockid_t clock, long ms) {
     struct timespec t;
     clock_gettime(clock, &t);

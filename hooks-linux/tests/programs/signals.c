@@ -82,7 +82,7 @@ int main(void) {
         sigaction(SIGURG, &a, NULL);
         pid_t child = fork();
         if (child == 0) {
-            usleep(200000);
+            wait_until_asleep(getppid());
             kill(getppid(), SIGURG);
             usleep(100000);
             if (write(p[1], "x", 1) != 1) _exit(1);

@@ -98,8 +98,10 @@ int main(void) {
     sigemptyset(&open);
     SHOW(sigsuspend(&open));
     signal(SIGALRM, nothing);
-    ualarm(20000, 0);
+    /* Again and again: the first may come before the call. */
+    ualarm(20000, 20000);
     SHOW(pause());
+    ualarm(0, 0);
 
     int queue = msgget(IPC_PRIVATE, 0600 | IPC_CREAT);
     struct { long kind; char text[16]; } message = {3, "message"}, got;
@@ -129,8 +131,9 @@ int main(void) {
     SHOW(clock_nanosleep(77, 0, &(struct timespec){0, 1000}, NULL));
     SHOW(usleep(10));
     SHOW(sleep(0));
-    ualarm(20000, 0);
+    ualarm(20000, 20000);
     SHOW(sleep(2));
+    ualarm(0, 0);
     SHOW(sched_yield());
     SHOW(wait(NULL));
     return 0;
