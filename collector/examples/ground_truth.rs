@@ -37,14 +37,23 @@ impl Visitor for Sums {
         if segment.stack == StackIndex::NONE {
             return;
         }
-        let mut seen = HashSet::new();
-        let mut innermost = None;
+        let mut instrumented = Vec::new();
         for frame in trace.stack_frames(segment.stack) {
-            if let Some(name) = self.wanted.get(&trace.frame(frame).function) {
-                innermost = Some(name);
-                seen.insert(name);
+            let function = trace.frame(frame).function;
+            if let Some(name) = self.wanted.get(&function) {
+                instrumented.push(name);
+            } else if trace
+                .function(function)
+                .name
+                .starts_with("__cyg_profile_func")
+            {
+                // The exact times begin after the logger's work on entry and end before that on exit:
+                // it belongs to the caller of the function that it is about.
+                instrumented.pop();
             }
         }
+        let innermost = instrumented.last().copied();
+        let seen: HashSet<_> = instrumented.into_iter().collect();
         for name in seen {
             self.sums.entry(name.clone()).or_default().total_ns += wall as f64;
         }

@@ -8,7 +8,7 @@
 //!   ────────┤  A's stack  ├──── gap, if any ────┤  B's stack  ├─ the call ─┤
 //! ```
 
-use stackbeat_core::probe::Category;
+use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
 use super::stacks::Stacks;
@@ -17,16 +17,9 @@ use super::{Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, StackInde
 /// Interval assumed when the file does not say one.
 const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 
-/// The time that a thread may spend off the CPU between two samples and still count as running (or
+/// Intervals that a thread may spend off the CPU between two samples and still count as running (or
 /// ready to run) its neighbours' code.
-pub(super) fn gap_bound_ns(interval_ns: u64) -> u64 {
-    let interval = if interval_ns == 0 {
-        DEFAULT_INTERVAL_NS
-    } else {
-        interval_ns
-    };
-    interval.saturating_mul(2)
-}
+const GAP_INTERVALS: u64 = 2;
 
 /// What is remembered of the last sample.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +27,25 @@ struct Last {
     end_ns: u64,
     stack: StackIndex,
     record: u64,
+    /// Speaks for the time around it, see `Segmenter::speaks`.
+    speaks: bool,
+}
+
+/// The time between two samples.
+#[derive(Clone, Copy, Debug)]
+struct Between {
+    from: u64,
+    to: u64,
+    /// CPU time that the thread used in it.
+    cpu_ns: u64,
+    /// Samples are missing in it.
+    lost: bool,
+    /// The thread gave the CPU up only when another one was given it.
+    preempted: bool,
+    /// It was preempted and interrupted as soon as it came back: all the while it was where B is.
+    waited_at_b: bool,
+    /// B speaks for the time around it.
+    b_speaks: bool,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -42,7 +54,7 @@ pub(super) struct Segmenter {
     thread: ThreadIndex,
     start_ns: u64,
     end_ns: u64,
-    gap_bound_ns: u64,
+    interval_ns: u64,
     last: Option<Last>,
     /// Highest totals seen, as a base for differences.
     seen: Amounts,
@@ -55,12 +67,16 @@ pub(super) struct Segmenter {
 }
 
 impl Segmenter {
-    pub fn new(thread: ThreadIndex, start_ns: u64, end_ns: u64, gap_bound_ns: u64) -> Segmenter {
+    /// `interval_ns`: the thread's sampling interval, 0 when the file does not say one.
+    pub fn new(thread: ThreadIndex, start_ns: u64, end_ns: u64, interval_ns: u64) -> Segmenter {
         Segmenter {
             thread,
             start_ns,
             end_ns,
-            gap_bound_ns,
+            interval_ns: match interval_ns {
+                0 => DEFAULT_INTERVAL_NS,
+                interval => interval,
+            },
             last: None,
             seen: Amounts::default(),
             cpu_before_start_ns: 0,
@@ -88,6 +104,7 @@ impl Segmenter {
             .is_some_and(|last| row.record > last.record.saturating_add(1));
 
         let mut delta = self.delta(row);
+        let voluntary = delta.voluntary_switches;
         if self.last.is_none() {
             // A thread that is older than its first image here, by exec or attach, comes with CPU
             // time that belongs to before.
@@ -95,7 +112,7 @@ impl Segmenter {
             self.cpu_before_start_ns = before;
             delta.cpu_ns -= before;
         }
-        let blocks = row.duration_ns != 0 && probe.cause() != stackbeat_core::probe::Cause::None;
+        let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
         let inside = if blocks {
             self.split_off_call(&mut delta, row, begin - from, end - begin)
         } else {
@@ -103,7 +120,18 @@ impl Segmenter {
         };
 
         let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
-        let (a_end, b_begin) = self.bounds(from, begin, delta.cpu_ns, lost);
+        let b_speaks = !blocks || row.duration_ns < self.interval_ns;
+        let preempted = row.rusage.is_some() && voluntary == 0;
+        let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
+        let (a_end, b_begin) = self.bounds(&Between {
+            from,
+            to: begin,
+            cpu_ns: delta.cpu_ns,
+            lost,
+            preempted,
+            waited_at_b,
+            b_speaks,
+        });
         let (a_end, b_begin) = match turn_ns {
             // The turn tells better than the middle where the change lies.
             Some(turn) if a_end == b_begin => {
@@ -122,13 +150,23 @@ impl Segmenter {
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
         }
-        let a_amounts = split(
-            &mut delta,
-            a_wall,
-            a_wall + b_wall,
-            probe,
-            self.last.is_some(),
-        );
+        let b_allocates = probe.category() == Some(Category::Alloc);
+        let mut a_amounts = Amounts::default();
+        if self.last.is_some() && a_wall + b_wall != 0 {
+            let part = |amount: u64| share(amount, a_wall, a_wall + b_wall);
+            // A thread that was kept waiting for the CPU did not run in all of its time.
+            a_amounts.cpu_ns = match waited_at_b {
+                true => delta.cpu_ns.min(a_wall),
+                false => part(delta.cpu_ns),
+            };
+            // A sample taken by an allocation is itself evidence of who allocates.
+            if !b_allocates {
+                a_amounts.allocations = part(delta.allocations);
+                a_amounts.allocated_bytes = part(delta.allocated_bytes);
+                a_amounts.frees = part(delta.frees);
+            }
+            delta = difference(&delta, &a_amounts);
+        }
         if let Some(last) = self.last {
             if a_wall != 0 || a_amounts != Amounts::default() {
                 self.push(
@@ -182,6 +220,7 @@ impl Segmenter {
             end_ns: end,
             stack,
             record: row.record,
+            speaks: b_speaks,
         });
     }
 
@@ -206,7 +245,7 @@ impl Segmenter {
             }
             Some(last) => {
                 let off = (end - from).saturating_sub(rest.cpu_ns);
-                let until = if off > self.gap_bound_ns {
+                let until = if off > self.gap_bound_ns() {
                     end - off
                 } else {
                     end
@@ -275,23 +314,42 @@ impl Segmenter {
         }
     }
 
+    fn gap_bound_ns(&self) -> u64 {
+        self.interval_ns.saturating_mul(GAP_INTERVALS)
+    }
+
     /// Where, in an interval without sample, A's part ends and B's begins. They differ when there
     /// is a gap.
-    fn bounds(&self, from: u64, to: u64, cpu_ns: u64, lost: bool) -> (u64, u64) {
+    ///
+    /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
+    /// is always in the trace, whatever the ticks: it says nothing but that it happened.
+    fn bounds(&self, between: &Between) -> (u64, u64) {
+        let Between { from, to, lost, .. } = *between;
         let length = to - from;
-        let has_a = self.last.is_some();
-        let running = if lost { 0 } else { cpu_ns.min(length) };
-        if length - running <= self.gap_bound_ns {
-            let middle = if has_a { from + length / 2 } else { from };
-            return (middle, middle);
-        }
-        // With lost samples the neighbours speak for as long as two samples may lie apart.
-        let running = if lost { self.gap_bound_ns } else { running };
-        if has_a {
-            (from + running / 2, to - (running - running / 2))
-        } else {
-            (from, to - running)
-        }
+        let running = between.cpu_ns.min(length);
+        let off = if lost { length } else { length - running };
+        let gap = off > self.gap_bound_ns() && (lost || !between.preempted);
+        // Of a gap's surroundings, what is not the gap; without gap, all.
+        let evident = match (gap, lost) {
+            (false, _) => length,
+            (true, false) => running,
+            (true, true) => self.gap_bound_ns(),
+        };
+        let a_speaks = self.last.map(|last| last.speaks);
+        let a_part = match (a_speaks, between.b_speaks) {
+            (None, _) | (Some(false), true) => 0,
+            (Some(true), false) => evident,
+            _ if between.waited_at_b && !gap => running / 2,
+            _ => evident / 2,
+        };
+        (
+            from + a_part,
+            to - (if gap {
+                evident - a_part
+            } else {
+                length - a_part
+            }),
+        )
     }
 
     fn push(
@@ -338,28 +396,6 @@ fn share(amount: u64, part: u64, whole: u64) -> u64 {
         return amount;
     }
     (u128::from(amount) * u128::from(part.min(whole)) / u128::from(whole)) as u64
-}
-
-/// Takes A's share out of what happened between A and B.
-fn split(delta: &mut Amounts, part: u64, whole: u64, b: ProbeId, has_a: bool) -> Amounts {
-    if !has_a || whole == 0 {
-        return Amounts::default();
-    }
-    let mut a = Amounts {
-        cpu_ns: share(delta.cpu_ns, part, whole),
-        ..Amounts::default()
-    };
-    delta.cpu_ns -= a.cpu_ns;
-    // A sample taken by an allocation is itself evidence of who allocates.
-    if b.category() != Some(Category::Alloc) {
-        a.allocations = share(delta.allocations, part, whole);
-        a.allocated_bytes = share(delta.allocated_bytes, part, whole);
-        a.frees = share(delta.frees, part, whole);
-        delta.allocations -= a.allocations;
-        delta.allocated_bytes -= a.allocated_bytes;
-        delta.frees -= a.frees;
-    }
-    a
 }
 
 fn difference(now: &Amounts, then: &Amounts) -> Amounts {

@@ -6,7 +6,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::{PacketReader, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
-use super::segments::{Segmenter, gap_bound_ns};
+use super::segments::Segmenter;
 use super::slices::Slicer;
 use super::{
     Amounts, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace,
@@ -167,12 +167,7 @@ impl Visit<'_> {
             trace.config.interval_ns
         };
         let state = ThreadState {
-            segmenter: Segmenter::new(
-                index,
-                thread.start_ns,
-                thread.end_ns,
-                gap_bound_ns(interval_ns),
-            ),
+            segmenter: Segmenter::new(index, thread.start_ns, thread.end_ns, interval_ns),
             slicer: self.wants_slices.then(|| Slicer::new(index)),
             totals: ThreadTotals::default(),
             batches_left: thread.batches,

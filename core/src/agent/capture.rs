@@ -335,7 +335,13 @@ impl Capture<'_> {
         let usage = if request.exempt {
             Some(thread::usage_now())
         } else {
-            self.scratch.usage.read(request.begin != 0)
+            let class = self.entry.class.load(Ordering::Relaxed) as usize % CLASSES;
+            let interval = (
+                self.control.interval_ns[class].load(Ordering::Relaxed),
+                self.control.interval_cycles[class].load(Ordering::Relaxed),
+            );
+            let waited = request.begin != 0;
+            self.scratch.usage.read(waited, now, cpu_ns, interval)
         };
         let mut bits = 0;
         if request.forced {

@@ -9,6 +9,9 @@ const CAPTURES_BETWEEN: u32 = 8;
 #[repr(C)]
 pub(super) struct State {
     captures: u32,
+    /// Cycles and CPU time at the last capture.
+    cycles: u64,
+    cpu_ns: u64,
 }
 
 impl State {
@@ -22,9 +25,25 @@ impl State {
         self.captures % 128 == 0 || self.captures.is_power_of_two()
     }
 
-    /// Faults and switches if this capture is to read them. `waited`: the call may have slept.
-    pub fn read(&mut self, waited: bool) -> Option<Usage> {
-        let due = waited || self.captures % CAPTURES_BETWEEN == 0;
+    /// Faults and switches if this capture, at `cycles` with `cpu_ns`, is to read them. `waited`: the
+    /// call may have slept. `interval`: the thread's, in ns and cycles.
+    ///
+    /// A thread that was off the CPU since the last capture has been switched away from, and only its
+    /// counters tell whether it gave the CPU up or had it taken away.
+    pub fn read(
+        &mut self,
+        waited: bool,
+        cycles: u64,
+        cpu_ns: u64,
+        interval: (u32, u64),
+    ) -> Option<Usage> {
+        let wall = cycles.wrapping_sub(self.cycles);
+        let cpu = cpu_ns.wrapping_sub(self.cpu_ns);
+        (self.cycles, self.cpu_ns) = (cycles, cpu_ns);
+        let (ns, interval) = interval;
+        let cpu = cpu.saturating_mul(interval) / u64::from(ns.max(1));
+        let was_off = wall.saturating_sub(cpu) > interval / 4;
+        let due = waited || was_off || self.captures % CAPTURES_BETWEEN == 0;
         self.captures = self.captures.wrapping_add(1);
         due.then(sys::thread_usage)
     }

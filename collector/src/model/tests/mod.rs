@@ -113,3 +113,16 @@ fn write_the_sample_file() {
     let path = std::env::var_os("STACKBEAT_SAMPLE_FILE").expect("the path to write to");
     super::synthetic::write_realistic(path.as_ref()).expect("writable");
 }
+
+/// Writes the corpus that fuzzing starts from, `fuzz/corpus/trace`.
+#[test]
+#[ignore = "writes files; see fuzz/README.md"]
+fn write_the_fuzz_corpus() {
+    let folder = std::env::var_os("STACKBEAT_CORPUS").expect("the folder to write to");
+    let folder = std::path::Path::new(&folder);
+    std::fs::write(folder.join("realistic"), realistic()).expect("writable");
+    for seed in 0..12 {
+        let name = format!("random-{seed}");
+        std::fs::write(folder.join(name), random::trace(seed)).expect("writable");
+    }
+}

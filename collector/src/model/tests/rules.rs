@@ -102,7 +102,7 @@ fn a_blocking_call_is_exact() {
     });
     let expected = [
         s(0, "a", 0, 9000),
-        s(1, "b", 500, 8000),
+        s(1, "b", 1000, 7000),
         s(2, "read", 1000, 7000),
     ];
     assert_eq!(picture(&trace, &all), expected);
@@ -130,6 +130,47 @@ fn time_off_the_cpu_without_evidence_is_a_gap() {
     ];
     assert_eq!(picture(&trace, &all), expected);
     assert_eq!(all.totals[0].1.gap_ns, 50 * MS);
+}
+
+#[test]
+fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running).rusage = Some(Rusage::default());
+        t.vanish(50 * MS);
+        t.totals.involuntary_switches = 1;
+        t.run(ac, MS, Probe::Running).rusage = Some(Rusage {
+            involuntary_switches: 1,
+            ..Rusage::default()
+        });
+    });
+    let expected = [
+        s(0, "a", 0, 51_000),
+        s(1, "b", 0, 500),
+        s(1, "c", 500, 50_500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    assert_eq!(all.totals[0].1.gap_ns, 0);
+}
+
+#[test]
+fn a_short_wait_speaks_for_the_time_around_it() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        t.run(ab, 0, Probe::Malloc);
+        t.now_ns += MS;
+        t.totals.cpu_ns += MS;
+        t.block(ac, Probe::Read, MS / 2, (3, 100));
+    });
+    let expected = [
+        s(0, "a", 0, 1500),
+        s(1, "b", 0, 500),
+        s(1, "c", 500, 1000),
+        s(2, "read", 1000, 500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
 }
 
 #[test]
@@ -225,12 +266,12 @@ fn a_turn_of_the_event_loop_cuts_what_it_calls() {
     assert_eq!(all.slices.len(), 4);
     let (trace, all) = play(script(false, true));
     let flagged = picture(&trace, &all);
-    assert!(flagged.contains(&s(1, "b", 5500, 2000)), "{flagged:?}");
+    assert!(flagged.contains(&s(1, "b", 5000, 2500)), "{flagged:?}");
     assert!(flagged.contains(&s(1, "b", 7500, 1500)), "{flagged:?}");
     assert!(flagged.contains(&s(0, "a", 0, 9000)), "{flagged:?}");
     let (trace, all) = play(script(true, false));
     let marked = picture(&trace, &all);
-    assert!(marked.contains(&s(1, "b", 5500, 1750)), "{marked:?}");
+    assert!(marked.contains(&s(1, "b", 5000, 2250)), "{marked:?}");
     assert!(marked.contains(&s(2, "c", 7250, 1750)), "{marked:?}");
 }
 
