@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use stackbeat_collector::session::Options;
@@ -111,7 +112,10 @@ fn real_program() -> Option<Program> {
         ("perl", "Fills a large hash.", &["-e", PERL]),
     ];
     choices.into_iter().find_map(|(name, what, arguments)| {
-        let path = installed(name)?;
+        let path = match name {
+            "python3" => python().or_else(|| installed(name))?,
+            _ => installed(name)?,
+        };
         let command = std::iter::once(path.into_os_string());
         Some(Program {
             name,
@@ -124,18 +128,31 @@ fn real_program() -> Option<Program> {
     })
 }
 
+/// The interpreter that `python3` ends up in: version managers put wrappers into PATH.
+fn python() -> Option<PathBuf> {
+    let asked = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let path = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+    is_binary(&path).then_some(path)
+}
+
 /// The first program of this name in PATH that is no script: version managers put wrappers there,
 /// and their shells would fill the picture.
 fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let is_binary = |file: &PathBuf| {
-        let mut magic = [0u8; 4];
-        let read = fs::File::open(file).and_then(|mut f| f.read_exact(&mut magic));
-        read.is_ok() && magic == *b"\x7fELF"
-    };
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
-        .find(is_binary)
+        .find(|file| is_binary(file))
+}
+
+fn is_binary(file: &Path) -> bool {
+    let mut magic = [0u8; 4];
+    let read = fs::File::open(file).and_then(|mut f| f.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
 }
 
 /// Records a program and writes its page.
