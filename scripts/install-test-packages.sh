@@ -22,7 +22,7 @@ for package in "${packages[@]}"; do
     nodejs) command -v node >/dev/null && continue ;;
     golang-go) command -v go >/dev/null && continue ;;
     python3-pip) command -v pip >/dev/null && continue ;;
-    python3 | git | gcc | g++) command -v "$package" >/dev/null && continue ;;
+    git | gcc | g++) command -v "$package" >/dev/null && continue ;;
   esac
   status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
   [[ $status == installed ]] || missing+=("$package")

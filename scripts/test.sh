@@ -23,6 +23,7 @@ run() {
 run "packages that tests need" scripts/install-test-packages.sh
 run "unit, integration and end-to-end tests" cargo test --workspace --locked --no-fail-fast
 if [[ $mode == all ]]; then
+  run "models of the shared protocols, every interleaving" scripts/loom.sh
   run "Android, Apple and arm64 Linux" scripts/cross/cross-check.sh
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
