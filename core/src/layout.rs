@@ -99,7 +99,7 @@ impl Layout {
             || c.threads == 0
             || c.buffers == 0
             || c.buffer_bytes < 4096
-            || c.buffer_bytes % 4096 != 0
+            || !c.buffer_bytes.is_multiple_of(4096)
             || !c.generation_nodes.is_power_of_two()
             || !(1 << 10..=1 << 26).contains(&c.generation_nodes)
             || c.processes > 1 << 20

@@ -314,6 +314,7 @@ impl Mapping {
     }
 
     /// The hash index of a generation slot.
+    #[allow(clippy::should_implement_trait)]
     pub fn index(&self, slot: usize) -> &[AtomicU32] {
         self.slice_at(
             self.layout.generations[slot & 1] + self.layout.index_in_generation,

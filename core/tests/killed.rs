@@ -106,7 +106,7 @@ fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
 /// Takes sub-buffers away from their owners, as from idle ones.
 fn revoke(mapping: &Mapping, round: u32) {
     for i in 0..mapping.count() {
-        if (i + round) % 4 == 0 {
+        if (i + round).is_multiple_of(4) {
             buffer::revoke(mapping, i);
         }
         let Some(header) = mapping.buffer(i) else {

@@ -434,7 +434,7 @@ impl Census {
         if let Some(thread) = self.threads.get_mut(&thread_uid) {
             thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
             if row.rusage.is_some() {
-                thread.rusage = row.rusage.clone();
+                thread.rusage = row.rusage;
             }
         }
     }
@@ -609,7 +609,7 @@ impl Census {
         self.past.stored += thread.counts.0;
         self.past.seeded += thread.seeded(entry);
         self.past.damaged += thread.counts.2;
-        let rusage = thread.rusage.clone();
+        let rusage = thread.rusage;
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
         self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
             uid: thread.packet.uid,
@@ -734,7 +734,7 @@ impl Thread {
     /// Looks for the name that the thread has given itself: at first sight, and at growing distances.
     fn read_name(&mut self, pid: u32) {
         self.name_reads = self.name_reads.saturating_add(1);
-        if !self.name_reads.is_power_of_two() && self.name_reads % 512 != 0 {
+        if !self.name_reads.is_power_of_two() && !self.name_reads.is_multiple_of(512) {
             return;
         }
         if let Some(name) = procfs::thread_name(pid, self.packet.tid)

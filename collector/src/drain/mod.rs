@@ -349,7 +349,7 @@ impl Drainer {
                 } => {
                     let mark = Event {
                         thread_uid: drained.thread_uid,
-                        time_ns: self.to_ns(cycles),
+                        time_ns: self.date(cycles),
                         name,
                         kind: event::Kind::try_from(i32::from(kind))
                             .unwrap_or(event::Kind::Mark)
@@ -397,7 +397,7 @@ impl Drainer {
     }
 
     fn row(&mut self, record: u64, sample: &decode::Sample) -> SampleRow {
-        let time_ns = self.to_ns(sample.end_cycles);
+        let time_ns = self.date(sample.end_cycles);
         let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
         SampleRow {
             record,
@@ -428,7 +428,7 @@ impl Drainer {
 
     /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
     /// that is newer than the last reading asks for another one first.
-    fn to_ns(&mut self, cycles: u64) -> u64 {
+    fn date(&mut self, cycles: u64) -> u64 {
         if cycles > self.newest_cycles {
             self.take_snapshot();
         }

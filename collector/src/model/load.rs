@@ -396,7 +396,7 @@ impl Loader {
         for (index, parent) in self.parent_uids.iter().enumerate() {
             self.processes[index].parent = self.process_of_uid.get(parent).copied();
         }
-        let mut names = self.names.take().unwrap_or_else(Names::new);
+        let mut names = self.names.take().unwrap_or_default();
         names.set_modules(&self.modules, &self.processes);
         let nodes = std::mem::take(&mut self.nodes);
         let stacks = Stacks::build(&nodes, &mut names, &self.process_of_uid);

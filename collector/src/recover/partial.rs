@@ -111,7 +111,7 @@ impl Partial {
                 thread.cpu_ns = thread.cpu_ns.max(row.cpu_ns);
                 thread.last_ns = thread.last_ns.max(row.time_ns);
                 if row.rusage.is_some() {
-                    thread.rusage = row.rusage.clone();
+                    thread.rusage = row.rusage;
                 }
                 row.record.wrapping_add(1)
             }
