@@ -32,10 +32,9 @@ PERFETTO_UI_DIR=$out/perfetto-ui node ui.mjs trace.chrome.json chrome.png
 node viewer.mjs svg trace.svg flamegraph.png
 node viewer.mjs speedscope trace.speedscope.json speedscope.png
 
-export PROFILER_CLI_SESSION_DIR=$out
 cli=node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js
 node "$cli" load trace.firefox.json
 node "$cli" profile info | head -20
 node "$cli" thread functions | head -20
-node "$cli" stop --all
+node "$cli" stop
 ls -l "$out"/*.png

@@ -14,6 +14,7 @@ use stackbeat_collector::model::{
 };
 use stackbeat_core::probe::Cause;
 
+use super::identity::Identities;
 use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::Leaf;
@@ -44,6 +45,7 @@ pub(super) fn write(
     meta(trace, options, out)?;
     out.write_all(br#","libs":"#)?;
     let libs = Libs::new(trace);
+    let identities = Identities::new(trace);
     libs.write(trace, out)?;
     out.write_all(br#","pages":[],"counters":[],"profilerOverhead":[],"threads":["#)?;
     let mut separator = Separator::default();
@@ -52,7 +54,7 @@ pub(super) fn write(
     threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
     for thread in threads {
         separator.next(out)?;
-        Tables::new(trace, &names, &libs, thread).write(&mut spool, out)?;
+        Tables::new(trace, &names, &libs, &identities, thread).write(&mut spool, out)?;
     }
     out.write_all(b"]}\n")?;
     Ok(spool.summary)
@@ -177,6 +179,7 @@ struct Tables<'a> {
     trace: &'a Trace,
     names: &'a Names,
     libs: &'a Libs,
+    identities: &'a Identities,
     thread: ThreadIndex,
     strings: HashMap<String, usize>,
     string_list: Vec<String>,
@@ -193,11 +196,18 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    fn new(trace: &'a Trace, names: &'a Names, libs: &'a Libs, thread: ThreadIndex) -> Self {
+    fn new(
+        trace: &'a Trace,
+        names: &'a Names,
+        libs: &'a Libs,
+        identities: &'a Identities,
+        thread: ThreadIndex,
+    ) -> Self {
         Tables {
             trace,
             names,
             libs,
+            identities,
             thread,
             strings: HashMap::new(),
             string_list: Vec::new(),
@@ -283,7 +293,7 @@ impl<'a> Tables<'a> {
         let origin_ns = trace.start_ns();
         let thread = trace.thread(self.thread);
         let process = trace.process(thread.process);
-        let process_name = names::process_name(trace, thread.process);
+        let process_name = names::process_name(trace, self.identities.last_image(thread.process));
         out.write_all(br#"{"name":"#)?;
         json::string(out, names::thread_name(&thread.name))?;
         write!(

@@ -26,13 +26,18 @@ pub(super) fn write(
         r#"{{"$schema":"{SCHEMA}","exporter":"stackbeat","name":"#
     )?;
     json::string(out, &names::title(trace, options))?;
-    out.write_all(br#","activeProfileIndex":0,"profiles":["#)?;
+    out.write_all(br#","profiles":["#)?;
     let mut frames = Frames::new(trace);
-    let summary = match options.weight {
+    let (summary, busiest) = match options.weight {
         Weight::Wall => evented(trace, selection, options, &mut frames, out)?,
         _ => sampled(trace, selection, options, &mut frames, out)?,
     };
-    out.write_all(br#"],"shared":{"frames":"#)?;
+    // The profile that is shown first.
+    write!(
+        out,
+        r#"],"activeProfileIndex":{},"shared":{{"frames":"#,
+        busiest.position
+    )?;
     frames.write(trace, out)?;
     out.write_all(b"}}\n")?;
     Ok(summary)
@@ -44,11 +49,12 @@ fn evented(
     options: &Options,
     frames: &mut Frames,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<(Summary, Busiest)> {
     let mut spool = Spool::fill(trace, selection, options.scratch_folder.as_deref())?;
     let origin_ns = trace.start_ns();
     let mut separator = Separator::default();
     let mut summary = spool.summary;
+    let mut busiest = Busiest::default();
     for thread in spool.threads() {
         separator.next(out)?;
         out.write_all(br#"{"type":"evented","name":"#)?;
@@ -63,14 +69,16 @@ fn evented(
             separator: Separator::default(),
             slices: 0,
         };
-        let (mut begin_ns, mut end_ns) = (u64::MAX, 0);
+        let (mut begin_ns, mut end_ns, mut cpu_ns) = (u64::MAX, 0, 0);
         spool.read(thread, |segment| {
             begin_ns = begin_ns.min(segment.begin_ns);
             end_ns = segment.end_ns;
+            cpu_ns += segment.amounts.cpu_ns;
             nesting.advance(trace, segment, &mut events)
         })?;
         nesting.finish(trace, &mut events)?;
         summary.slices += events.slices;
+        busiest.next(cpu_ns);
         write!(
             out,
             r#"],"startValue":{},"endValue":{}}}"#,
@@ -78,7 +86,25 @@ fn evented(
             end_ns.saturating_sub(origin_ns),
         )?;
     }
-    Ok(summary)
+    Ok((summary, busiest))
+}
+
+/// Which of the profiles written so far has the most in it.
+#[derive(Default)]
+struct Busiest {
+    profiles: usize,
+    position: usize,
+    amount: u64,
+}
+
+impl Busiest {
+    fn next(&mut self, amount: u64) {
+        if amount > self.amount {
+            self.position = self.profiles;
+            self.amount = amount;
+        }
+        self.profiles += 1;
+    }
 }
 
 struct Events<'a> {
@@ -124,7 +150,7 @@ fn sampled(
     options: &Options,
     frames: &mut Frames,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<(Summary, Busiest)> {
     let names = Names::new();
     let profile = Profile::collect(trace, selection)?;
     let unit = match options.weight.unit() {
@@ -132,6 +158,7 @@ fn sampled(
         unit => unit,
     };
     let mut separator = Separator::default();
+    let mut busiest = Busiest::default();
     let mut path = Vec::new();
     for entries in profile.entries.chunk_by(|a, b| a.thread == b.thread) {
         let weighty: Vec<_> = entries
@@ -146,6 +173,7 @@ fn sampled(
         out.write_all(br#"{"type":"sampled","name":"#)?;
         json::string(out, &label(trace, entries[0].thread))?;
         let total: u64 = weighty.iter().map(|(_, weight)| weight).sum();
+        busiest.next(total);
         write!(
             out,
             r#","unit":"{unit}","startValue":0,"endValue":{total},"samples":"#
@@ -169,7 +197,7 @@ fn sampled(
         json::array(out, &weighty, |out, (_, weight)| write!(out, "{weight}"))?;
         out.write_all(b"}")?;
     }
-    Ok(profile.summary)
+    Ok((profile.summary, busiest))
 }
 
 fn label(trace: &Trace, thread: ThreadIndex) -> String {
