@@ -14,20 +14,18 @@
 //! Everything but `init` may run on a hook's path or in a signal handler: no allocation, no lock.
 //! One thread at a time takes a module in; others meanwhile treat its code as unknown.
 
+mod source;
+
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::sys;
-use crate::unwind::cfi::{Section, Tables};
-use crate::unwind::elf::{self, BUILD_ID_BYTES, Image};
+use self::source::ARENA;
+use crate::unwind::cfi::Tables;
+use crate::unwind::elf::{self, BUILD_ID_BYTES};
 use crate::unwind::{native, os};
 
 /// Most modules that are told apart, unloaded ones included.
 const MAX_MODULES: usize = 4096;
-/// Longest path that is kept (Linux' PATH_MAX).
-const MAX_PATH: usize = 4096;
-/// Tables larger than this are not copied from memory.
-const MAX_COPY: u64 = 64 << 20;
 
 /// One loaded file.
 #[derive(Debug)]
@@ -53,6 +51,8 @@ pub struct Module {
     announced: AtomicU32,
 }
 
+/// `Module::gone` while the new epoch's number is being taken.
+const PENDING_EPOCH: u32 = u32::MAX;
 const ANNOUNCED: u32 = 1;
 const ANNOUNCED_GONE: u32 = 2;
 
@@ -76,6 +76,15 @@ impl Module {
     pub fn tables(&self) -> Option<&Tables<'static>> {
         self.tables.as_ref()
     }
+
+    /// The tables as they are when it is loaded with another bias.
+    fn tables_at(&self, bias: u64) -> Option<Tables<'static>> {
+        let mut tables = self.tables?;
+        let moved = bias.wrapping_sub(self.bias);
+        tables.header.address = tables.header.address.wrapping_add(moved);
+        tables.frames.address = tables.frames.address.wrapping_add(moved);
+        Some(tables)
+    }
 }
 
 /// A place in the table of modules. The range lies beside the pointer so that a search touches no
@@ -84,6 +93,21 @@ struct Place {
     start: AtomicU64,
     end: AtomicU64,
     module: AtomicPtr<Module>,
+}
+
+impl Place {
+    fn module(&self) -> Option<&'static Module> {
+        // SAFETY: null or a published module, which is never freed.
+        unsafe { self.module.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether its module has gone and everybody was told.
+    fn is_reusable(&self) -> bool {
+        self.end.load(Ordering::Relaxed) == 0
+            && self.module().is_some_and(|module| {
+                module.announced.load(Ordering::Relaxed) & ANNOUNCED_GONE != 0
+            })
+    }
 }
 
 static PLACES: [Place; MAX_MODULES] = [const {
@@ -98,7 +122,20 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// Held by the thread that takes a module in or looks for gone ones. Others do not wait for it.
 static BUSY: AtomicBool = AtomicBool::new(false);
-static DIRTY: AtomicBool = AtomicBool::new(false);
+/// Why to look whether modules are still there.
+struct Changes {
+    /// Calls under way that may unload something.
+    unloading: AtomicU32,
+    /// Looks asked for, and the last of them that was done. All threads look until one has finished.
+    wanted: AtomicU32,
+    done: AtomicU32,
+}
+
+static CHANGES: Changes = Changes {
+    unloading: AtomicU32::new(0),
+    wanted: AtomicU32::new(0),
+    done: AtomicU32::new(0),
+};
 /// Something is to be reported.
 static PENDING: AtomicBool = AtomicBool::new(false);
 /// Address of `_dl_find_object`, 0: not there.
@@ -131,15 +168,24 @@ pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// A library was unloaded: check before the next walk. Call it after `dlclose` returned.
-pub fn mark_dirty() {
-    DIRTY.store(true, Ordering::Release);
+/// A library may be unloaded from here on: until `unloading_ends`, every walk looks whether the
+/// modules are still there. Another thread can load a library to the same place before `dlclose`
+/// has returned.
+pub fn unloading_begins() {
+    CHANGES.unloading.fetch_add(1, Ordering::AcqRel);
 }
 
-/// True after `mark_dirty`.
+/// `dlclose` has returned: look once more before the next walk.
+pub fn unloading_ends() {
+    CHANGES.wanted.fetch_add(1, Ordering::AcqRel);
+    CHANGES.unloading.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Whether a look is due before the next walk.
 #[inline(always)]
 pub(crate) fn is_dirty() -> bool {
-    DIRTY.load(Ordering::Relaxed)
+    let done = CHANGES.done.load(Ordering::Acquire);
+    CHANGES.wanted.load(Ordering::Acquire) != done || CHANGES.unloading.load(Ordering::Acquire) != 0
 }
 
 /// Finds the dynamic linker's lookup function, or takes all modules in when there is none. Runs in
@@ -176,15 +222,15 @@ pub(crate) fn own_code() -> (u64, u64) {
 /// modules are to be reported anew.
 pub fn after_fork() {
     BUSY.store(false, Ordering::Release);
+    CHANGES.unloading.store(0, Ordering::Relaxed);
+    CHANGES.wanted.fetch_add(1, Ordering::AcqRel);
     forget_reports();
 }
 
 /// Makes `report_changes` report every module that is loaded once more.
 pub fn forget_reports() {
     for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
-        let module = place.module.load(Ordering::Acquire);
-        // SAFETY: a published module is never freed.
-        if let Some(module) = unsafe { module.as_ref() } {
+        if let Some(module) = place.module() {
             let gone = module.gone.load(Ordering::Relaxed) != 0;
             let seen = if gone { ANNOUNCED | ANNOUNCED_GONE } else { 0 };
             module.announced.store(seen, Ordering::Relaxed);
@@ -202,9 +248,9 @@ pub fn find(address: u64) -> Option<&'static Module> {
         if !inside {
             return None;
         }
-        let module = place.module.load(Ordering::Acquire);
-        // SAFETY: a published module is never freed.
-        unsafe { module.as_ref() }
+        let module = place.module();
+        // The place may have got another module since.
+        module.filter(|module| module.start <= address && address < module.end)
     })
 }
 
@@ -249,26 +295,21 @@ pub fn find_or_take_in(address: u64) -> Lookup {
 }
 
 /// Looks whether the known modules are still what lies at their addresses, and begins a new epoch
-/// when one is not. About 50 ns a module.
+/// when one is not. About 50 ns a module. Several threads may do so at once.
 #[cold]
 pub fn revalidate() {
-    if FIND_OBJECT.load(Ordering::Relaxed) == 0 || BUSY.swap(true, Ordering::Acquire) {
-        return;
-    }
-    DIRTY.store(false, Ordering::Relaxed);
-    for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
-        if place.end.load(Ordering::Relaxed) == 0 {
-            continue;
-        }
-        // SAFETY: a published module is never freed.
-        let Some(module) = (unsafe { place.module.load(Ordering::Acquire).as_ref() }) else {
-            continue;
-        };
-        if !is_still_there(module) {
-            retire(place, module);
+    let wanted = CHANGES.wanted.load(Ordering::Acquire);
+    if FIND_OBJECT.load(Ordering::Relaxed) != 0 {
+        for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
+            if place.end.load(Ordering::Relaxed) != 0
+                && let Some(module) = place.module()
+                && !is_still_there(module)
+            {
+                retire(place, module);
+            }
         }
     }
-    BUSY.store(false, Ordering::Release);
+    CHANGES.done.store(wanted, Ordering::Release);
 }
 
 /// Calls `report` for what came or went since the last call: the module, and for those gone the first
@@ -278,8 +319,7 @@ pub fn report_changes(mut report: impl FnMut(&'static Module, Option<u32>)) {
         return;
     }
     for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
-        // SAFETY: a published module is never freed.
-        let Some(module) = (unsafe { place.module.load(Ordering::Acquire).as_ref() }) else {
+        let Some(module) = place.module() else {
             continue;
         };
         if module.announced.fetch_or(ANNOUNCED, Ordering::Relaxed) & ANNOUNCED == 0 {
@@ -287,6 +327,7 @@ pub fn report_changes(mut report: impl FnMut(&'static Module, Option<u32>)) {
         }
         let gone = module.gone.load(Ordering::Acquire);
         if gone != 0
+            && gone != PENDING_EPOCH
             && module.announced.fetch_or(ANNOUNCED_GONE, Ordering::Relaxed) & ANNOUNCED_GONE == 0
         {
             report(module, Some(gone));
@@ -335,7 +376,18 @@ fn is_still_there(module: &Module) -> bool {
 
 /// Begins an epoch without a module.
 fn retire(place: &Place, module: &Module) {
-    place.end.store(0, Ordering::Release);
+    let first = module
+        .gone
+        .compare_exchange(0, PENDING_EPOCH, Ordering::AcqRel, Ordering::Relaxed);
+    // Whoever finds the place empty below must not go on with old rules.
+    native::module_went();
+    // If another module got the place meanwhile and has the same end, it will be taken in again.
+    let _ = place
+        .end
+        .compare_exchange(module.end, 0, Ordering::AcqRel, Ordering::Relaxed);
+    if first.is_err() {
+        return;
+    }
     // The epoch rises after the module is out of the table: no rule of the new epoch is made from it.
     let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
     module.gone.store(epoch, Ordering::Release);
@@ -385,19 +437,38 @@ fn take_in(
     let image = elf::image(&mut read_safely, headers.0, headers.1)?;
     let start = image.start.wrapping_add(bias);
     let end = image.end.wrapping_add(bias);
-    let index = COUNT.load(Ordering::Relaxed);
-    let place = PLACES.get(index)?;
+    let count = COUNT.load(Ordering::Relaxed).min(MAX_MODULES);
     // Whatever was known there before is gone, noticed or not.
-    for old in &PLACES[..index] {
-        if old.start.load(Ordering::Relaxed) < end && start < old.end.load(Ordering::Relaxed) {
-            // SAFETY: a published module is never freed.
-            if let Some(module) = unsafe { old.module.load(Ordering::Acquire).as_ref() } {
-                retire(old, module);
-            }
+    for old in &PLACES[..count] {
+        if old.start.load(Ordering::Relaxed) < end
+            && start < old.end.load(Ordering::Relaxed)
+            && let Some(module) = old.module()
+        {
+            retire(old, module);
         }
     }
     let (build_id, build_id_bytes) = elf::build_id(&mut read_safely, &image, bias);
-    let path = path(name, start);
+    let known_before = PLACES[..count]
+        .iter()
+        .filter_map(Place::module)
+        .find(|module| {
+            build_id_bytes != 0
+                && module.build_id() == &build_id[..build_id_bytes]
+                && module.path() == name.to_bytes()
+        });
+    // A library that comes back keeps its path and its tables.
+    let (path, tables) = match known_before {
+        Some(module) => (module.path, module.tables_at(bias)),
+        None => {
+            let path = source::path(name, start);
+            (path, source::tables(&image, bias, path))
+        }
+    };
+    let index = PLACES[..count]
+        .iter()
+        .position(Place::is_reusable)
+        .unwrap_or(count);
+    let place = PLACES.get(index)?;
     let module = Module {
         start,
         end,
@@ -406,7 +477,7 @@ fn take_in(
             image.text_start.wrapping_add(bias),
             image.text_end.wrapping_add(bias),
         ),
-        tables: tables(&image, bias, path),
+        tables,
         path,
         build_id,
         build_id_bytes,
@@ -422,98 +493,11 @@ fn take_in(
     place.module.store(memory, Ordering::Release);
     place.start.store(start, Ordering::Relaxed);
     place.end.store(end, Ordering::Release);
-    COUNT.store(index + 1, Ordering::Release);
+    COUNT.store(count.max(index + 1), Ordering::Release);
     native::module_came();
     PENDING.store(true, Ordering::Release);
     // SAFETY: just written, never freed.
     Some(unsafe { &*memory })
-}
-
-/// The path under which a module's file can be opened.
-fn path(name: &CStr, start: u64) -> &'static CStr {
-    let bytes = name.to_bytes();
-    if is_vdso(start) || bytes.starts_with(b"linux-vdso") {
-        return c"[vdso]";
-    }
-    if !bytes.is_empty() {
-        return ARENA.copy(bytes).unwrap_or(c"");
-    }
-    // The program itself has no name in the dynamic linker's list.
-    let Some(memory) = ARENA.take(MAX_PATH) else {
-        return c"";
-    };
-    // SAFETY: fresh zeroed memory of that size.
-    let buffer = unsafe { core::slice::from_raw_parts_mut(memory, MAX_PATH) };
-    let _ = sys::read_link(c"/proc/self/exe", &mut buffer[..MAX_PATH - 1]);
-    CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
-}
-
-fn is_vdso(start: u64) -> bool {
-    // SAFETY: reads the auxiliary vector; takes no lock.
-    unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) == start }
-}
-
-/// The unwind tables of an image: mapped from its file, or copied from memory.
-fn tables(image: &Image, bias: u64, path: &CStr) -> Option<Tables<'static>> {
-    if image.eh_frame_header == 0 {
-        return None;
-    }
-    let segment = image.tables;
-    let bytes = map_tables(image, bias, path).or_else(|| {
-        let size = segment.memory_bytes;
-        let from = segment.address.wrapping_add(bias);
-        if size > MAX_COPY {
-            return None;
-        }
-        let copy = os::map_memory(size as usize);
-        if copy.is_null() {
-            return None;
-        }
-        // SAFETY: just mapped, that many bytes, used by nobody else.
-        let copy = unsafe { core::slice::from_raw_parts_mut(copy, size as usize) };
-        read_safely(from, copy).then_some(&*copy)
-    })?;
-    let at = |address: u64| -> Option<Section<'static>> {
-        let offset = usize::try_from(address.checked_sub(segment.address)?).ok()?;
-        Some(Section {
-            bytes: bytes.get(offset..)?,
-            address: address.wrapping_add(bias),
-        })
-    };
-    let header = at(image.eh_frame_header)?;
-    let frames = crate::unwind::cfi::frames_address(&header)?;
-    Some(Tables {
-        header,
-        frames: at(frames.wrapping_sub(bias))?,
-    })
-}
-
-/// Maps the segment with the tables from the module's file, if that file is still the one that was
-/// loaded: the whole `.eh_frame_hdr` prefix must equal what lies in memory.
-fn map_tables(image: &Image, bias: u64, path: &CStr) -> Option<&'static [u8]> {
-    if !path.to_bytes().starts_with(b"/") {
-        return None;
-    }
-    let segment = image.tables;
-    // Pages are at most 64 KB (arm64).
-    let skew = segment.file_offset % (64 << 10);
-    let bytes = usize::try_from(segment.file_bytes + skew).ok()?;
-    let mapped = os::map_file(path, segment.file_offset - skew, bytes)?;
-    // SAFETY: a read-only private mapping of that many bytes that lies inside the file.
-    let mapped_bytes = unsafe { core::slice::from_raw_parts(mapped, bytes) };
-    let tables = &mapped_bytes[skew as usize..];
-    let offset = (image.eh_frame_header - segment.address) as usize;
-    let mut loaded = [0u8; 512];
-    let length = loaded.len().min(tables.len().saturating_sub(offset));
-    let from = image.eh_frame_header.wrapping_add(bias);
-    if read_safely(from, &mut loaded[..length])
-        && tables[offset..offset + length] == loaded[..length]
-    {
-        return Some(tables);
-    }
-    // SAFETY: nothing refers to it.
-    unsafe { sys::unmap(mapped, bytes) };
-    None
 }
 
 /// Reads memory that another thread might unmap at this moment. Where the system call is refused,
@@ -573,48 +557,4 @@ unsafe extern "C" fn take_in_at_start(
     let headers = (info.dlpi_phdr as u64, info.dlpi_phnum as usize);
     take_in(info.dlpi_addr, headers, name, 0);
     0
-}
-
-/// Memory for modules and paths: only taken from, by the thread that holds `BUSY`.
-struct Arena {
-    next: AtomicUsize,
-    left: AtomicUsize,
-}
-
-static ARENA: Arena = Arena {
-    next: AtomicUsize::new(0),
-    left: AtomicUsize::new(0),
-};
-
-impl Arena {
-    const CHUNK: usize = 64 << 10;
-
-    /// Fresh zeroed memory aligned to 16; `None` when there is none. At most `CHUNK` bytes.
-    fn take(&self, bytes: usize) -> Option<*mut u8> {
-        let bytes = bytes.next_multiple_of(16);
-        if bytes > Self::CHUNK {
-            return None;
-        }
-        if self.left.load(Ordering::Relaxed) < bytes {
-            let chunk = os::map_memory(Self::CHUNK);
-            if chunk.is_null() {
-                return None;
-            }
-            self.next.store(chunk as usize, Ordering::Relaxed);
-            self.left.store(Self::CHUNK, Ordering::Relaxed);
-        }
-        self.left.fetch_sub(bytes, Ordering::Relaxed);
-        Some(self.next.fetch_add(bytes, Ordering::Relaxed) as *mut u8)
-    }
-
-    /// A copy with a NUL behind it.
-    fn copy(&self, bytes: &[u8]) -> Option<&'static CStr> {
-        let memory = self.take(bytes.len() + 1)?;
-        // SAFETY: fresh zeroed memory of at least that size, written once.
-        let copy = unsafe {
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
-            core::slice::from_raw_parts(memory, bytes.len() + 1)
-        };
-        CStr::from_bytes_until_nul(copy).ok()
-    }
 }

@@ -66,14 +66,14 @@ macro_rules! jump_after_loading {
 jump_after_loading! { dlopen dlmopen }
 
 original!(fn dlclose(handle: *mut c_void) -> c_int);
-/// `dlclose` does not look at its caller. The modules are marked as changed before, so that no capture
-/// in between trusts what it knows of the library, and after, so that none keeps it.
+/// `dlclose` does not look at its caller. Captures meanwhile, and the next one, trust nothing that is
+/// known of the library.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     agent::hit(Probe::LibraryLoad, handle as u64);
-    agent::modules_changed();
+    agent::unloading_begins();
     // SAFETY: the caller's argument, passed on.
     let result = unsafe { dlclose::call(handle) };
-    agent::modules_changed();
+    agent::unloading_ends();
     result
 }

@@ -282,9 +282,14 @@ pub unsafe fn on_signal(info: *mut libc::siginfo_t, context: *mut core::ffi::c_v
     unsafe { capture::on_signal(info, context) }
 }
 
-/// A library was or may have been unloaded.
-#[inline]
-pub fn modules_changed() {
+/// `dlclose` is about to be called: code may go, and other code may come to lie there.
+pub fn unloading_begins() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::modules::mark_dirty();
+    crate::modules::unloading_begins();
+}
+
+/// `dlclose` has returned.
+pub fn unloading_ends() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::unloading_ends();
 }

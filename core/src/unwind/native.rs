@@ -156,7 +156,11 @@ impl<'a> NativeMemory<'a> {
             bounds,
             low: sp,
             // Whole words only.
-            bytes: if inside { (bounds.high & !7) - sp } else { 0 },
+            bytes: if inside {
+                (bounds.high & !7).saturating_sub(sp)
+            } else {
+                0
+            },
             window,
             reads_left: WINDOW_READS,
         }

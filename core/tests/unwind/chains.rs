@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use stackbeat_core::modules;
 use stackbeat_core::unwind::native::NativeWalker;
@@ -69,9 +70,10 @@ fn run(library: &Path, walker: Box<NativeWalker>) -> (Box<NativeWalker>, Vec<Com
         assert!(!function.is_null());
         let function: extern "C-unwind" fn(extern "C" fn()) = core::mem::transmute(function);
         function(look);
+        modules::unloading_begins();
         libc::dlclose(handle);
+        modules::unloading_ends();
     }
-    modules::mark_dirty();
     let run = RUN.take().expect("it was put there");
     (run.walker, run.comparisons)
 }
@@ -112,14 +114,18 @@ fn chains_equal_libgcc() {
     assert!(kept > total / 4, "{kept} of {total} frames were reused");
 }
 
+/// What came and went is reported once in a process, so one test at a time looks at it.
+static REPORTS: Mutex<()> = Mutex::new(());
+
 /// A library that goes is reported once, with the epoch that begins without it.
 #[test]
 fn unloading_begins_an_epoch() {
+    let _only = REPORTS.lock();
     modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = compile(folder.path(), "chains.cc", &["-O2", "-DUNLOADED"]);
-    let (walker, first) = run(&library, NativeWalker::boxed());
     let before = modules::epoch();
+    let (walker, first) = run(&library, NativeWalker::boxed());
     let (mut walker, second) = run(&library, walker);
     assert!(modules::epoch() > before, "the first unloading was noticed");
     assert_equal(&first, "first");
@@ -135,4 +141,36 @@ fn unloading_begins_an_epoch() {
         }
     });
     assert_eq!(reports, [false, true, false, true]);
+}
+
+/// More loads than the table of modules has places, and none costs another mapping.
+#[test]
+fn a_library_may_come_back_many_times() {
+    let _only = REPORTS.lock();
+    modules::init();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("small.c");
+    std::fs::write(&source, "void run_chains(void (*f)(void)) { f(); f(); }").expect("writable");
+    let library = folder.path().join("small.so");
+    let flags = ["-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o"];
+    let status = Command::new("gcc")
+        .args(flags)
+        .arg(&library)
+        .arg(&source)
+        .status();
+    assert!(status.is_ok_and(|s| s.success()));
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("it can be read");
+        maps.lines()
+            .filter(|line| line.ends_with("small.so"))
+            .count()
+    };
+    let mut walker = NativeWalker::boxed();
+    for round in 0..4500 {
+        let comparisons;
+        (walker, comparisons) = run(&library, walker);
+        assert_equal(&comparisons, &format!("round {round}"));
+        modules::report_changes(|_, _| {});
+    }
+    assert!(mappings() <= 2, "{} mappings stay", mappings());
 }
