@@ -167,7 +167,7 @@ class Flame {
         if (w > 26) {
           const name = node.depth === 0 ? `all · ${WEIGHTS[view.weight].format(node.value)}` : (frame.skipped ? `… ${frame.skipped} ▸ ` : "") + data.nameOf(node.label);
           c.fillStyle = colors.text;
-          c.fillText(fitText(name, w - 8, charWidth), x0 + 4, y + FLAME_ROW / 2);
+          c.fillText(fitName(name, w - 8, charWidth), x0 + 4, y + FLAME_ROW / 2);
         }
         if (frame.node === this.hovered) {
           c.strokeStyle = colors.text;

@@ -24,6 +24,7 @@ class Page {
     this.view = new View(data);
     this.colors = new Colors(data);
     this.tip = new Tip();
+    this.fitName = fitName;
     this.timeline = new Timeline(data, this.view, this.colors, this.tip);
     this.flame = new Flame(data, this.view, this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);

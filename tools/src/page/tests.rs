@@ -79,6 +79,20 @@ fn numbers_are_those_of_the_report() {
     }
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
     assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
+    // The picture is as large as its box.
+    let sizes = b.evaluate("[page.timeline.canvas.height, page.timeline.box.clientHeight, page.flame.canvas.height, page.flame.box.clientHeight]");
+    assert_eq!((&sizes[0], &sizes[2]), (&sizes[1], &sizes[3]));
+    let names = b.evaluate("[[\"a::b::c\", 40], [\"<std::fs::File as std::io::Write>::write\", 12], [\"std::map<int, foo<x>>::find\", 14], [\"main\", 3], [\"k::run::{{closure}}\", 8]].map(([n, room]) => page.fitName(n, room, 1))");
+    assert_eq!(
+        names,
+        json!([
+            "a::b::c",
+            "File::write",
+            "std::map::find",
+            "m…n",
+            "run::{…}"
+        ])
+    );
     // What the timeline shows sums to the same.
     let bars = b.evaluate("page.data.bars.reduce((s, b) => { for (let i = 0; i < b.n; i++) s += b.end[i] - b.begin[i]; return s; }, 0)");
     assert_eq!(number(&bars), wall as f64);

@@ -327,7 +327,7 @@ class Timeline {
       c.fillStyle = colors.text;
       let name = this.data.nameOf(label);
       if (this.data.isBlocking(label) && w > 120) name += ` · ${formatTime(end - begin)}`;
-      c.fillText(fitText(name, w - 6, charWidth), x0 + 3, y + SLICE / 2);
+      c.fillText(fitName(name, w - 6, charWidth), x0 + 3, y + SLICE / 2);
     }
     c.globalAlpha = alpha;
   }

@@ -237,12 +237,29 @@ class Colors {
     if (data.isBlocking(label)) return this.causes[data.causeOf(label)];
     const f = data.functionOf(label);
     if (!f) return this.dark ? "#3a3f4a" : "#e3e6eb";
-    const name = this.hash(f.name), library = /\/(lib|lib64|usr\/lib)\//.test(f.module) || f.module.startsWith("[");
-    // Libraries of the system are cool and quiet, everything else is warm.
-    const hue = library ? 196 + (this.hash(f.module) % 30) + (name % 12) : 16 + (name % 36);
-    const vary = ((name >>> 8) % 100) / 100;
+    const name = this.hash(f.name), module = this.hash(f.module), file = baseName(f.module);
+    // The C library and its like are cool and quiet, the module that runs most is warm, others vary.
+    const system = file === "" || f.module.startsWith("[") || /^(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|c\+\+)[.-].*)$/.test(file);
+    const hue = system ? 196 + (module % 24) + (name % 12)
+      : f.module === this.mainModule() ? 16 + (name % 36) : [78, 104, 135, 262, 292, 326][module % 6] + (name % 18);
+    const vary = ((name >>> 8) % 100) / 100, loud = f.module === this.mainModule() ? 1 : 0.7;
     return this.dark
-      ? `hsl(${hue} ${library ? 26 : 48}% ${library ? 30 + vary * 8 : 34 + vary * 9}%)`
-      : `hsl(${hue} ${library ? 42 : 82}% ${library ? 78 + vary * 8 : 72 + vary * 10}%)`;
+      ? `hsl(${hue} ${system ? 26 : 48 * loud}% ${system ? 30 + vary * 8 : 34 + vary * 9}%)`
+      : `hsl(${hue} ${system ? 42 : 82 * loud}% ${system ? 78 + vary * 8 : 72 + vary * 10}%)`;
+  }
+
+  // The module whose own code runs longest.
+  mainModule() {
+    if (this.busiest === undefined) {
+      const { data } = this, sums = new Map();
+      for (const cells of data.cells) {
+        for (let i = 0; i < cells.n; i++) {
+          const f = data.functionOf(data.label[cells.place[i]]);
+          if (f) sums.set(f.module, (sums.get(f.module) || 0) + cells.time[i]);
+        }
+      }
+      this.busiest = [...sums].reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0])[0];
+    }
+    return this.busiest;
   }
 }
