@@ -176,8 +176,7 @@ pub enum ClockSource {
 
 /// Offset 4096. The collector writes; agents read, except where noted.
 #[repr(C, align(4096))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct Control {
     /// 0 off, 1 on.
     pub switch: AtomicU32,
@@ -221,8 +220,7 @@ pub struct Control {
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
 #[repr(C, align(64))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct Tick(pub AtomicU32);
 
 /// States of process and thread entries.
@@ -273,8 +271,7 @@ pub mod loss {
 
 /// One thread. The owner writes lines 0–4, the collector line 5.
 #[repr(C, align(64))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct ThreadEntry {
     // Line 0: what every hook touches.
     pub allocations: AtomicU64,
@@ -344,8 +341,7 @@ pub mod buffer_state {
 
 /// Head of one sub-buffer, apart from its words so that scanning for a free one stays in few lines.
 #[repr(C, align(64))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct BufferHeader {
     /// Owner entry << 32 | buffer_state.
     pub state: AtomicU64,
@@ -368,8 +364,7 @@ pub struct BufferHeader {
 
 /// Head of one generation slot of the CallstackTable.
 #[repr(C, align(4096))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct GenerationHeader {
     pub generation: AtomicU32,
     /// Next free node; agents take it by `fetch_add`. Node 0 is never used.
@@ -381,8 +376,7 @@ pub struct GenerationHeader {
 /// One node of the CallstackTable, 16 bytes. `address` is stored last, with release: a node whose
 /// address and parent are both 0 is a hole.
 #[repr(C, align(16))]
-#[derive(Debug)]
-#[cfg_attr(loom, derive(Default))]
+#[derive(Debug, Default)]
 pub struct Node {
     pub address: AtomicU64,
     /// Parent's index in the same generation; 0 for roots.

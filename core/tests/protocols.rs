@@ -1,0 +1,185 @@
+//! The shared protocols between real threads over plain memory: what `scripts/miri.sh` looks at for
+//! undefined behaviour and data races.
+#![cfg(not(loom))]
+
+use stackbeat_core::buffer::{self, Pool, Writer};
+use stackbeat_core::callstack::{NodeValue, Table};
+use stackbeat_core::gate;
+use stackbeat_core::layout::{BufferHeader, GenerationHeader, Mode, Node, ThreadEntry, node_kind};
+use stackbeat_core::sync::{AtomicU32, AtomicU64, Ordering};
+use stackbeat_core::throttle::{self, Due, Ticker};
+
+const ROUNDS: u64 = if cfg!(miri) { 40 } else { 4000 };
+
+#[derive(Default)]
+struct Plain {
+    headers: [BufferHeader; 3],
+    words: [[AtomicU64; 32]; 3],
+}
+
+impl Pool for Plain {
+    fn count(&self) -> u32 {
+        3
+    }
+    fn header(&self, i: u32) -> Option<&BufferHeader> {
+        self.headers.get(i as usize)
+    }
+    fn words(&self, i: u32) -> Option<&[AtomicU64]> {
+        self.words.get(i as usize).map(|w| &w[..])
+    }
+}
+
+#[test]
+fn two_writers_and_a_drain() {
+    let pool = Plain::default();
+    let entries: [ThreadEntry; 2] = Default::default();
+    let mut received = [0u64; 2];
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .map(|(i, entry)| {
+                entry.uid.store(i as u32, Ordering::Relaxed);
+                let pool = &pool;
+                scope.spawn(move || {
+                    for n in 0..ROUNDS {
+                        buffer::begin_capture(entry, 0);
+                        Writer {
+                            pool,
+                            entry,
+                            index: i as u32,
+                            process_uid: 1,
+                            mode: Mode::Endless,
+                            generation: 0,
+                        }
+                        .append(&[n; 5], n);
+                        buffer::end_capture(entry);
+                    }
+                })
+            })
+            .collect();
+        let mut words = Vec::new();
+        loop {
+            let over = writers.iter().all(|w| w.is_finished());
+            for i in 0..3 {
+                buffer::revoke(&pool, i);
+                let owner = (pool.headers[i as usize].state.load(Ordering::Relaxed) >> 32) as usize;
+                buffer::settle(&pool, i, entries.get(owner));
+                if let Some(drained) = buffer::drain(&pool, i, true, &mut words) {
+                    for (k, record) in words.chunks(5).enumerate() {
+                        let number = drained.first_record + k as u64;
+                        assert!(record.iter().all(|w| *w == number), "{record:?}");
+                    }
+                    received[drained.thread_uid as usize] += drained.records as u64;
+                    buffer::stored(&pool, &drained);
+                }
+            }
+            if over && (0..3).all(|i| pool.headers[i].state.load(Ordering::Relaxed) == 0) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    });
+    for (entry, received) in entries.iter().zip(received) {
+        let lost = entry.losses[1].load(Ordering::Relaxed);
+        assert_eq!(received + lost, ROUNDS);
+    }
+}
+
+#[test]
+fn threads_share_a_table() {
+    let header = GenerationHeader::default();
+    header.nodes_used.store(1, Ordering::Relaxed);
+    header.nodes_limit.store(256, Ordering::Relaxed);
+    let index: [AtomicU32; 512] = std::array::from_fn(|_| AtomicU32::new(0));
+    let nodes: [Node; 256] = std::array::from_fn(|_| Node::default());
+    let table = Table {
+        header: &header,
+        index: &index,
+        nodes: &nodes,
+    };
+    let path = || {
+        let mut node = 0;
+        (0..30u64)
+            .map(|depth| {
+                let value = NodeValue {
+                    parent: node,
+                    address: 0x1000 + depth,
+                    kind: if depth == 0 {
+                        node_kind::ROOT
+                    } else {
+                        node_kind::NATIVE
+                    },
+                };
+                node = table.insert(value).expect("room");
+                assert_eq!(table.read(node), Some(value));
+                node
+            })
+            .collect::<Vec<u32>>()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(path);
+        let mine = path();
+        assert_eq!(mine, other.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_closed_gate_stays_quiet() {
+    let entry = ThreadEntry::default();
+    let signal = AtomicU32::new(0);
+    let over = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while over.load(Ordering::Relaxed) == 0 {
+                if gate::try_send(&entry) {
+                    signal.store(1, Ordering::SeqCst);
+                }
+                std::thread::yield_now();
+            }
+        });
+        let deliver = || {
+            let came = signal.swap(0, Ordering::SeqCst) == 1;
+            if came {
+                gate::arrived(&entry);
+            }
+            came
+        };
+        for _ in 0..ROUNDS {
+            let before = gate::close(&entry, |attempt| {
+                if !deliver() && attempt < 50 {
+                    std::thread::yield_now();
+                } else if attempt >= 50 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                true
+            });
+            assert!(!deliver());
+            gate::reopen(&entry, before);
+            deliver();
+        }
+        over.store(1, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_parked_ticker_is_woken() {
+    let control = std::sync::Arc::new(stackbeat_core::layout::Control::default());
+    let entry = ThreadEntry::default();
+    let mut ticker = Ticker::default();
+    for _ in 0..ROUNDS / 10 {
+        ticker.park(&control);
+        let tick = throttle::tick_of(&control, 5);
+        assert!(!throttle::is_quiet(tick, &entry));
+        let due = throttle::due(&control, tick, &entry, 0, || 0);
+        let Due::Capture { tick: last, wake } = due else {
+            panic!("ticks are not by cycles here");
+        };
+        assert!(wake);
+        entry.last_tick.store(last, Ordering::Relaxed);
+        assert!(throttle::is_quiet(tick, &entry));
+        assert!(!throttle::is_parked(&control));
+        ticker.advance_all(&control);
+        assert!(!throttle::is_quiet(tick, &entry));
+    }
+}
