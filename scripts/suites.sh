@@ -52,7 +52,8 @@ python() {
         test_faulthandler test_io test_time test_queue
         test_posixpath test_tempfile test_json test_ctypes"
     # shellcheck disable=SC2086
-    under python "${PYTHON:-python3}" -m test -v -u all,-network,-gui,-cpu,-audio ${MODULES:-$modules}
+    under python "${PYTHON:-python3}" -m test -v --timeout 120 -i '*VSOCK*' -u subprocess \
+        ${MODULES:-$modules}
     compare python 's/^(test_[^ ]+ \([^)]*\)).* \.\.\. ok$/\1/p'
 }
 

@@ -6,7 +6,7 @@ use super::{PROBE_MASK, registered};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
-use crate::layout::{ClockSource, Control, Mode, entry_state};
+use crate::layout::{ClockSource, Control, Mode, entry_state, loss};
 use crate::mapping::Mapping;
 use crate::probe::{Category, Probe};
 use crate::record::{self, TEXT_PART_BYTES, TextKind};
@@ -512,22 +512,34 @@ pub(super) fn leave(block: &Block) {
 const YIELDS: u32 = 64;
 /// One such sleep; the signal ends it early.
 const SLEEP_NS: u64 = 50_000;
+/// Attempts after which the signal will not come: the program has taken it (signalfd), or has put its
+/// own handler in our place past the hooks. About 10 ms.
+const ATTEMPTS: u32 = YIELDS + 200;
+/// The same for a thread that blocks the signal, where each attempt is a sleep.
+const BLOCKED_ATTEMPTS: u32 = 20;
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.
 pub(super) fn await_signal(attempt: u32) -> bool {
     let Some((entry, _)) = registered(tls::block()) else {
         return false;
     };
-    if attempt == 0
-        && mapping()
-            .is_some_and(|m| sys::signal_is_blocked(m.control().signal.load(Ordering::Relaxed)))
-    {
-        return false;
-    }
-    if attempt < YIELDS {
+    let missed = || {
+        gate::arrived(entry);
+        add_own(&entry.losses[loss::SIGNAL_MISSED], 1);
+        false
+    };
+    let signal = AGENT.signal.load(Ordering::Relaxed);
+    if sys::signal_is_blocked(signal) {
+        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
+        if attempt >= BLOCKED_ATTEMPTS || sys::absorb_signal(signal, collector_pid(), SLEEP_NS) {
+            return missed();
+        }
+    } else if attempt < YIELDS {
         sys::yield_now();
-    } else {
+    } else if attempt < ATTEMPTS {
         sys::wait(&entry.in_flight, 1, Some(SLEEP_NS));
+    } else {
+        return missed();
     }
     true
 }

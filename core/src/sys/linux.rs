@@ -293,6 +293,52 @@ pub fn signal_is_blocked(signal: u32) -> bool {
     result == 0 && (1..=64).contains(&signal) && mask & (1 << (signal - 1)) != 0
 }
 
+/// Takes a blocked signal of the calling thread off, waiting up to `timeout_ns`. True: it came from the
+/// process `sender` by tgkill. One that came from elsewhere is queued again as it was.
+pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {
+    if !(1..=64).contains(&signal) {
+        return false;
+    }
+    let set = 1u64 << (signal - 1);
+    let time = [0u64, timeout_ns];
+    let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
+    // fills a siginfo_t, whose zeroed value is valid; si_pid has a meaning for SI_TKILL. Queueing a
+    // signal to oneself is allowed with any origin.
+    unsafe {
+        let taken = syscall(
+            libc::SYS_rt_sigtimedwait,
+            [
+                &raw const set as usize,
+                info.as_mut_ptr() as usize,
+                &raw const time as usize,
+                8,
+                0,
+                0,
+            ],
+        );
+        if taken != signal as isize {
+            return false;
+        }
+        let origin = info.assume_init_ref();
+        if origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender {
+            return true;
+        }
+        syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            [
+                process_id() as usize,
+                thread_id() as usize,
+                signal as usize,
+                info.as_ptr() as usize,
+                0,
+                0,
+            ],
+        );
+    }
+    false
+}
+
 /// Wakes up to `count` waiters on a word in shared memory.
 pub fn wake(word: &AtomicU32, count: u32) {
     // SAFETY: the kernel only uses the word's address.

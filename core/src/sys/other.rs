@@ -166,6 +166,11 @@ pub fn signal_is_blocked(_signal: u32) -> bool {
     false
 }
 
+/// No signals are sent here.
+pub fn absorb_signal(_signal: u32, _sender: u32, _timeout_ns: u64) -> bool {
+    false
+}
+
 /// Waiters poll here: [`wait`] sleeps in short steps.
 pub fn wake(_word: &AtomicU32, _count: u32) {}
 

@@ -1,5 +1,6 @@
 /* The program's own view of SIGURG, and of every other signal. */
 #include "show.h"
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -106,6 +107,22 @@ int main(void) {
     SHOW(which == SIGURG);
     SHOW(pthread_sigmask(SIG_UNBLOCK, &urg, NULL));
 
+    /* A thread that blocks SIGURG while it works meets none in a call that opens the mask or fetches. */
+    sigset_t nothing;
+    sigemptyset(&nothing);
+    pthread_sigmask(SIG_BLOCK, &urg, NULL);
+    int interrupted = 0, fetched = 0;
+    for (int i = 0; i < 100; i++) {
+        for (volatile int work = 0; work < 300000; work++) {}
+        struct timespec none = {0, 0}, short_time = {0, 100000};
+        interrupted += ppoll(NULL, 0, &short_time, &nothing) == -1;
+        for (volatile int work = 0; work < 300000; work++) {}
+        fetched += sigtimedwait(&urg, NULL, &none) == SIGURG;
+    }
+    SHOW(interrupted);
+    SHOW(fetched);
+    pthread_sigmask(SIG_UNBLOCK, &urg, NULL);
+
     /* A handler that leaves a hooked call by a jump. */
     signal(SIGALRM, jump);
     for (int i = 0; i < 3; i++) {
@@ -127,6 +144,5 @@ int main(void) {
     SHOW(sigaction(SIGUSR1, &on_alt, NULL));
     SHOW(raise(SIGUSR1));
 
-    /* An ignored SIGURG stays ignored in what is exec'd, a handled one becomes the default. */
     return 0;
 }
