@@ -30,6 +30,8 @@ struct Info {
     schema: &'static str,
     format_version: u32,
     bytes: u64,
+    /// Of these, what samples take.
+    sample_bytes: u64,
     recording: Recording,
     working_directory: String,
     session_id: String,
@@ -125,6 +127,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
         schema: "stackbeat.info.v1",
         format_version: header.format_version,
         bytes: trace.bytes(),
+        sample_bytes: trace.sample_bytes(),
         recording: recording(trace),
         working_directory: header.working_directory.clone(),
         session_id: hex(&header.session_id),
@@ -252,8 +255,9 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
         line(
             "per sample",
             format!(
-                "{:.1} bytes of the file",
-                info.bytes as f64 / c.samples as f64
+                "{:.1} bytes; the rest of the file is names, stacks and threads: {}",
+                info.sample_bytes as f64 / c.samples as f64,
+                units::bytes(info.bytes.saturating_sub(info.sample_bytes))
             ),
         );
     }

@@ -92,6 +92,9 @@ struct Loader {
     damage: Vec<Damage>,
     more_damage: u64,
     bytes: u64,
+    /// Bytes of packets, expanded, and of those that are samples.
+    content_bytes: u64,
+    sample_bytes: u64,
     samples: u64,
     unknown_packets: u64,
 }
@@ -122,7 +125,9 @@ impl Loader {
     }
 
     fn packet(&mut self, raw: RawPacket<'_>) {
+        self.content_bytes += raw.body.len() as u64;
         if let Some(batch) = raw.samples() {
+            self.sample_bytes += raw.body.len() as u64;
             match columns::outline(batch) {
                 Some(outline) => self.samples(outline),
                 None => self.damage(
@@ -434,6 +439,8 @@ impl Loader {
             process_of_uid: self.process_of_uid,
             turns: self.turns,
             bytes: self.bytes,
+            sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
+                / u128::from(self.content_bytes.max(1))) as u64,
             samples: self.samples,
         }
     }

@@ -209,6 +209,7 @@ pub struct Trace {
     /// Turns of event loops that the file marks, by thread and time.
     pub(super) turns: Vec<(ThreadIndex, u64)>,
     pub(super) bytes: u64,
+    pub(super) sample_bytes: u64,
     pub(super) samples: u64,
 }
 
@@ -233,6 +234,12 @@ impl Trace {
     /// Bytes of the file that were read.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Of these, what samples take; the rest are nodes, names, processes and threads. Where packets are
+    /// compressed, by their share of the content.
+    pub fn sample_bytes(&self) -> u64 {
+        self.sample_bytes
     }
 
     /// Samples in the file.
