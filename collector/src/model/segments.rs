@@ -121,7 +121,8 @@ impl Segmenter {
 
         let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
         let b_speaks = !blocks || row.duration_ns < self.interval_ns;
-        let preempted = row.rusage.is_some() && voluntary == 0;
+        // B's own wait is a voluntary switch, but not one between A and B.
+        let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks);
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         let (a_end, b_begin) = self.bounds(&Between {
             from,

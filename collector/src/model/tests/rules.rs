@@ -155,6 +155,24 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
 }
 
 #[test]
+fn the_switch_of_a_wait_itself_does_not_make_a_gap_before_it() {
+    let gap_ns = |switches: u64| {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], LEAF_PC);
+            t.run(ab, 0, Probe::Running).rusage = Some(Rusage::default());
+            t.vanish(50 * MS);
+            t.block(ab, Probe::Nanosleep, 5 * MS, (0, 0)).rusage = Some(Rusage {
+                voluntary_switches: switches,
+                ..Rusage::default()
+            });
+        });
+        all.totals[0].1.gap_ns
+    };
+    assert_eq!(gap_ns(1), 0);
+    assert_eq!(gap_ns(2), 50 * MS);
+}
+
+#[test]
 fn a_short_wait_speaks_for_the_time_around_it() {
     let (trace, all) = play(|b, t| {
         let ab = b.stack(1, &[A, B], NATIVE);
