@@ -17,6 +17,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet, process::Origin};
 
+use super::Keep;
 use super::decode::Record;
 use crate::session::procfs;
 use crate::writer::encode;
@@ -125,8 +126,8 @@ pub struct Census {
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
     dead_owners: HashSet<u32>,
     /// (entry, uid) to free when what was said is stored.
-    free_threads: Vec<u32>,
-    free_processes: Vec<u32>,
+    free_threads: Vec<(u32, u32)>,
+    free_processes: Vec<(u32, u32)>,
     /// Threads and processes whose end is in the trace.
     known_ends: HashSet<u32>,
     ended_processes: HashSet<u32>,
@@ -531,7 +532,8 @@ impl Census {
             if let Some(thread) = self.threads.remove(&uid) {
                 self.end_thread(mapping, converter, &thread, true);
                 self.dead_owners.remove(&thread.entry);
-                self.free_threads.push(thread.entry);
+                self.known_ends.insert(uid);
+                self.free_threads.push((thread.entry, uid));
                 if let Some(p) = self.processes.get_mut(&thread.packet.process_uid) {
                     p.live_threads = p.live_threads.saturating_sub(1);
                 }
@@ -545,7 +547,8 @@ impl Census {
             .collect();
         for uid in over {
             if let Some(process) = self.processes.remove(&uid) {
-                self.free_processes.push(process.entry);
+                self.ended_processes.insert(uid);
+                self.free_processes.push((process.entry, uid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
                     uid,
                     end_ns: process.end_ns,
@@ -641,16 +644,23 @@ impl Census {
         }
     }
 
-    /// What was concluded is stored: its entries may be used again.
-    pub fn release(&mut self, mapping: &Mapping) {
-        for entry in self.free_threads.drain(..) {
+    /// What was concluded is stored: its entries may be used again. Where records are kept, some of
+    /// these threads may come later: their ends stay known.
+    pub fn release(&mut self, mapping: &Mapping, keep: Keep) {
+        for (entry, uid) in self.free_threads.drain(..) {
             registry::free_thread(mapping, entry);
+            if keep == Keep::Nothing {
+                self.known_ends.remove(&uid);
+            }
         }
-        for entry in self.free_processes.drain(..) {
+        for (entry, uid) in self.free_processes.drain(..) {
             if let Some(entry) = mapping.process(entry) {
                 // A process killed without a word is still marked as live.
                 registry::end_process(entry, entry.end_cycles.load(Ordering::Relaxed), false);
                 registry::free_process(entry);
+            }
+            if keep == Keep::Nothing {
+                self.ended_processes.remove(&uid);
             }
         }
     }

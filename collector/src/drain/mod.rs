@@ -12,7 +12,7 @@ pub mod census;
 pub mod decode;
 pub mod nodes;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use stackbeat_core::buffer::{self, Drained};
@@ -115,6 +115,8 @@ pub struct Drainer {
     compress: bool,
     words: Vec<u64>,
     rows: Vec<SampleRow>,
+    /// By sub-buffer, what was peeked at: its use and what was committed.
+    peeked: HashMap<u32, (u32, u64)>,
 }
 
 impl Drainer {
@@ -132,6 +134,7 @@ impl Drainer {
             compress,
             words: Vec::new(),
             rows: Vec::new(),
+            peeked: HashMap::new(),
         };
         drainer.add_snapshot(first);
         drainer
@@ -157,6 +160,7 @@ impl Drainer {
             compress: false,
             words: Vec::new(),
             rows: Vec::new(),
+            peeked: HashMap::new(),
         }
     }
 
@@ -191,6 +195,10 @@ impl Drainer {
                     self.flush(mapping, sink, &mut batch)?;
                 }
             }
+        } else {
+            for (i, _) in waiting {
+                self.peek(mapping, i);
+            }
         }
         if snapshot.monotonic_ns - self.last_clock_packet_ns >= CLOCK_PACKET_NS
             && !batch.claims.is_empty()
@@ -203,7 +211,7 @@ impl Drainer {
         // Everything of the threads that had ended before the copying is stored.
         self.census.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
-        self.census.release(mapping);
+        self.census.release(mapping, keep);
         Ok(())
     }
 
@@ -300,6 +308,30 @@ impl Drainer {
             self.census.note_thread(mapping, &drained, &self.converter);
             let claim = self.encode_records(drained, next, &words, batch);
             batch.claims.push(claim);
+        }
+        self.words = words;
+    }
+
+    /// Takes what stands between the samples (modules, names) and leaves everything where it is: a ring
+    /// that overwrites its samples must not forget what they refer to.
+    fn peek(&mut self, mapping: &Mapping, i: u32) {
+        let Some(header) = mapping.buffer(i) else {
+            return;
+        };
+        let seen = (
+            header.uses.load(Ordering::Relaxed),
+            header.committed.load(Ordering::Acquire),
+        );
+        if self.peeked.insert(i, seen) == Some(seen) {
+            return;
+        }
+        let mut words = std::mem::take(&mut self.words);
+        if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
+            self.census.note_thread(mapping, &drained, &self.converter);
+            let mut rest = &words[..];
+            while let Ok(Some(record)) = decode::next(&mut rest) {
+                self.census.take(&drained, record);
+            }
         }
         self.words = words;
     }
