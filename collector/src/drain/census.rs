@@ -19,11 +19,14 @@ use stackbeat_proto::v1::{self, packet, process::Origin};
 
 use super::Keep;
 use super::decode::Record;
-use crate::session::procfs;
+use crate::session::procfs::{self, Identity};
 use crate::writer::encode;
 
 /// Longest text that an agent may tell in parts (a command line).
 const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// How long after its agent's last word a process is taken for dead whose pid says nothing.
+const FOREIGN_END_NS: u64 = 2_000_000_000;
 
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +44,10 @@ pub struct Process {
     texts: BTreeMap<u32, Vec<u8>>,
     /// `None`: not opened, or the process was gone before we came.
     watch: Option<procfs::Watch>,
+    /// Its pid is one of another namespace: only its agent can tell that it has ended.
+    is_foreign: bool,
+    /// When the agent said so, ns.
+    said_ended_ns: u64,
     dirty: bool,
     ended: bool,
     execed: bool,
@@ -136,6 +143,9 @@ pub struct Census {
     /// Sums of the threads that are over.
     past: Sums,
     seed: Seed,
+    /// File name of the mapping and pid of the program: they tell whose pids are ours.
+    mapping_name: Vec<u8>,
+    first_pid: u32,
     /// Images that exec replaced by a program that never reported.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
@@ -195,6 +205,15 @@ impl Census {
                 .seed
                 .events
                 .contains(&(event.thread_uid, event.time_ns, event.name.clone()))
+    }
+
+    /// A census of a session that is about to begin: pids from here on are the program's.
+    pub fn of_session(mapping_name: &[u8]) -> Census {
+        Census {
+            mapping_name: mapping_name.to_vec(),
+            first_pid: std::process::id(),
+            ..Default::default()
+        }
     }
 
     /// The program's own end, as `wait` gave it.
@@ -276,6 +295,25 @@ impl Census {
                 self.processes_seen += 1;
                 let pid = entry.pid.load(Ordering::Relaxed);
                 self.pids.insert(uid, pid);
+                let is_foreign = !self.dead_world
+                    && procfs::identify(pid, &self.mapping_name, self.first_pid)
+                        == Identity::Foreign
+                    && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
+                if is_foreign {
+                    return Process {
+                        entry: i,
+                        packet: v1::Process {
+                            uid,
+                            pid,
+                            parent_uid: entry.parent_uid.load(Ordering::Relaxed),
+                            start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
+                            ..Default::default()
+                        },
+                        dirty: true,
+                        is_foreign,
+                        ..Default::default()
+                    };
+                }
                 Process {
                     entry: i,
                     packet: v1::Process {
@@ -297,12 +335,20 @@ impl Census {
                 }
             });
             known.execed |= state == entry_state::EXECED;
+            if state != entry_state::LIVE && known.said_ended_ns == 0 {
+                known.said_ended_ns = now.monotonic_ns;
+            }
             let newest = images.entry(known.packet.pid).or_default();
             *newest = uid.max(*newest);
         }
         for process in self.processes.values_mut().filter(|p| !p.ended) {
             let is_dead = self.dead_world
                 || match &process.watch {
+                    // Its other threads may run on for a moment after its agent's last word.
+                    _ if process.is_foreign => {
+                        process.said_ended_ns != 0
+                            && now.monotonic_ns - process.said_ended_ns > FOREIGN_END_NS
+                    }
                     Some(watch) => watch.has_ended(),
                     None => !procfs::exists(process.packet.pid),
                 };

@@ -35,6 +35,7 @@ pub use options::{
 };
 
 use crate::drain::Drainer;
+use crate::drain::census::Census;
 use crate::writer::Writer;
 use drainer::DrainThread;
 use program::Program;
@@ -101,6 +102,12 @@ pub fn record(
         time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
         options.compress,
     );
+    let mapping_name = storage
+        .path
+        .file_name()
+        .unwrap_or_default()
+        .as_encoded_bytes();
+    drainer.census = Census::of_session(mapping_name);
     let second = Snapshot::take(source);
     drainer.add_snapshot(&second);
     let cycles_in = |ns| drainer.converter.to_cycles(ns);
@@ -109,7 +116,7 @@ pub fn record(
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
     let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer, options.mode);
-    let sampler = Sampler::new(options.interrupt_running);
+    let sampler = Sampler::new(options.interrupt_running, mapping_name);
     let threads = Threads::start(&shared, drain_thread, sampler).map_err(RecordError::Thread)?;
 
     shared.mapping.control().switch.store(1, Ordering::SeqCst);

@@ -29,6 +29,47 @@ impl Watch {
     }
 }
 
+/// Who has a pid that an agent named. An agent in a pid namespace of its own (a sandbox) names a number
+/// that means somebody else here, or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// A process that has the session's mapping mapped.
+    Ours,
+    /// Another process: the agent's number is not ours.
+    Foreign,
+    /// Nobody, or a process that has just ended.
+    Gone,
+}
+
+/// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
+/// program: kernels count pids up, so that one of its descendants has a lower one only after the
+/// numbers have begun anew.
+pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    if maps.is_empty() {
+        let wrapped = last_pid().is_none_or(|last| last < first_pid);
+        return if pid < first_pid && !wrapped {
+            Identity::Foreign
+        } else {
+            Identity::Gone
+        };
+    }
+    if maps
+        .split(|b| *b == b'\n')
+        .any(|line| line.ends_with(mapping))
+    {
+        Identity::Ours
+    } else {
+        Identity::Foreign
+    }
+}
+
+/// The pid that was given out last (proc(5), loadavg).
+fn last_pid() -> Option<u32> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().last()?.parse().ok()
+}
+
 /// Whether a process with this pid exists.
 pub fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
@@ -60,4 +101,37 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_from_another_namespace_is_not_taken_for_ours() {
+        let own = std::process::id();
+        let executable = std::env::current_exe().expect("own path");
+        let name = executable.file_name().expect("a name").as_encoded_bytes();
+        assert_eq!(identify(own, name, own), Identity::Ours);
+        assert_eq!(identify(own, b"no such mapping", own), Identity::Foreign);
+        // The kernel's own threads map nothing, and were there long before the program.
+        assert_eq!(identify(2, name, own), Identity::Foreign);
+        let mut child = std::process::Command::new("true").spawn().expect("started");
+        child.wait().expect("waited");
+        assert_eq!(identify(child.id(), name, own), Identity::Gone);
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_noticed() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("started");
+        let watch = Watch::open(child.id()).expect("a pidfd");
+        assert!(!watch.has_ended());
+        drop(child.stdin.take());
+        child.wait().expect("waited");
+        assert!(watch.has_ended());
+        assert!(Watch::open(child.id()).is_none());
+    }
 }

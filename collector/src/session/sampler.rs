@@ -18,6 +18,7 @@ use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, gate, registry, sys};
 
+use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
 
 /// Longest distance between two looks at a thread that was found blocked, ns.
@@ -65,9 +66,10 @@ struct Thread {
 /// A live process of the program.
 #[derive(Debug)]
 struct Process {
+    uid: u32,
     pid: u32,
-    /// The agent has its handler installed.
-    signal: i32,
+    /// The pid means this process here, too.
+    is_ours: bool,
 }
 
 /// The sampler's state.
@@ -85,15 +87,18 @@ pub struct Sampler {
     seen_uids: (u32, u32),
     files: usize,
     interrupt: bool,
+    mapping_name: Vec<u8>,
     /// CPU time of the program when strangers were last looked for.
     stranger_cpu_ns: u64,
 }
 
 impl Sampler {
-    /// `interrupt` false: only keeps the books that ticking needs.
-    pub fn new(interrupt: bool) -> Sampler {
+    /// `interrupt` false: only keeps the books that ticking needs. `mapping_name` is the file name of
+    /// the session's mapping.
+    pub fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
         Sampler {
             interrupt,
+            mapping_name: mapping_name.to_vec(),
             ..Default::default()
         }
     }
@@ -123,8 +128,13 @@ impl Sampler {
             let pid = entry.pid.load(Ordering::Relaxed);
             match entry.state.load(Ordering::Acquire) {
                 entry_state::LIVE => {
-                    let signal = entry.signal.load(Ordering::Relaxed) as i32;
-                    self.processes.insert(i, Process { pid, signal });
+                    let uid = entry.uid.load(Ordering::Relaxed);
+                    if self.processes.get(&i).is_none_or(|p| p.uid != uid) {
+                        // Numbers of another pid namespace are somebody else's here.
+                        let who = procfs::identify(pid, &self.mapping_name, std::process::id());
+                        let is_ours = who == Identity::Ours;
+                        self.processes.insert(i, Process { uid, pid, is_ours });
+                    }
                 }
                 _ => {
                     self.processes.remove(&i);
@@ -137,10 +147,7 @@ impl Sampler {
             }
             let uid = entry.uid.load(Ordering::Relaxed);
             let process = entry.process.load(Ordering::Relaxed);
-            let Some(pid) = mapping
-                .process(process)
-                .map(|p| p.pid.load(Ordering::Relaxed))
-            else {
+            let Some(pid) = self.processes.get(&process).map(|p| p.pid) else {
                 continue;
             };
             if self.known.insert(uid) {
@@ -276,7 +283,9 @@ impl Sampler {
         now_ns: u64,
     ) -> bool {
         // Odd: inside a call that says itself when it ends.
+        let process = entry.process.load(Ordering::Relaxed);
         if !self.interrupt
+            || !self.processes.get(&process).is_some_and(|p| p.is_ours)
             || entry.episode.load(Ordering::Relaxed) % 2 == 1
             || now_ns < thread.next_look_ns
         {
@@ -361,7 +370,11 @@ impl Sampler {
             })
             .collect();
         let mut met = HashMap::new();
-        for process in self.processes.values() {
+        for (entry, process) in self.processes.iter().filter(|(_, p)| p.is_ours) {
+            let signal = shared
+                .mapping
+                .process(*entry)
+                .map_or(0, |p| p.signal.load(Ordering::Relaxed) as i32);
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
                 continue;
             };
@@ -377,9 +390,9 @@ impl Sampler {
                 met.insert((process.pid, tid), looks);
                 // Seen twice: not one that is just about to register by itself.
                 if looks > 1
-                    && process.signal != 0
+                    && signal != 0
                     && open_state(process.pid, tid).is_ok_and(|f| read_state(&f) == Kernel::Running)
-                    && sys::signal_thread(process.pid, tid, process.signal).is_ok()
+                    && sys::signal_thread(process.pid, tid, signal).is_ok()
                 {
                     count(&shared.figures.strangers, u64::from(looks == 2));
                     count(&shared.figures.signals_sent, 1);
@@ -393,6 +406,7 @@ impl Sampler {
     pub fn program_cpu_ns(&self) -> u64 {
         self.processes
             .values()
+            .filter(|p| p.is_ours)
             .map(|p| sys::clock_ns(process_clock(p.pid)))
             .sum()
     }
