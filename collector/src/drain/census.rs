@@ -28,6 +28,10 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 /// How long after its agent's last word a process is taken for dead whose pid says nothing.
 const FOREIGN_END_NS: u64 = 2_000_000_000;
 
+/// How long after an exec the next image of a process may keep silent before it is taken for one that
+/// cannot be seen.
+const EXEC_NS: u64 = 1_000_000_000;
+
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
@@ -65,6 +69,7 @@ pub struct Thread {
     next_record: u64,
     counts: (u64, u64, u64),
     last_cpu_ns: u64,
+    last_ns: u64,
     rusage: Option<Rusage>,
     ended: bool,
     /// Records below were dealt with in an earlier life of the trace.
@@ -146,6 +151,12 @@ pub struct Census {
     /// File name of the mapping and pid of the program: they tell whose pids are ours.
     mapping_name: Vec<u8>,
     first_pid: u32,
+    /// When the registry was looked at last.
+    now_ns: u64,
+    /// The last sample of all.
+    pub last_ns: u64,
+    /// Nobody is waited for any more.
+    pub closing: bool,
     /// Images that exec replaced by a program that never reported.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
@@ -180,6 +191,7 @@ impl Census {
             census.pids.insert(*uid, process.pid);
         }
         for (uid, thread) in &seed.threads {
+            census.last_ns = census.last_ns.max(thread.last_ns);
             if let Some(end) = &thread.end {
                 census.known_ends.insert(*uid);
                 let past = &mut census.past;
@@ -268,6 +280,7 @@ impl Census {
 
     /// Goes through the registry: newcomers, and ends.
     pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.now_ns = now.monotonic_ns;
         self.look_at_processes(mapping, converter, now);
         self.look_at_threads(mapping, converter, now);
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
@@ -361,6 +374,11 @@ impl Census {
             if !is_dead && !is_replaced {
                 continue;
             }
+            // The image after an exec takes a moment to report.
+            let is_fresh = now.monotonic_ns - process.said_ended_ns < EXEC_NS;
+            if process.execed && !is_replaced && is_fresh && !self.closing && !self.dead_world {
+                continue;
+            }
             process.ended = true;
             process.watch = None;
             self.not_hooked += u64::from(process.execed && !is_replaced);
@@ -369,6 +387,7 @@ impl Census {
                 .process(process.entry)
                 .map_or(0, |e| e.end_cycles.load(Ordering::Relaxed));
             process.end_ns = match end_cycles {
+                0 if self.dead_world => 0,
                 0 => now.monotonic_ns,
                 cycles => converter.to_ns(cycles),
             };
@@ -404,7 +423,8 @@ impl Census {
             };
             process.live_threads += 1;
             if state == entry_state::LIVE && process.ended {
-                registry::end_thread(entry, now.cycles);
+                let end = if self.dead_world { 0 } else { now.cycles };
+                registry::end_thread(entry, end);
             }
             if entry.state.load(Ordering::Acquire) == entry_state::ENDED {
                 thread.ended = true;
@@ -452,6 +472,7 @@ impl Census {
             thread.next_record = seed.next_record;
             thread.seed_end = seed.next_record;
             thread.last_cpu_ns = seed.cpu_ns;
+            thread.last_ns = seed.last_ns;
             thread.rusage = seed.rusage;
         } else {
             thread.read_name(pid);
@@ -480,6 +501,8 @@ impl Census {
     pub fn note_sample(&mut self, thread_uid: u32, row: &SampleRow) {
         if let Some(thread) = self.threads.get_mut(&thread_uid) {
             thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
+            thread.last_ns = thread.last_ns.max(row.time_ns);
+            self.last_ns = self.last_ns.max(row.time_ns);
             if row.rusage.is_some() {
                 thread.rusage = row.rusage;
             }
@@ -597,7 +620,11 @@ impl Census {
                 self.free_processes.push((process.entry, uid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
                     uid,
-                    end_ns: process.end_ns,
+                    // Not known to have ended by itself: the last sign of life of all.
+                    end_ns: match process.end_ns {
+                        0 => self.last_ns,
+                        known => known,
+                    },
                     wait_status: self
                         .wait_status
                         .filter(|(pid, _)| *pid == process.packet.pid && !process.execed)
@@ -663,7 +690,9 @@ impl Census {
         self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
             uid: thread.packet.uid,
             end_ns: match get(&entry.end_cycles) {
-                0 => converter.to_ns(u64::MAX),
+                // Killed: in a mapping that was found later, its last sign of life is all there is.
+                0 if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
+                0 => self.now_ns,
                 cycles => converter.to_ns(cycles),
             },
             exited,

@@ -362,8 +362,10 @@ fn join(
     result.processes = drainer.census.processes_seen;
     result.threads = drainer.census.threads_seen;
     drainer.totals.samples += partial.samples;
-    let end = drainer.take_snapshot();
-    finish::add_footer(&drainer, &mut writer, &end, Vec::new())?;
+    // The recording ended with the last sign of life that was found.
+    let end_ns = drainer.census.last_ns;
+    let clocks = Snapshot::take(source);
+    finish::add_footer(&drainer, &mut writer, end_ns, &clocks, Vec::new())?;
     writer.update_summary(&Summary {
         outcome: summary::Outcome::Recovered.into(),
         records_written: result.records_written,

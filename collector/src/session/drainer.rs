@@ -136,6 +136,7 @@ impl DrainThread {
     /// Everything that is left, whatever the mode.
     pub fn last_pass(&mut self) -> io::Result<()> {
         self.keep = Keep::Nothing;
+        self.drainer.census.closing = true;
         self.pass()
     }
 }

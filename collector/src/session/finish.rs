@@ -141,6 +141,8 @@ impl Finisher<'_> {
         drain: &mut DrainThread,
         progress: &mut dyn FnMut(&Progress),
     ) -> io::Result<()> {
+        // The recording ends here; looking names up is not part of it.
+        let end = drain.drainer.take_snapshot();
         if self.options.symbolize {
             let began = Instant::now();
             add_names(
@@ -156,11 +158,16 @@ impl Finisher<'_> {
                 .symbolize_ns
                 .store(took, Ordering::Relaxed);
         }
-        let end = drain.drainer.take_snapshot();
         let bytes = drain.writer.bytes();
         let figures = &self.shared.figures;
         figures.bytes_written.store(bytes, Ordering::Relaxed);
-        add_footer(&drain.drainer, &mut drain.writer, &end, figures.all())
+        add_footer(
+            &drain.drainer,
+            &mut drain.writer,
+            end.monotonic_ns,
+            &end,
+            figures.all(),
+        )
     }
 }
 
@@ -204,16 +211,17 @@ pub fn add_names(
     result
 }
 
-/// Adds the last packet.
+/// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.
 pub fn add_footer(
     drainer: &Drainer,
     writer: &mut Writer,
+    end_ns: u64,
     end: &Snapshot,
     figures: Vec<(String, u64)>,
 ) -> io::Result<()> {
     let mut out = Vec::new();
     let body = packet::Body::Footer(Footer {
-        end_ns: end.monotonic_ns,
+        end_ns,
         packets: writer.packets() + 1,
         samples: drainer.totals.samples,
         end: Some(clock_packet(end)),
