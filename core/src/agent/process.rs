@@ -173,6 +173,7 @@ pub fn init(path: &CStr) -> bool {
     );
     AGENT.collector_pid.store(collector, Ordering::Relaxed);
     silence_own_panics();
+    sys::rseq::init();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::init();
     let (low, high) = find_main_stack();

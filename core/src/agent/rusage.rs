@@ -1,9 +1,14 @@
 //! When a capture reads the thread's faults and switches: a system call that most can do without.
+//!
+//! Switches and major faults cannot have changed when the kernel has not switched the thread
+//! (`sys::rseq`). Minor faults can: they are brought up to date at the next read.
 
-use crate::sys::{self, Usage};
+use crate::sys::{self, Usage, rseq};
 
-/// Captures between two reads when nothing says that they have changed.
-const CAPTURES_BETWEEN: u32 = 8;
+/// Most captures between two reads.
+const CAPTURES_BETWEEN: u32 = 64;
+/// The same where switches cannot be seen.
+const CAPTURES_BETWEEN_BLIND: u32 = 8;
 
 /// What a thread remembers of its last read.
 #[repr(C)]
@@ -28,8 +33,8 @@ impl State {
     /// Faults and switches if this capture, at `cycles` with `cpu_ns`, is to read them. `waited`: the
     /// call may have slept. `interval`: the thread's, in ns and cycles.
     ///
-    /// A thread that was off the CPU since the last capture has been switched away from, and only its
-    /// counters tell whether it gave the CPU up or had it taken away.
+    /// Where switches cannot be seen: a thread that was off the CPU since the last capture has been
+    /// switched away from, and only its counters tell whether it gave the CPU up or had it taken away.
     pub fn read(
         &mut self,
         waited: bool,
@@ -43,8 +48,17 @@ impl State {
         let (ns, interval) = interval;
         let cpu = cpu.saturating_mul(interval) / u64::from(ns.max(1));
         let was_off = wall.saturating_sub(cpu) > interval / 4;
-        let due = waited || was_off || self.captures % CAPTURES_BETWEEN == 0;
-        self.captures = self.captures.wrapping_add(1);
-        due.then(sys::thread_usage)
+        let count = self.captures;
+        self.captures = count.wrapping_add(1);
+        let due = match rseq::was_switched() {
+            Some(switched) => switched || count % CAPTURES_BETWEEN == 0,
+            None => waited || was_off || count % CAPTURES_BETWEEN_BLIND == 0,
+        };
+        if !due {
+            return None;
+        }
+        // First, so that a switch from here on is seen next time.
+        rseq::arm();
+        Some(sys::thread_usage())
     }
 }

@@ -25,6 +25,7 @@ mod other;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub use other::*;
 
+pub mod rseq;
 pub mod tls;
 
 /// An `errno` value.
