@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use stackbeat_collector::model::{
-    SampleRow, StackIndex, ThreadIndex, Trace, Visitor, conservation,
+    SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation,
 };
 use stackbeat_collector::session::{self, Options};
 use stackbeat_core::probe::{Category, Probe};
@@ -68,6 +68,14 @@ fn read_and_write() -> Result<()> {
         from.read_exact(&mut block)?;
         to.write_all(&block)?;
     }
+    // A read that waits longer than the interval is always captured.
+    let (mut reader, mut writer) = std::io::pipe().context("a pipe")?;
+    let peer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(4));
+        writer.write_all(b"x")
+    });
+    reader.read_exact(&mut [0u8])?;
+    let _ = peer.join();
     Ok(())
 }
 
@@ -121,6 +129,8 @@ pub struct Findings {
     /// Samples by probe.
     pub samples: BTreeMap<&'static str, u64>,
     pub by_category: BTreeMap<Category, u64>,
+    /// As the threads' own counters have it.
+    pub allocations: u64,
     /// Samples whose stack contains the function that did the work.
     pub named: u64,
     pub all_samples: u64,
@@ -188,7 +198,9 @@ struct Counter<'a> {
 }
 
 impl Visitor for Counter<'_> {
-    fn segment(&mut self, _: &Trace, _: &stackbeat_collector::model::Segment) {}
+    fn segment(&mut self, _: &Trace, segment: &Segment) {
+        self.findings.allocations += segment.amounts.allocations;
+    }
 
     fn sample(&mut self, trace: &Trace, _: ThreadIndex, row: &SampleRow, stack: StackIndex) {
         self.findings.all_samples += 1;

@@ -27,7 +27,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = || format!("{}{}", text(&output.stderr), text(&output.stdout));
+    assert!(output.status.success(), "{}", said());
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -135,6 +136,12 @@ fn every_view_of_a_trace_tells_the_same() {
         .iter()
         .map(|f| (f["name"].as_str().expect("a name").to_string(), f))
         .collect();
+    let modules = functions.values().map(|f| f["module"].to_string());
+    let agents: Vec<_> = modules.filter(|m| m.contains("libstackbeat")).collect();
+    assert!(
+        agents.is_empty(),
+        "no frame of the agent is in a stack: {agents:?}"
+    );
     let compute = functions
         .iter()
         .find(|(name, _)| name.contains("self_test::compute"))

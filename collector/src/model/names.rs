@@ -183,6 +183,16 @@ impl Names {
         from..to
     }
 
+    /// Whether these frames are the agent's own: the start of a thread passes through it, and that is
+    /// nothing of the program's.
+    pub fn are_the_agents(&self, frames: &Range<u32>) -> bool {
+        self.frames.get(frames.start as usize).is_some_and(|frame| {
+            let module = &self.functions[frame.function.0 as usize].module;
+            let file = module.rsplit('/').next().unwrap_or(module);
+            file.starts_with("libstackbeat") && file.ends_with(".so")
+        })
+    }
+
     /// Frees what is only needed while stacks are built.
     pub fn finish(&mut self) {
         self.function_index = HashMap::new();

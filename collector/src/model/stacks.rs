@@ -108,6 +108,10 @@ impl Stacks {
                     } else {
                         let frames =
                             names.frames_of(above.process, above.epoch, node.address, node.kind);
+                        if names.are_the_agents(&frames) {
+                            this.of_node.insert(node.id, *entry.insert(parent));
+                            continue;
+                        }
                         Stack {
                             parent,
                             frames_from: frames.start,
