@@ -117,10 +117,10 @@ pub fn outline(mut batch: &[u8]) -> Option<Outline> {
     Some(outline)
 }
 
-/// The unit for times that keeps deltas of one interval within two bytes: a power of two, in ns.
+/// The unit for times that keeps deltas of up to two intervals within two bytes: a power of two, in ns.
 pub fn time_unit_ns(interval_ns: u64) -> u32 {
     // Two bytes of a zigzag varint reach to ±8191.
-    (interval_ns / 8191 + 1)
+    (interval_ns / 4096 + 1)
         .checked_next_power_of_two()
         .map_or(1 << 20, |unit| unit.min(1 << 20) as u32)
 }
@@ -219,15 +219,13 @@ pub fn encode(thread_uid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
     if batch.result.iter().all(|result| *result == 0) {
         batch.result.clear();
     }
-    // `minor_faults` always stays, it carries the number of values.
+    // `minor_faults` always stays as it is, it carries the number of values.
     for column in [
         &mut batch.major_faults,
         &mut batch.voluntary_switches,
         &mut batch.involuntary_switches,
     ] {
-        if column.iter().all(|value| *value == 0) {
-            column.clear();
-        }
+        *column = dense(std::mem::take(column));
     }
     batch.duration_at = duration_at.finish(rows.len());
     batch.arg_at = arg_at.finish(rows.len());
@@ -340,7 +338,7 @@ pub fn decode_into(batch: &SampleBatch, rows: &mut Vec<SampleRow>) -> Result<(),
         "voluntary_switches",
         "involuntary_switches",
     ]) {
-        if !column.is_empty() && column.len() != count {
+        if column.len() > 1 && column.len() != count {
             return Err(ColumnError::Length {
                 column: name,
                 found: column.len(),
@@ -666,12 +664,12 @@ mod tests {
             })
             .collect();
         let unit = time_unit_ns(1_000_000);
-        assert_eq!(unit, 128);
+        assert_eq!(unit, 256);
         let back = decode(&encode(1, &rows, unit)).expect("own columns");
         for (row, back) in rows.iter().zip(back) {
             let expected = SampleRow {
-                time_ns: row.time_ns / 128 * 128,
-                cpu_ns: row.cpu_ns / 128 * 128,
+                time_ns: row.time_ns / 256 * 256,
+                cpu_ns: row.cpu_ns / 256 * 256,
                 ..*row
             };
             assert_eq!(back, expected);
@@ -693,7 +691,7 @@ mod tests {
             |b| b.arg_at = vec![1],
             |b| b.result.push(1),
             |b| b.record_skip.push(1),
-            |b| b.major_faults = vec![1],
+            |b| b.major_faults = vec![1, 1],
         ];
         for (i, damage) in damages.iter().enumerate() {
             let mut bad = good.clone();
