@@ -84,6 +84,7 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /us
 unpack_arm64_std
 if [[ $MODE = check || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
+  step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
 fi
 if [[ $MODE = run || $MODE = all ]]; then
   step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX
