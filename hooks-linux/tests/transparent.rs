@@ -122,6 +122,11 @@ fn signals() {
 }
 
 #[test]
+fn small_stacks() {
+    same("altstack.c", &[], &[]);
+}
+
+#[test]
 fn cancellation_and_thread_ends() {
     same("cancel.c", &[], &[Probe::ThreadCreate]);
 }

@@ -144,6 +144,10 @@ pub(super) fn slow(request: &Request) -> u32 {
     let Some(mapping) = process::mapping() else {
         return 0;
     };
+    if !has_room(scratch, (&raw const registers).addr() as u64) {
+        count(entry, loss::REENTRANT);
+        return 0;
+    }
     let work = core::panic::AssertUnwindSafe(|| {
         Capture {
             mapping,
@@ -164,6 +168,24 @@ pub(super) fn slow(request: &Request) -> u32 {
     });
     drop(guard);
     node
+}
+
+/// Stack that a capture may need, with room for a handler of the program's on top.
+const CAPTURE_STACK: u64 = 8 << 10;
+
+/// Whether a capture fits on what is left of the stack. Handlers run on alternate stacks of no more than
+/// 8 KiB (Rust's threads), of which a capture would overflow what the program does not use itself.
+fn has_room(scratch: &Scratch, sp: u64) -> bool {
+    let low = if (scratch.stack_low..scratch.stack_high).contains(&sp) {
+        scratch.stack_low
+    } else {
+        match sys::alternate_stack_in_use() {
+            Some(low) => low,
+            // A coroutine's, or unknown.
+            None => return true,
+        }
+    };
+    sp.saturating_sub(low) >= CAPTURE_STACK
 }
 
 pub(super) fn count(entry: &ThreadEntry, cause: usize) {

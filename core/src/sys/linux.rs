@@ -293,6 +293,20 @@ pub fn signal_is_blocked(signal: u32) -> bool {
     result == 0 && (1..=64).contains(&signal) && mask & (1 << (signal - 1)) != 0
 }
 
+/// Lowest address of the alternate signal stack, if the calling thread runs on it.
+pub fn alternate_stack_in_use() -> Option<u64> {
+    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: with a null new stack only the old one is written, a stack_t, whose zeroed value is valid.
+    let stack = unsafe {
+        syscall(
+            libc::SYS_sigaltstack,
+            [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0],
+        );
+        stack.assume_init()
+    };
+    (stack.ss_flags & libc::SS_ONSTACK != 0).then_some(stack.ss_sp as u64)
+}
+
 /// Takes a blocked signal of the calling thread off, waiting up to `timeout_ns`. True: it came from the
 /// process `sender` by tgkill. One that came from elsewhere is queued again as it was.
 pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {

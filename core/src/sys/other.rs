@@ -166,6 +166,11 @@ pub fn signal_is_blocked(_signal: u32) -> bool {
     false
 }
 
+/// No captures happen in signal handlers here.
+pub fn alternate_stack_in_use() -> Option<u64> {
+    None
+}
+
 /// No signals are sent here.
 pub fn absorb_signal(_signal: u32, _sender: u32, _timeout_ns: u64) -> bool {
     false
