@@ -451,20 +451,25 @@ fn libraries_come_and_go() {
     let source = r#"
         #include <dlfcn.h>
         #include <stdio.h>
+        #include <unistd.h>
         int main(void) {
             long sum = 0;
             for (int i = 0; i < 30; i++) {
                 const char *name = i & 1 ? "first_plugin" : "second_plugin";
                 char path[64];
                 snprintf(path, sizeof path, "./%s.so", name);
+                // A relative path, and then the program goes elsewhere.
                 void *library = dlopen(path, RTLD_NOW);
+                chdir("/");
                 long (*function)(long) = (long (*)(long))dlsym(library, name);
                 sum += function(200000);
                 dlclose(library);
+                chdir(FOLDER);
             }
             printf("%ld\n", sum);
         }"#;
-    let program = compile(folder.path(), "program.c", source, &["-ldl"]);
+    let home = format!("-DFOLDER=\"{}\"", folder.path().display());
+    let program = compile(folder.path(), "program.c", source, &["-ldl", &home]);
     let recorded = Program::new([program.to_str().unwrap()])
         .folder(folder.path())
         .record_and_compare(folder.path(), verbatim);

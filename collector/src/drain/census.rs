@@ -509,6 +509,20 @@ impl Census {
         }
     }
 
+    /// A module's path as the program gave it to the dynamic linker may be relative to where the program
+    /// was then; the kernel knows the whole.
+    fn absolute(&self, process_uid: u32, path: String, start: u64) -> String {
+        if path.starts_with(['/', '[']) || path.is_empty() {
+            return path;
+        }
+        self.processes
+            .get(&process_uid)
+            .and_then(|process| procfs::mapped_file(process.packet.pid, start))
+            // By now something else may lie there.
+            .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
+            .unwrap_or(path)
+    }
+
     /// A record that says something about a thread or its process. Saying it again changes nothing.
     pub fn take(&mut self, drained: &Drained, record: Record) {
         match record {
@@ -520,6 +534,7 @@ impl Census {
                 path,
                 build_id,
             } => {
+                let path = self.absolute(drained.process_uid, path, start);
                 let module = v1::Module {
                     process_uid: drained.process_uid,
                     epoch,

@@ -96,6 +96,21 @@ pub fn executable(pid: u32) -> String {
         .unwrap_or_default()
 }
 
+/// The path of the file that is mapped at an address, while it is.
+pub fn mapped_file(pid: u32, address: u64) -> Option<String> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = String::from_utf8_lossy(&maps);
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, rest) = rest.split_once(' ')?;
+        let parse = |hex| u64::from_str_radix(hex, 16).ok();
+        let path = rest.find('/').map(|at| rest[at..].to_owned());
+        (parse(start)?..parse(end)?)
+            .contains(&address)
+            .then_some(path)?
+    })
+}
+
 /// The name of a thread.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
