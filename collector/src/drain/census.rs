@@ -32,6 +32,9 @@ const FOREIGN_END_NS: u64 = 2_000_000_000;
 /// cannot be seen.
 const EXEC_NS: u64 = 1_000_000_000;
 
+/// Names of threads read from /proc in one look: a burst of threads must not hold up draining.
+const NAMES_PER_LOOK: u32 = 256;
+
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
@@ -151,6 +154,8 @@ pub struct Census {
     /// File name of the mapping and pid of the program: they tell whose pids are ours.
     mapping_name: Vec<u8>,
     first_pid: u32,
+    /// Names that this look may still read.
+    name_budget: u32,
     /// When the registry was looked at last.
     now_ns: u64,
     /// The last sample of all.
@@ -280,6 +285,7 @@ impl Census {
 
     /// Goes through the registry: newcomers, and ends.
     pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.name_budget = NAMES_PER_LOOK;
         self.now_ns = now.monotonic_ns;
         self.look_at_processes(mapping, converter, now);
         self.look_at_threads(mapping, converter, now);
@@ -431,7 +437,9 @@ impl Census {
                 self.dead_owners.insert(i);
             } else {
                 self.live_threads += 1;
-                thread.read_name(process.packet.pid);
+                if self.name_budget > 0 && thread.read_name(process.packet.pid) {
+                    self.name_budget -= 1;
+                }
             }
         }
     }
@@ -474,8 +482,6 @@ impl Census {
             thread.last_cpu_ns = seed.cpu_ns;
             thread.last_ns = seed.last_ns;
             thread.rusage = seed.rusage;
-        } else {
-            thread.read_name(pid);
         }
         self.threads.insert(uid, thread);
     }
@@ -831,11 +837,12 @@ impl Thread {
             .saturating_sub(lost.saturating_sub(lost_later))
     }
 
-    /// Looks for the name that the thread has given itself: at first sight, and at growing distances.
-    fn read_name(&mut self, pid: u32) {
+    /// Looks for the name that the thread has given itself, at first sight and at growing distances.
+    /// False when it was not the time.
+    fn read_name(&mut self, pid: u32) -> bool {
         self.name_reads = self.name_reads.saturating_add(1);
-        if !self.name_reads.is_power_of_two() && !self.name_reads.is_multiple_of(512) {
-            return;
+        if !self.name_reads.is_power_of_two() && self.name_reads % 512 != 0 {
+            return false;
         }
         if let Some(name) = procfs::thread_name(pid, self.packet.tid)
             && name != self.packet.name
@@ -843,5 +850,6 @@ impl Thread {
             self.packet.name = name;
             self.dirty = true;
         }
+        true
     }
 }

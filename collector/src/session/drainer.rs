@@ -54,7 +54,7 @@ impl DrainThread {
     pub fn run(mut self) -> DrainThread {
         let mut distance = FASTEST;
         while !self.shared.stopping() {
-            self.shared.sleep(distance);
+            self.shared.sleep(FASTEST, distance.max(FASTEST));
             let stored_before = self.drainer.totals.stored;
             let fill = self.drainer.fill(&self.shared.mapping);
             distance = match self.pass() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sys;
@@ -78,6 +78,7 @@ pub fn count(figure: &AtomicU64, amount: u64) {
 pub struct State {
     pub status: Status,
     pub write_error: Option<String>,
+    drain_is_wanted: bool,
 }
 
 /// One session.
@@ -122,15 +123,27 @@ impl Shared {
 
     /// Wakes the drain.
     pub fn want_drain(&self) {
-        let _state = self.state();
+        self.state().drain_is_wanted = true;
         self.drain_wanted.notify_all();
     }
 
-    /// The drain's sleep.
-    pub fn sleep(&self, time: Duration) {
-        let state = self.state();
-        if !self.stopping() {
-            let _ = self.drain_wanted.wait_timeout(state, time);
+    /// The drain's sleep: at least `shortest`, and `longest` unless it is wanted.
+    pub fn sleep(&self, shortest: Duration, longest: Duration) {
+        let began = Instant::now();
+        let mut state = self.state();
+        state.drain_is_wanted = false;
+        loop {
+            let slept = began.elapsed();
+            if self.stopping() || slept >= longest || (state.drain_is_wanted && slept >= shortest) {
+                return;
+            }
+            let end = if state.drain_is_wanted {
+                shortest
+            } else {
+                longest
+            };
+            let wait = self.drain_wanted.wait_timeout(state, end - slept);
+            state = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

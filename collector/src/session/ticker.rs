@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::{CLASSES, PHASES};
+use stackbeat_core::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 
@@ -30,7 +30,10 @@ const QUIET_NS: u64 = 10_000_000;
 /// that run without passing a hook.
 const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// Thread entries in reserve, so that threads started until the next tick find one.
-const SPARE_THREADS: u32 = 384;
+const SPARE_THREADS: u32 = 1024;
+
+/// Sub-buffers looked at with each tick to notice a pool that fills quickly.
+const POOL_LOOKS: usize = 16;
 
 /// When the words of one class advance.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +97,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         }
         let tick_ns = now_ns();
         reserve_threads(shared);
+        watch_pool(shared, &mut random);
         sampler.refresh(&shared.mapping, now);
         let mut active = sampler.look_around(shared, now);
         if advanced
@@ -159,6 +163,21 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler) {
     throttle::unpark(control);
     sampler.suspect_all();
     shared.want_drain();
+}
+
+/// Looks at a few sub-buffers: when most of them are taken, the drain is wanted now.
+fn watch_pool(shared: &Shared, random: &mut Random) {
+    let buffers = u64::from(shared.mapping.layout().capacity.buffers);
+    let is_taken = |i: u64| {
+        let header = shared.mapping.buffer(i as u32);
+        header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE)
+    };
+    let taken = (0..POOL_LOOKS)
+        .filter(|_| is_taken(random.below(buffers)))
+        .count();
+    if taken > POOL_LOOKS / 2 {
+        shared.want_drain();
+    }
 }
 
 /// Gives more thread entries their storage before agents need them.
