@@ -28,6 +28,8 @@ pub(super) struct Request<'a> {
     pub begin: u64,
     /// Bypasses the throttle, within the budget.
     pub forced: bool,
+    /// Nobody asked for it: no loss when the budget refuses it.
+    pub spare: bool,
     /// Bypasses throttle, budget and mask: starts and ends.
     pub exempt: bool,
     /// The thread writes nothing any more: hand its sub-buffer over.
@@ -44,6 +46,7 @@ impl Request<'_> {
             arg: None,
             begin: 0,
             forced: false,
+            spare: false,
             exempt: false,
             last: false,
             interrupted: None,
@@ -250,7 +253,9 @@ impl Capture<'_> {
             return 0;
         }
         if request.forced && !request.exempt && !self.pay(now, class) {
-            count(self.entry, loss::FORCED_OVER_BUDGET);
+            if !request.spare {
+                count(self.entry, loss::FORCED_OVER_BUDGET);
+            }
             return 0;
         }
         let node = self.capture(registers, now);

@@ -438,12 +438,12 @@ pub fn before_exec() {
     if !is_active() || check_for_fork() {
         return;
     }
+    gate::close(entry, await_signal);
     capture::slow(&Request {
         exempt: true,
         last: true,
         ..Request::point(Probe::Exec)
     });
-    gate::close(entry, await_signal);
     if let Some(process) = mapping().and_then(|m| m.process(index())) {
         registry::end_process(process, now(), true);
     }

@@ -27,7 +27,7 @@ impl State {
 
     /// Now and then, more often at first: for what changes rarely (the thread's name).
     pub fn is_time_for_a_look(&self) -> bool {
-        self.captures % 128 == 0 || self.captures.is_power_of_two()
+        self.captures.is_multiple_of(128) || self.captures.is_power_of_two()
     }
 
     /// Faults and switches if this capture, at `cycles` with `cpu_ns`, is to read them. `waited`: the
@@ -51,8 +51,8 @@ impl State {
         let count = self.captures;
         self.captures = count.wrapping_add(1);
         let due = match rseq::was_switched() {
-            Some(switched) => switched || count % CAPTURES_BETWEEN == 0,
-            None => waited || was_off || count % CAPTURES_BETWEEN_BLIND == 0,
+            Some(switched) => switched || count.is_multiple_of(CAPTURES_BETWEEN),
+            None => waited || was_off || count.is_multiple_of(CAPTURES_BETWEEN_BLIND),
         };
         if !due {
             return None;

@@ -2,6 +2,7 @@
 
 use super::capture::{self, Request};
 use super::process;
+use crate::gate;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer};
 use crate::registry::{self, NewThread};
@@ -169,6 +170,7 @@ pub fn creating_thread() -> Creator {
     }
     let node = capture::slow(&Request {
         forced: true,
+        spare: true,
         ..Request::point(Probe::ThreadCreate)
     });
     let uid = super::registered(block).map_or(0, |(e, _)| e.uid.load(Ordering::Relaxed));
@@ -210,6 +212,8 @@ pub fn thread_exiting() {
         return;
     };
     if process::is_active() && !process::check_for_fork() {
+        // For good: what a signal captured after the last capture would be lost.
+        gate::close(entry, process::await_signal);
         capture::slow(&Request {
             exempt: true,
             last: true,
