@@ -12,7 +12,8 @@
 //!
 //! # Signal safety
 //! Everything but `init` may run on a hook's path or in a signal handler: no allocation, no lock.
-//! One thread at a time takes a module in; others meanwhile treat its code as unknown.
+//! One thread at a time takes a module in; others that need the same yield to it a few times, and
+//! then end their walk, marked.
 
 mod source;
 
@@ -20,10 +21,14 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use self::source::ARENA;
+use crate::sys;
 use crate::unwind::cfi::Tables;
 use crate::unwind::elf::{self, BUILD_ID_BYTES};
 use crate::unwind::{native, os};
 
+/// How often a thread yields to the one that is taking a module in (some ten microseconds of work)
+/// before it gives its own walk up.
+const PATIENCE: u32 = 300;
 /// Most modules that are told apart, unloaded ones included.
 const MAX_MODULES: usize = 4096;
 
@@ -120,7 +125,7 @@ static PLACES: [Place; MAX_MODULES] = [const {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Number of the current epoch: which code lies where changes only with it.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
-/// Held by the thread that takes a module in or looks for gone ones. Others do not wait for it.
+/// Held by the thread that takes a module in.
 static BUSY: AtomicBool = AtomicBool::new(false);
 /// Why to look whether modules are still there.
 struct Changes {
@@ -129,12 +134,15 @@ struct Changes {
     /// Looks asked for, and the last of them that was done. All threads look until one has finished.
     wanted: AtomicU32,
     done: AtomicU32,
+    /// Threads that are taking a module out of the table.
+    retiring: AtomicU32,
 }
 
 static CHANGES: Changes = Changes {
     unloading: AtomicU32::new(0),
     wanted: AtomicU32::new(0),
     done: AtomicU32::new(0),
+    retiring: AtomicU32::new(0),
 };
 /// Something is to be reported.
 static PENDING: AtomicBool = AtomicBool::new(false);
@@ -223,6 +231,7 @@ pub(crate) fn own_code() -> (u64, u64) {
 pub fn after_fork() {
     BUSY.store(false, Ordering::Release);
     CHANGES.unloading.store(0, Ordering::Relaxed);
+    CHANGES.retiring.store(0, Ordering::Relaxed);
     CHANGES.wanted.fetch_add(1, Ordering::AcqRel);
     forget_reports();
 }
@@ -285,8 +294,13 @@ pub fn find_or_take_in(address: u64) -> Lookup {
     let Some(found) = find_object(address) else {
         return Lookup::Nothing;
     };
-    if BUSY.swap(true, Ordering::Acquire) {
-        return Lookup::Busy;
+    let mut patience = PATIENCE;
+    while BUSY.swap(true, Ordering::Acquire) {
+        patience -= 1;
+        if patience == 0 {
+            return Lookup::Busy;
+        }
+        sys::yield_now();
     }
     // Another thread may have taken it in between.
     let module = find(address).or_else(|| take_in_object(&found));
@@ -308,6 +322,10 @@ pub fn revalidate() {
                 retire(place, module);
             }
         }
+    }
+    // Another thread may have emptied a place and not yet have raised the generation.
+    if CHANGES.retiring.load(Ordering::Acquire) != 0 {
+        native::module_went();
     }
     CHANGES.done.store(wanted, Ordering::Release);
 }
@@ -379,20 +397,19 @@ fn retire(place: &Place, module: &Module) {
     let first = module
         .gone
         .compare_exchange(0, PENDING_EPOCH, Ordering::AcqRel, Ordering::Relaxed);
-    // Whoever finds the place empty below must not go on with old rules.
-    native::module_went();
+    CHANGES.retiring.fetch_add(1, Ordering::AcqRel);
     // If another module got the place meanwhile and has the same end, it will be taken in again.
     let _ = place
         .end
         .compare_exchange(module.end, 0, Ordering::AcqRel, Ordering::Relaxed);
-    if first.is_err() {
-        return;
-    }
-    // The epoch rises after the module is out of the table: no rule of the new epoch is made from it.
-    let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
-    module.gone.store(epoch, Ordering::Release);
+    // After the module is out of the table: no rule of the new generation is made from it.
     native::module_went();
-    PENDING.store(true, Ordering::Release);
+    if first.is_ok() {
+        let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
+        module.gone.store(epoch, Ordering::Release);
+        PENDING.store(true, Ordering::Release);
+    }
+    CHANGES.retiring.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Takes in what `find_object` found. The caller holds `BUSY`.
@@ -487,6 +504,11 @@ fn take_in(
         gone: AtomicU32::new(0),
         announced: AtomicU32::new(0),
     };
+    // While it was read, another thread may have unloaded it, and another library may lie there now.
+    if link_map != 0 && find_object(module.text.0).is_none_or(|now| now.link_map as u64 != link_map)
+    {
+        return None;
+    }
     let memory = ARENA.take(size_of::<Module>())?.cast::<Module>();
     // SAFETY: the arena gave fresh memory, aligned to 16, of this size.
     unsafe { memory.write(module) };

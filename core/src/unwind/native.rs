@@ -96,7 +96,7 @@ fn derive(pc: u64, exact: bool) -> Rule {
             },
             None => Rule::UNKNOWN,
         },
-        Lookup::Busy => return Rule::NOWHERE,
+        Lookup::Busy => return Rule::NOT_NOW,
         Lookup::Module(_) | Lookup::Nothing => {
             KNOWS_NOWHERE.store(1, Ordering::Release);
             Rule::NOWHERE

@@ -34,6 +34,8 @@ pub enum Kind {
     Unknown = 7,
     /// Code of no module (JIT code), or no code at all.
     Nowhere = 8,
+    /// Could not be found out at this moment: ends a walk, is never stored.
+    NotNow = 9,
 }
 
 /// A packed rule.
@@ -50,6 +52,7 @@ impl Rule {
     pub const COMPLEX: Rule = Rule(Kind::Complex as u64);
     pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
     pub const NOWHERE: Rule = Rule(Kind::Nowhere as u64);
+    pub const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
     /// The frame-pointer chain of x86-64 and aarch64: saved fp at fp, return address above it.
     pub const FRAME_POINTER: Rule = match Rule::new(Kind::Fp, 16, Some(-16), Some(-8)) {
         Some(rule) => rule,
@@ -91,6 +94,7 @@ impl Rule {
             6 => Kind::Complex,
             7 => Kind::Unknown,
             8 => Kind::Nowhere,
+            9 => Kind::NotNow,
             _ => Kind::None,
         }
     }

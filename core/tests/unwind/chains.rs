@@ -125,7 +125,9 @@ fn unloading_begins_an_epoch() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = compile(folder.path(), "chains.cc", &["-O2", "-DUNLOADED"]);
     let before = modules::epoch();
-    let (walker, first) = run(&library, NativeWalker::boxed());
+    let (mut walker, first) = run(&library, NativeWalker::boxed());
+    // A walk while it is gone: if nothing else comes to its place, it might never have been away.
+    compare(&mut walker, &bounds());
     let (mut walker, second) = run(&library, walker);
     assert!(modules::epoch() > before, "the first unloading was noticed");
     assert_equal(&first, "first");
