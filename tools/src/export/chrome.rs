@@ -207,7 +207,7 @@ impl Slices for ThreadSlices<'_, '_> {
         out.write_all(b"}")
     }
 
-    fn close(&mut self, closed: &Closed) -> io::Result<()> {
+    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
         self.writer.slices += 1;
         self.event(Phase::End, closed.slice.end_ns)?;
         let out = &mut *self.writer.out;

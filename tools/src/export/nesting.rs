@@ -22,17 +22,17 @@ pub(super) enum Level {
 
 /// A slice that is over.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Closed {
+pub(super) struct Closed<'a> {
     pub level: Level,
     /// Time without callees; of a leaf, all of it.
     pub self_ns: u64,
-    pub slice: Slice,
+    pub slice: &'a Slice,
 }
 
 /// Takes slices in an order that nests: see [`SliceSink`].
 pub(super) trait Slices {
     fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()>;
-    fn close(&mut self, closed: &Closed) -> io::Result<()>;
+    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()>;
 }
 
 /// The slices of one thread.
@@ -117,7 +117,7 @@ impl<S: Slices> Adapter<'_, S> {
             let closed = Closed {
                 level,
                 self_ns,
-                slice: *slice,
+                slice,
             };
             self.result = self.slices.close(&closed);
         }
@@ -162,7 +162,7 @@ pub(super) const ARGUMENT_NAMES: [&str; 18] = [
     "woken_by",
 ];
 
-impl Closed {
+impl Closed<'_> {
     /// Hands out what a closed slice is worth saying about, by position in [`ARGUMENT_NAMES`]: the
     /// number of its samples and its self time always, other amounts when they are not 0.
     pub fn numbered_arguments(

@@ -135,7 +135,7 @@ impl Slices for Events<'_> {
         self.event(br#"{"type":"O","frame":"#, level, begin_ns)
     }
 
-    fn close(&mut self, closed: &Closed) -> io::Result<()> {
+    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
         self.event(
             br#"{"type":"C","frame":"#,
             closed.level,

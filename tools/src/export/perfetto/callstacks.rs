@@ -45,7 +45,7 @@ impl Callstacks {
             with_leaf: HashMap::new(),
             known: 0,
             common: Sequence::SAMPLES.common_fields(),
-            sample: Message::default(),
+            sample: Message::new(),
             frames: Seen::default(),
             functions: Seen::default(),
             leaves: Seen::default(),
@@ -165,7 +165,7 @@ impl Callstacks {
             row.time_ns,
             PERF_SAMPLE,
             sample.bytes(),
-            interned.as_ref(),
+            interned,
         )
     }
 

@@ -29,8 +29,8 @@ const FLUSH_BYTES: usize = 1 << 16;
 pub(super) struct Packets<'a> {
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
-    /// The packet that is being put together.
-    packet: Vec<u8>,
+    /// What stands before the payload of a packet.
+    head: wire::Message,
 }
 
 impl<'a> Packets<'a> {
@@ -38,7 +38,7 @@ impl<'a> Packets<'a> {
         Packets {
             out,
             buffer: Vec::with_capacity(2 * FLUSH_BYTES),
-            packet: Vec::new(),
+            head: wire::Message::new(),
         }
     }
 
@@ -61,18 +61,27 @@ impl<'a> Packets<'a> {
         time_ns: u64,
         field: u32,
         payload: &[u8],
-        interned: Option<&pb::InternedData>,
+        interned: Option<pb::InternedData>,
     ) -> io::Result<()> {
-        self.packet.clear();
-        wire::number(&mut self.packet, 8, time_ns);
-        self.packet.extend_from_slice(common);
-        wire::message(&mut self.packet, field, payload);
-        if let Some(interned) = interned {
-            wire::message(&mut self.packet, 12, &interned.encode_to_vec());
-        }
+        let head = &mut self.head;
+        head.clear();
+        head.number(8, time_ns);
+        head.append(common);
+        head.begin(field, payload.len());
+        // Names and stacks that are new come behind.
+        let interned = interned.map(|interned| pb::TracePacket {
+            interned_data: Some(interned),
+            ..pb::TracePacket::default()
+        });
+        let behind = interned.as_ref().map_or(0, Message::encoded_len);
         self.buffer.push(PACKET_TAG);
-        wire::varint(&mut self.buffer, self.packet.len() as u64);
-        self.buffer.extend_from_slice(&self.packet);
+        let length = head.bytes().len() + payload.len() + behind;
+        encode_varint(length as u64, &mut self.buffer);
+        self.buffer.extend_from_slice(head.bytes());
+        self.buffer.extend_from_slice(payload);
+        if let Some(interned) = interned {
+            interned.encode_raw(&mut self.buffer);
+        }
         if self.buffer.len() >= FLUSH_BYTES {
             self.flush()?;
         }
@@ -101,10 +110,10 @@ impl Sequence {
 
     /// The fields that all packets with interned data of this sequence share.
     pub fn common_fields(self) -> Vec<u8> {
-        let mut fields = Vec::new();
-        wire::number(&mut fields, 10, u64::from(self.0));
-        wire::number(&mut fields, 13, u64::from(NEEDS_STATE));
-        fields
+        let mut fields = wire::Message::new();
+        fields.number(10, u64::from(self.0));
+        fields.number(13, u64::from(NEEDS_STATE));
+        fields.bytes().to_vec()
     }
 }
 

@@ -19,6 +19,8 @@ const NAME_UNKNOWN: u64 = NAME_BASE + 257;
 /// Categories: causes by their number + 1, then these.
 const CATEGORY_FUNCTION: u64 = Cause::ALL.len() as u64 + 1;
 const CATEGORY_GAP: u64 = CATEGORY_FUNCTION + 1;
+/// Characters of it; names of threads are shorter, those in damaged files need not be.
+const WAKER_NAME_LONGEST: usize = 64;
 /// `TracePacket.track_event`.
 const TRACK_EVENT: u32 = 11;
 /// The annotation after the numbered ones: the name of the waking thread.
@@ -53,7 +55,7 @@ impl ThreadTrack {
                 sources: Seen::default(),
                 others: Seen::default(),
                 common: Sequence::thread(thread).common_fields(),
-                event: Message::default(),
+                event: Message::new(),
                 slices: 0,
             },
         }
@@ -250,16 +252,11 @@ impl Slices for Writer<'_, '_> {
         if let Some(source_iid) = source_iid {
             event.number(34, source_iid);
         }
-        self.packets.write_payload(
-            common,
-            begin_ns,
-            TRACK_EVENT,
-            event.bytes(),
-            interned.as_ref(),
-        )
+        self.packets
+            .write_payload(common, begin_ns, TRACK_EVENT, event.bytes(), interned)
     }
 
-    fn close(&mut self, closed: &Closed) -> io::Result<()> {
+    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
         self.state.slices += 1;
         let State { common, event, .. } = &mut *self.state;
         event.clear();
@@ -273,12 +270,15 @@ impl Slices for Writer<'_, '_> {
                 thread.tid == tid && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {
+                let name = names::thread_name(&waker.name);
                 let annotation = pb::DebugAnnotation {
                     name_iid: Some(WAKER_NAME),
-                    string_value: Some(names::thread_name(&waker.name).to_owned()),
+                    string_value: Some(name.chars().take(WAKER_NAME_LONGEST).collect()),
                     ..pb::DebugAnnotation::default()
-                };
-                event.message(4, &annotation.encode_to_vec());
+                }
+                .encode_to_vec();
+                event.begin(4, annotation.len());
+                event.append(&annotation);
             }
         }
         event.number(9, pb::track_event::Type::SliceEnd as u64);

@@ -4,74 +4,76 @@
 //! Field numbers are those of `perfetto_subset.proto`; the test below lays both encodings side by
 //! side.
 
-/// A message that is being put together; the same buffer serves for one after the other.
-#[derive(Debug, Default)]
+/// Longest message: all arguments of a slice at their longest, with room for a thread's name.
+const CAPACITY: usize = 1024;
+
+/// A message that is being put together, in place: one buffer serves for one after the other.
+#[derive(Debug)]
 pub(super) struct Message {
-    bytes: Vec<u8>,
+    bytes: [u8; CAPACITY],
+    length: usize,
 }
 
 impl Message {
+    pub const fn new() -> Message {
+        Message {
+            bytes: [0; CAPACITY],
+            length: 0,
+        }
+    }
+
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.length = 0;
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..self.length]
     }
 
     /// A field of an integer, enum or bool type; negative numbers as two's complement.
     #[inline]
     pub fn number(&mut self, field: u32, value: u64) {
-        number(&mut self.bytes, field, value);
+        self.varint(u64::from(field << 3));
+        self.varint(value);
     }
 
-    /// A nested message.
-    #[inline]
-    pub fn message(&mut self, field: u32, content: &[u8]) {
-        message(&mut self.bytes, field, content);
-    }
-
-    /// A nested message of two numbers, shorter than 128 bytes.
+    /// A nested message of two numbers.
     #[inline]
     pub fn pair(&mut self, field: u32, first: (u32, u64), second: (u32, u64)) {
-        varint(&mut self.bytes, u64::from(field << 3 | 2));
-        let length_at = self.bytes.len();
-        self.bytes.push(0);
+        self.varint(u64::from(field << 3 | 2));
+        let length_at = self.length;
+        self.length += 1;
         self.number(first.0, first.1);
         self.number(second.0, second.1);
-        // Two numbers with their tags are 30 bytes at most.
-        self.bytes[length_at] = (self.bytes.len() - length_at - 1) as u8;
+        // Two numbers with their tags are 30 bytes at most: their length is one byte.
+        self.bytes[length_at] = (self.length - length_at - 1) as u8;
     }
-}
 
-#[inline]
-pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
-    varint(out, u64::from(field << 3));
-    varint(out, value);
-}
-
-#[inline]
-pub(super) fn message(out: &mut Vec<u8>, field: u32, content: &[u8]) {
-    varint(out, u64::from(field << 3 | 2));
-    varint(out, content.len() as u64);
-    out.extend_from_slice(content);
-}
-
-#[inline]
-pub(super) fn varint(out: &mut Vec<u8>, value: u64) {
-    if value < 0x80 {
-        out.push(value as u8);
-        return;
+    /// The beginning of a nested message or string of `length` bytes.
+    #[inline]
+    pub fn begin(&mut self, field: u32, length: usize) {
+        self.varint(u64::from(field << 3 | 2));
+        self.varint(length as u64);
     }
-    let mut bytes = [0; 10];
-    let (mut length, mut rest) = (0, value);
-    while rest >= 0x80 {
-        bytes[length] = rest as u8 | 0x80;
-        rest >>= 7;
-        length += 1;
+
+    /// Bytes that are encoded already.
+    #[inline]
+    pub fn append(&mut self, encoded: &[u8]) {
+        self.bytes[self.length..self.length + encoded.len()].copy_from_slice(encoded);
+        self.length += encoded.len();
     }
-    bytes[length] = rest as u8;
-    out.extend_from_slice(&bytes[..=length]);
+
+    #[inline]
+    fn varint(&mut self, value: u64) {
+        let (mut at, mut rest) = (self.length, value);
+        while rest >= 0x80 {
+            self.bytes[at] = rest as u8 | 0x80;
+            rest >>= 7;
+            at += 1;
+        }
+        self.bytes[at] = rest as u8;
+        self.length = at + 1;
+    }
 }
 
 #[cfg(test)]
@@ -84,14 +86,15 @@ mod tests {
     #[test]
     fn what_is_written_by_hand_decodes_as_the_generated_types() {
         for value in [0, 1, 127, 128, 300, 1 << 35, u64::MAX] {
-            let mut event = Message::default();
+            let mut event = Message::new();
             event.number(3, value);
             event.pair(4, (1, value), (4, value));
             event.number(9, 2);
             event.number(34, 5);
-            let mut packet = Message::default();
+            let mut packet = Message::new();
             packet.number(8, value);
-            packet.message(11, event.bytes());
+            packet.begin(11, event.bytes().len());
+            packet.append(event.bytes());
             let decoded = pb::TracePacket::decode(packet.bytes()).unwrap();
             let expected = pb::TracePacket {
                 timestamp: Some(value),
