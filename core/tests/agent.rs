@@ -240,6 +240,31 @@ fn a_session_in_this_process() {
     assert_eq!(control.parked.load(Ordering::Relaxed), 0);
     ticker.advance_all(control);
 
+    // A new generation of the CallstackTable: stacks are complete in it from the start.
+    mapping.prepare_generation(1).expect("room");
+    control.generation.store(1, Ordering::SeqCst);
+    outer_of_test();
+    ticker.advance_all(control);
+    outer_of_test();
+    let (seen, _) = samples(&mapping);
+    let node = seen.last().expect("a sample").node;
+    let nodes = mapping.layout().capacity.generation_nodes;
+    assert_eq!(node / nodes, 1);
+    let table = Table::of(&mapping, 1).expect("generation 1");
+    let mut depth = 0;
+    let mut at = node % nodes;
+    while at != 0 {
+        at = table.read(at).expect("it is there").parent;
+        depth += 1;
+    }
+    assert!(depth > 5, "{depth}");
+    control.generation.store(2, Ordering::SeqCst);
+    mapping.prepare_generation(2).expect("room");
+    ticker.advance_all(control);
+    outer_of_test();
+    let (seen, _) = samples(&mapping);
+    assert_eq!(seen.last().expect("a sample").node / nodes, 2);
+
     // Another thread, once the budget has a capture again.
     std::thread::sleep(std::time::Duration::from_millis(50));
     let creator = agent::creating_thread();

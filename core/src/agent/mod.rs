@@ -247,10 +247,11 @@ impl Wait {
                 .episode
                 .store((episode | 1).wrapping_add(1), Ordering::Release);
         }
-        gate::reopen(entry, self.gate_before);
+        // Before the gate opens: a signal in between would put a sample inside this wait.
         if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
             capture::wait(&self, result);
         }
+        gate::reopen(entry, self.gate_before);
     }
 
     /// When it began, by the session's clock.
