@@ -462,7 +462,7 @@ fn libraries_come_and_go() {
                 void *library = dlopen(path, RTLD_NOW);
                 chdir("/");
                 long (*function)(long) = (long (*)(long))dlsym(library, name);
-                sum += function(200000);
+                sum += function(800000);
                 dlclose(library);
                 chdir(FOLDER);
             }

@@ -526,6 +526,15 @@ impl Census {
             .and_then(|process| procfs::mapped_file(process.packet.pid, start))
             // By now something else may lie there.
             .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
+            .or_else(|| {
+                let from_here = std::env::current_dir().ok()?.join(&path);
+                from_here
+                    .canonicalize()
+                    .ok()?
+                    .into_os_string()
+                    .into_string()
+                    .ok()
+            })
             .unwrap_or(path)
     }
 
@@ -565,7 +574,8 @@ impl Census {
             }
             Record::ModuleGone { start, epoch } => {
                 let process = drained.process_uid;
-                let there = (process, start, 0)..=(process, start, u32::MAX);
+                // What came in its place has this epoch, and may have been announced before.
+                let there = (process, start, 0)..(process, start, epoch);
                 if let Some((_, module)) = self.modules.range_mut(there).next_back()
                     && module.end_epoch == 0
                 {
