@@ -4,7 +4,7 @@
 //! - `rule`: what leads from a frame to its caller, in one word
 //! - `cfi`: from a module's unwind tables to a rule; `full`: a step that no rule can describe
 //! - `cache`: code address → rule, process-wide
-//! - `walk`: the walk itself, with verified reuse of the thread's last stack
+//! - `walk`: the walk itself, with verified reuse of the thread's last stack; `rare`: its rare steps
 //! - `native`: the rules and the memory of this process
 //! - `frame_pointer`: the plain walk, where frame pointers are guaranteed
 //! - `elf`, `os`: what finding tables takes
@@ -21,6 +21,7 @@ pub mod full;
 pub mod native;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod os;
+mod rare;
 pub mod rule;
 pub mod walk;
 

@@ -13,14 +13,12 @@
 //! Pure: registers, rules and a way to read memory go in, addresses come out. No allocation, no lock.
 
 use super::full::AllRegisters;
+use super::rare::{State, rare_step};
 use super::rule::{Kind, Rule};
 use super::{MAX_DEPTH, Registers, WalkEnd};
 
 /// How far reuse may carry a truncated stack beyond the limit before it is cut again.
 pub const SLACK: usize = 64;
-
-/// Most steps taken with all registers to reach a frame that needs them.
-const FULL_STEPS: usize = 64;
 
 /// Addresses below this are no code (Linux' default mmap_min_addr is 64 KB, the page 0 is never code).
 const LOWEST_CODE: u64 = 4096;
@@ -496,23 +494,6 @@ pub struct Start<'a> {
     pub skip: (u64, u64),
 }
 
-/// The state of a walk.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    pc: u64,
-    sp: u64,
-    fp: u64,
-    exact: bool,
-}
-
-impl State {
-    /// Whether the walk has not made a step yet.
-    fn is(&self, from: &Start) -> bool {
-        let r = from.registers;
-        (self.pc, self.sp, self.fp, self.exact) == (r.pc, r.sp, r.fp, from.exact)
-    }
-}
-
 /// What a walk found.
 #[derive(Clone, Copy, Debug)]
 struct Found {
@@ -560,114 +541,4 @@ fn first_changed<M: ReadStack>(memory: &M, words: &[Word]) -> Option<usize> {
     let rest = &words[begin..];
     let at = rest.iter().position(|word| changed(word) != 0)?;
     Some(begin + at)
-}
-
-/// Goes to the caller where the common way does not lead.
-#[cold]
-#[inline(never)]
-fn rare_step<M: ReadStack, R: Rules>(
-    here: State,
-    rule: Rule,
-    from: &Start,
-    first: bool,
-    rules: &R,
-    memory: &mut M,
-) -> Result<State, WalkEnd> {
-    let mut read = |address| memory.read(address).ok_or(WalkEnd::BadStack);
-    let at = |base: u64, offset: Option<i64>| match offset {
-        Some(offset) => Ok(base.wrapping_add_signed(offset)),
-        None => Err(WalkEnd::BadStack),
-    };
-    let next = match rule.kind() {
-        Kind::End => return Err(WalkEnd::Root),
-        Kind::Sp | Kind::Fp => {
-            let base = if rule.kind() == Kind::Sp {
-                here.sp
-            } else {
-                here.fp
-            };
-            let cfa = base.wrapping_add_signed(rule.base());
-            let pc = match rule.ra() {
-                Some(offset) => read(cfa.wrapping_add_signed(offset))?,
-                // In the link register: only before anything was called.
-                None if first => from.registers.lr,
-                None => return Err(WalkEnd::BadStack),
-            };
-            let fp = match rule.fp() {
-                Some(offset) => read(cfa.wrapping_add_signed(offset))?,
-                None => here.fp,
-            };
-            State {
-                pc,
-                sp: cfa,
-                fp,
-                exact: false,
-            }
-        }
-        Kind::Signal => State {
-            sp: read(here.sp.wrapping_add_signed(rule.base()))?,
-            pc: read(at(here.sp, rule.ra())?)?,
-            fp: read(at(here.sp, rule.fp())?)?,
-            exact: true,
-        },
-        Kind::FpIndirect => {
-            let cfa = read(here.fp.wrapping_add_signed(rule.base()))?;
-            let fp = match rule.fp() {
-                Some(offset) => read(here.fp.wrapping_add_signed(offset))?,
-                None => here.fp,
-            };
-            State {
-                pc: read(at(cfa, rule.ra())?)?,
-                sp: cfa,
-                fp,
-                exact: false,
-            }
-        }
-        Kind::Complex => full_step(here, from, first, rules, memory)?,
-        _ => return Err(WalkEnd::Unsupported),
-    };
-    // Only a signal's frame leads to another stack; leaf functions of aarch64 may have no frame.
-    let advances = next.sp > here.sp || (first && rule.ra().is_none() && next.sp == here.sp);
-    if !advances && !next.exact {
-        return Err(WalkEnd::BadStack);
-    }
-    match super::strip(next.pc) {
-        0 => Err(WalkEnd::Root),
-        pc => Ok(State { pc, ..next }),
-    }
-}
-
-/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are
-/// found by walking again from the beginning with all of them.
-fn full_step<M: ReadStack, R: Rules>(
-    here: State,
-    from: &Start,
-    first: bool,
-    rules: &R,
-    memory: &mut M,
-) -> Result<State, WalkEnd> {
-    let mut read = |address| memory.read(address);
-    let state = |registers: &AllRegisters, exact| {
-        let (pc, sp) = registers.state();
-        let fp = registers.fp();
-        State { pc, sp, fp, exact }
-    };
-    if !first {
-        let mut registers = AllRegisters::of_state(here.pc, here.sp, here.fp);
-        if let Some(exact) = rules.full_step(&mut registers, here.exact, &mut read) {
-            return Ok(state(&registers, exact));
-        }
-    }
-    let mut registers = AllRegisters::of(from.registers);
-    let mut exact = from.exact;
-    for _ in 0..FULL_STEPS {
-        let is_here = registers.state() == (here.pc, here.sp);
-        exact = rules
-            .full_step(&mut registers, exact, &mut read)
-            .ok_or(WalkEnd::Unsupported)?;
-        if is_here {
-            return Ok(state(&registers, exact));
-        }
-    }
-    Err(WalkEnd::Unsupported)
 }
