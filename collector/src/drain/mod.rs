@@ -558,3 +558,6 @@ pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
         realtime_ns: s.realtime_ns,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,372 @@
+//! Draining of a mapping that the test itself writes to, as an agent would.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+use stackbeat_core::buffer::Writer;
+use stackbeat_core::callstack::{NodeValue, Table, root_address};
+use stackbeat_core::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
+use stackbeat_core::record::{RecordKind, header};
+use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
+use stackbeat_proto::stream::PacketReader;
+
+use super::*;
+
+/// What was stored; refuses as often as it is told.
+#[derive(Default)]
+struct Memory {
+    stored: Vec<u8>,
+    refuse: u32,
+}
+
+impl Sink for Memory {
+    fn append(&mut self, bytes: &[u8], _: u64) -> io::Result<()> {
+        if self.refuse > 0 {
+            self.refuse -= 1;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.stored.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn bodies(&self) -> Vec<packet::Body> {
+        PacketReader::new(&self.stored[..])
+            .map(|p| p.expect("a good packet").1.body.expect("a body"))
+            .collect()
+    }
+
+    /// The numbers of all samples of a thread, in the order of the stream.
+    fn numbers(&self, uid: u32) -> Vec<u64> {
+        let batches = self.bodies().into_iter().filter_map(|body| match body {
+            packet::Body::Samples(b) if b.thread_uid == uid => columns::decode(&b).ok(),
+            _ => None,
+        });
+        batches.flatten().map(|row| row.record).collect()
+    }
+
+    fn ends(&self) -> Vec<v1::ThreadEnd> {
+        let ends = self.bodies().into_iter().filter_map(|body| match body {
+            packet::Body::ThreadEnd(end) => Some(end),
+            _ => None,
+        });
+        ends.collect()
+    }
+}
+
+struct World {
+    mapping: Mapping,
+    mode: Mode,
+    process: u32,
+}
+
+impl World {
+    fn new(buffers: u32, mode: Mode) -> World {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("mapping");
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        let capacity = Capacity {
+            processes: 4,
+            threads: 64,
+            buffers,
+            buffer_bytes: 4096,
+            generation_nodes: 1024,
+        };
+        let mapping = Mapping::create(&path, capacity).expect("a small mapping");
+        let new = NewProcess {
+            pid: std::process::id(),
+            cycles: 1,
+            ..Default::default()
+        };
+        let (process, _) = add_process(&mapping, &new).expect("an entry");
+        World {
+            mapping,
+            mode,
+            process,
+        }
+    }
+
+    fn drainer(&self) -> Drainer {
+        let first = Snapshot::take(ClockSource::Monotonic);
+        Drainer::new(ClockSource::Monotonic, &first, 1, false)
+    }
+
+    fn thread(&self) -> Thread<'_> {
+        let new = NewThread {
+            tid: std::process::id(),
+            process: self.process,
+            cycles: 1,
+            ..Default::default()
+        };
+        let (index, entry) = add_thread(&self.mapping, &new).expect("an entry");
+        Thread {
+            world: self,
+            index,
+            entry,
+        }
+    }
+}
+
+struct Thread<'a> {
+    world: &'a World,
+    index: u32,
+    entry: &'a ThreadEntry,
+}
+
+impl Thread<'_> {
+    fn uid(&self) -> u32 {
+        self.entry.uid.load(Ordering::Relaxed)
+    }
+
+    fn append(&self, record: &[u64]) -> bool {
+        let control = self.world.mapping.control();
+        self.writer(control.generation.load(Ordering::Relaxed))
+            .append(record, 1)
+    }
+
+    fn writer(&self, generation: u32) -> Writer<'_, Mapping> {
+        Writer {
+            pool: &self.world.mapping,
+            entry: self.entry,
+            index: self.index,
+            process_uid: 1,
+            mode: self.world.mode,
+            generation,
+        }
+    }
+
+    fn sample(&self, node: u32) -> bool {
+        let now = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC);
+        self.append(&[
+            header(RecordKind::Sample, 7, 10, 0, node),
+            now,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ])
+    }
+
+    fn end(&self) {
+        self.writer(0).complete();
+        end_thread(self.entry, 5);
+    }
+}
+
+fn in_use(mapping: &Mapping) -> usize {
+    let buffers = (0..mapping.layout().capacity.buffers).filter_map(|i| mapping.buffer(i));
+    buffers
+        .filter(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE)
+        .count()
+}
+
+#[test]
+fn every_record_is_stored_once_and_its_place_is_given_back() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    // 73 samples fill a sub-buffer of 512 words.
+    for round in 0..10 {
+        for _ in 0..100 {
+            assert!(thread.sample(0), "round {round}");
+        }
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+    }
+    assert_eq!(memory.numbers(thread.uid()), (0..1000).collect::<Vec<_>>());
+    assert!(in_use(&world.mapping) <= 1);
+    thread.end();
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    let ends = memory.ends();
+    assert_eq!((ends.len(), ends[0].records_written), (1, 1000));
+    assert!(ends[0].exited);
+    assert_eq!(in_use(&world.mapping), 0);
+    // The entry serves somebody else, who is told apart.
+    let next = world.thread();
+    assert_eq!(next.index, thread.index);
+    next.sample(0);
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    assert_eq!(memory.numbers(next.uid()), [0]);
+    assert_eq!(memory.ends().len(), 1);
+}
+
+#[test]
+fn what_the_sink_refuses_comes_again_and_nothing_twice() {
+    for refuse in 1..6 {
+        let world = World::new(8, Mode::Endless);
+        let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+        let thread = world.thread();
+        for _ in 0..150 {
+            thread.sample(0);
+        }
+        thread.end();
+        memory.refuse = refuse;
+        while drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .is_err()
+        {}
+        assert_eq!(memory.numbers(thread.uid()), (0..150).collect::<Vec<_>>());
+        assert_eq!(memory.ends().len(), 1);
+        let announced = memory
+            .bodies()
+            .iter()
+            .filter(|b| matches!(b, packet::Body::Process(_)))
+            .count();
+        assert_eq!(announced, 1);
+    }
+}
+
+#[test]
+fn losses_are_the_gaps() {
+    let world = World::new(2, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    let kept = (0..500).filter(|_| thread.sample(0)).count();
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    for _ in 0..10 {
+        thread.sample(0);
+    }
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    let numbers = memory.numbers(thread.uid());
+    assert_eq!(numbers.len(), kept + 10);
+    assert_eq!(numbers.last(), Some(&509));
+    let sums = drainer.census.sums(&world.mapping);
+    assert_eq!((sums.written, sums.stored), (510, kept as u64 + 10));
+    assert_eq!(sums.lost(), 500 - kept as u64);
+}
+
+#[test]
+fn a_full_table_is_followed_by_the_next_generation() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    let mut expected = Vec::new();
+    let fill = |generation: u32, expected: &mut Vec<u32>| {
+        let table = Table::of(&world.mapping, generation).expect("the generation is there");
+        let insert = |parent, address, kind| {
+            table.insert(NodeValue {
+                parent,
+                address,
+                kind,
+            })
+        };
+        let root = insert(0, root_address(1, 0), node_kind::ROOT).expect("room");
+        for i in 0..800 {
+            let node = insert(root, 0x1000 + i * 16, node_kind::NATIVE).expect("room");
+            expected.push(node_id(generation, 1024, node));
+        }
+    };
+    for generation in 0..4 {
+        let control = world.mapping.control();
+        assert_eq!(control.generation.load(Ordering::Relaxed), generation);
+        fill(generation, &mut expected);
+        thread.sample(*expected.last().expect("a node"));
+        // A capture in the generation before last holds the change up.
+        if generation > 0 {
+            thread.entry.capturing.store(generation, Ordering::SeqCst);
+            drainer
+                .pass(&world.mapping, &mut memory, Keep::Nothing)
+                .expect("stored");
+            drainer.tend_nodes(&world.mapping);
+            assert_eq!(control.generation.load(Ordering::Relaxed), generation);
+            thread.entry.capturing.store(0, Ordering::SeqCst);
+        }
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+        drainer.tend_nodes(&world.mapping);
+    }
+    let mut ids = Vec::new();
+    for body in memory.bodies() {
+        if let packet::Body::Nodes(nodes) = body {
+            let mut id = 0;
+            for delta in nodes.id {
+                id += delta;
+                ids.push(id as u32);
+            }
+        }
+    }
+    assert!(expected.iter().all(|id| ids.contains(id)));
+    let distinct: HashSet<u32> = ids.iter().copied().collect();
+    assert_eq!(distinct.len(), ids.len(), "a node comes twice");
+    // The same addresses in each generation ask for one name each.
+    assert_eq!(drainer.nodes.queries().len(), 800);
+}
+
+#[test]
+fn a_ring_forgets_samples_but_not_modules() {
+    let world = World::new(2, Mode::Ring);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    let path = u64::from_ne_bytes(*b"/lib/x.o");
+    thread.append(&[
+        header(RecordKind::Module, 7, 0, 0, 0),
+        0x1000,
+        0x2000,
+        0,
+        0,
+        8,
+        path,
+    ]);
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Records)
+        .expect("stored");
+    for _ in 0..500 {
+        assert!(thread.sample(0));
+    }
+    thread.end();
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Records)
+        .expect("stored");
+    assert!(memory.numbers(thread.uid()).is_empty());
+    assert_eq!(memory.ends().len(), 1);
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    let numbers = memory.numbers(thread.uid());
+    assert_eq!(numbers.last(), Some(&500), "the newest are kept");
+    assert!(numbers.len() < 200);
+    assert_eq!(memory.ends().len(), 1);
+    let modules: Vec<_> = memory
+        .bodies()
+        .into_iter()
+        .filter_map(|b| match b {
+            packet::Body::Module(m) => Some(m.path),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(modules, ["/lib/x.o"]);
+    let sums = drainer.census.sums(&world.mapping);
+    assert_eq!(sums.written - sums.stored, sums.lost());
+}
+
+#[test]
+fn damage_is_counted_and_stays_where_it_is() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let (hurt, whole) = (world.thread(), world.thread());
+    for _ in 0..50 {
+        hurt.sample(0);
+        whole.sample(0);
+    }
+    let i = hurt.entry.buffer.load(Ordering::Relaxed) - 1;
+    let words = world.mapping.buffer_words(i).expect("its words");
+    words[7 * 20].store(0xff00, Ordering::Relaxed);
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    assert_eq!(memory.numbers(hurt.uid()), (0..20).collect::<Vec<_>>());
+    assert_eq!(memory.numbers(whole.uid()), (0..50).collect::<Vec<_>>());
+    assert_eq!(drainer.totals.damaged, 30);
+}
