@@ -121,6 +121,12 @@ fn signals() {
     same("signals.c", &[], &[]);
 }
 
+/// Go's runtime installs its own handler by a raw system call.
+#[test]
+fn handlers_installed_past_the_hooks() {
+    same("raw_handler.c", &[], &[]);
+}
+
 #[test]
 fn small_stacks() {
     same("altstack.c", &[], &[]);

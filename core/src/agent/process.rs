@@ -49,6 +49,8 @@ struct Agent {
     clock: AtomicU32,
     /// Signal that the handler stands behind, 0: none. Forked children inherit it.
     signal: AtomicU32,
+    /// That handler, as the kernel has it.
+    handler: AtomicU64,
     /// A page that is zeroed in forked children; null where that cannot be had.
     own_page: AtomicPtr<AtomicU32>,
     main_stack: [AtomicU64; 2],
@@ -67,6 +69,7 @@ static AGENT: Agent = Agent {
     collector_pid: AtomicU32::new(0),
     clock: AtomicU32::new(0),
     signal: AtomicU32::new(0),
+    handler: AtomicU64::new(0),
     own_page: AtomicPtr::new(core::ptr::null_mut()),
     main_stack: [AtomicU64::new(0), AtomicU64::new(0)],
 };
@@ -225,6 +228,9 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
 
 /// The handler for the session's signal is in place: running threads may be interrupted from now on.
 pub fn handler_installed(signal: u32) {
+    AGENT
+        .handler
+        .store(sys::signal_handler(signal), Ordering::Relaxed);
     AGENT.signal.store(signal, Ordering::Relaxed);
     if let Some(mapping) = mapping() {
         publish_signal(mapping);
@@ -513,11 +519,24 @@ pub(super) fn leave(block: &Block) {
 const YIELDS: u32 = 64;
 /// One such sleep; the signal ends it early.
 const SLEEP_NS: u64 = 50_000;
-/// Attempts after which the signal will not come: the program has taken it (signalfd), or has put its
-/// own handler in our place past the hooks. About 10 ms.
+/// Attempts after which the signal will not come, because the program has taken it (signalfd). About
+/// 10 ms.
 const ATTEMPTS: u32 = YIELDS + 200;
 /// The same for a thread that blocks the signal, where each attempt is a sleep.
 const BLOCKED_ATTEMPTS: u32 = 20;
+
+/// Whether the program has put its own handler in our place past the hooks, as Go's runtime does. Then
+/// its threads are not interrupted any more.
+fn handler_was_replaced(signal: u32) -> bool {
+    let replaced = sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed);
+    if replaced {
+        AGENT.signal.store(0, Ordering::Relaxed);
+        if let Some(mapping) = mapping() {
+            publish_signal(mapping);
+        }
+    }
+    replaced
+}
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.
 pub(super) fn await_signal(attempt: u32) -> bool {
@@ -537,6 +556,8 @@ pub(super) fn await_signal(attempt: u32) -> bool {
         }
     } else if attempt < YIELDS {
         sys::yield_now();
+    } else if attempt == YIELDS && handler_was_replaced(signal) {
+        return missed();
     } else if attempt < ATTEMPTS {
         sys::wait(&entry.in_flight, 1, Some(SLEEP_NS));
     } else {

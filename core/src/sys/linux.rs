@@ -293,6 +293,20 @@ pub fn signal_is_blocked(signal: u32) -> bool {
     result == 0 && (1..=64).contains(&signal) && mask & (1 << (signal - 1)) != 0
 }
 
+/// The process' handler for a signal, as the kernel has it; 0: the default, or no such signal.
+pub fn signal_handler(signal: u32) -> u64 {
+    // The kernel's struct sigaction: the handler comes first, on every architecture with a 64-bit mask.
+    let mut action = [0u64; 8];
+    // SAFETY: with a null new action only the old one is written: four words at most.
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigaction,
+            [signal as usize, 0, action.as_mut_ptr() as usize, 8, 0, 0],
+        );
+    }
+    action[0]
+}
+
 /// Lowest address of the alternate signal stack, if the calling thread runs on it.
 pub fn alternate_stack_in_use() -> Option<u64> {
     let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();

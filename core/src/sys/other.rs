@@ -166,6 +166,11 @@ pub fn signal_is_blocked(_signal: u32) -> bool {
     false
 }
 
+/// No signals are sent here.
+pub fn signal_handler(_signal: u32) -> u64 {
+    0
+}
+
 /// No captures happen in signal handlers here.
 pub fn alternate_stack_in_use() -> Option<u64> {
     None

@@ -176,6 +176,7 @@ impl Session {
                     let process = entry.process.load(Ordering::Relaxed);
                     let pid = mapping
                         .process(process)
+                        .filter(|p| p.signal.load(Ordering::Relaxed) != 0)
                         .map_or(0, |p| p.pid.load(Ordering::Relaxed));
                     let tid = entry.tid.load(Ordering::Relaxed);
                     if pid == 0 || tid == 0 || !gate::try_send(entry) {
