@@ -63,6 +63,7 @@ function readCells(next) {
   const cells = {
     n, place: new Int32Array(n), time: column(), count: column(), longest: column(),
     longestAt: column(), cpu: column(), allocations: column(), bytes: column(), samples: column(),
+    minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
   };
   for (let i = 0, place = 0; i < n; i++) {
     cells.place[i] = place += next();
@@ -74,6 +75,10 @@ function readCells(next) {
     cells.allocations[i] = next();
     cells.bytes[i] = next();
     cells.samples[i] = next();
+    cells.minorFaults[i] = next();
+    cells.majorFaults[i] = next();
+    cells.voluntary[i] = next();
+    cells.involuntary[i] = next();
   }
   return cells;
 }

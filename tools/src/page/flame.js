@@ -217,7 +217,7 @@ class Flame {
 
   // Everything known about a frame.
   describe(node, skipped) {
-    const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples"];
+    const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples", "minorFaults", "majorFaults", "voluntary", "involuntary"];
     const sum = {};
     for (const key of keys) {
       if (!node.entries) sum[key] = sums.amounts(key)[node.place];
@@ -234,6 +234,8 @@ class Flame {
     if (sum.blocked > 0 && view.weight !== "blocked") lines.push(["Blocked", formatTime(sum.blocked)]);
     if (view.weight !== "cpu") lines.push(["CPU time", formatTime(sum.cpu)]);
     if (sum.bytes > 0) lines.push(["Allocated", formatBytes(sum.bytes) + (sum.allocations ? ` in ${formatCount(sum.allocations)}` : "")]);
+    if (sum.minorFaults + sum.majorFaults > 0) lines.push(["Page faults", `${formatCount(sum.minorFaults)} minor, ${formatCount(sum.majorFaults)} major`]);
+    if (sum.voluntary + sum.involuntary > 0) lines.push(["Switches", `${formatCount(sum.voluntary)} voluntary, ${formatCount(sum.involuntary)} involuntary`]);
     if (sum.samples > 0) lines.push(["Samples", formatCount(sum.samples)]);
     if (skipped) lines.push(["Outer frames", this.pathOf(node).slice(0, -1).map((l) => data.nameOf(l)).slice(-6).join(" → ")]);
     return { ...describeLabel(data, node.label), lines };

@@ -89,7 +89,7 @@ fn numbers_are_those_of_the_report() {
             "a::b::c",
             "File::write",
             "std::map::find",
-            "m…n",
+            "ma…",
             "run::{…}"
         ])
     );

@@ -76,6 +76,7 @@ class View {
     const { data } = this, n = data.count, column = () => new Float64Array(n);
     const own = {
       time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(),
+      minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
       count: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
     };
     const longest = (place, length, begin, thread) => {
@@ -97,6 +98,10 @@ class View {
           own.bytes[p] += c.bytes[i];
           own.allocations[p] += c.allocations[i];
           own.samples[p] += c.samples[i];
+          own.minorFaults[p] += c.minorFaults[i];
+          own.majorFaults[p] += c.majorFaults[i];
+          own.voluntary[p] += c.voluntary[i];
+          own.involuntary[p] += c.involuntary[i];
           own.count[p] += c.count[i];
           longest(p, c.longest[i], c.longestAt[i], t);
         }
