@@ -242,21 +242,3 @@ pub fn write_module_gone(start: u64, first_epoch_without: u32, to: &mut RecordBu
     w.push(first_epoch_without as u64);
     w.finish(RecordKind::ModuleGone, 0, 0, 0)
 }
-
-/// Writes a MARK; a longer name is cut.
-pub fn write_mark(
-    kind: u8,
-    cycles: u64,
-    value: i64,
-    name: &[u8],
-    node: u32,
-    to: &mut RecordBuffer,
-) -> usize {
-    let name = name.get(..(MAX_RECORD_WORDS - 4) * 8).unwrap_or(name);
-    let mut w = words(to);
-    w.push(cycles);
-    w.push(value as u64);
-    w.push(name.len() as u64);
-    w.push_bytes(name);
-    w.finish(RecordKind::Mark, kind, 0, node)
-}

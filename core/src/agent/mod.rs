@@ -10,6 +10,7 @@
 //! `errno` is never touched.
 
 mod capture;
+mod main_stack;
 mod process;
 mod rusage;
 mod stack;
@@ -252,11 +253,6 @@ impl Wait {
             capture::wait(&self, result);
         }
         gate::reopen(entry, self.gate_before);
-    }
-
-    /// When it began, by the session's clock.
-    pub fn begin_cycles(&self) -> u64 {
-        self.begin
     }
 }
 

@@ -1,6 +1,7 @@
 //! The process: start, fork, exec, exit, and being switched off.
 
 use super::capture::{self, Request, ThreadWriter};
+use super::main_stack;
 use super::thread;
 use super::{PROBE_MASK, registered};
 use crate::buffer::{self, Writer};
@@ -100,7 +101,6 @@ pub(super) fn pid() -> u32 {
 }
 
 /// Whose signals are the session's.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn collector_pid() -> u32 {
     AGENT.collector_pid.load(Ordering::Relaxed)
 }
@@ -179,7 +179,7 @@ pub fn init(path: &CStr) -> bool {
     sys::rseq::init();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::init();
-    let (low, high) = find_main_stack();
+    let (low, high) = main_stack::find();
     AGENT.main_stack[0].store(low, Ordering::Relaxed);
     AGENT.main_stack[1].store(high, Ordering::Relaxed);
     make_own_page();
@@ -564,56 +564,4 @@ pub(super) fn await_signal(attempt: u32) -> bool {
         return missed();
     }
     true
-}
-
-/// The main thread's stack: below its top the kernel keeps at least 128 MB free of other mappings
-/// (MIN_GAP in Linux `mm/util.c`), so what lies between the stack pointer and the top is stack.
-fn find_main_stack() -> (u64, u64) {
-    const RESERVED: u64 = 128 << 20;
-    match read_main_stack() {
-        Some((_, high)) => (high.saturating_sub(RESERVED), high),
-        None => (0, 0),
-    }
-}
-
-/// The line `LOW-HIGH … [stack]` of /proc/self/maps, read in pieces.
-fn read_main_stack() -> Option<(u64, u64)> {
-    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
-    let mut line = [0u8; 512];
-    let mut length = 0;
-    let mut found = None;
-    let mut piece = [0u8; 4096];
-    'reading: while let Ok(n) = sys::read(fd, &mut piece) {
-        if n == 0 {
-            break;
-        }
-        for &byte in piece.get(..n).unwrap_or(&[]) {
-            if byte != b'\n' {
-                if let Some(place) = line.get_mut(length) {
-                    *place = byte;
-                    length += 1;
-                }
-                continue;
-            }
-            let text = line.get(..length).unwrap_or(&[]);
-            if text.ends_with(b"[stack]") {
-                found = parse_range(text);
-                break 'reading;
-            }
-            length = 0;
-        }
-    }
-    sys::close(fd);
-    found
-}
-
-/// `7ffc00000000-7ffc00021000 …`
-fn parse_range(line: &[u8]) -> Option<(u64, u64)> {
-    let text = core::str::from_utf8(line).ok()?;
-    let (range, _) = text.split_once(' ')?;
-    let (low, high) = range.split_once('-')?;
-    Some((
-        u64::from_str_radix(low, 16).ok()?,
-        u64::from_str_radix(high, 16).ok()?,
-    ))
 }

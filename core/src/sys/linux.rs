@@ -21,15 +21,6 @@ unsafe fn call(number: i64, a: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { syscall(number, a) })
 }
 
-/// Any system call, by number.
-///
-/// # Safety
-/// As the system call says.
-pub unsafe fn system_call(number: i64, arguments: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: passed on.
-    unsafe { call(number, arguments) }
-}
-
 /// Maps `length` bytes.
 ///
 /// A shared or private file mapping may fault when the file is shorter than it.

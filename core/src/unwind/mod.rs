@@ -236,14 +236,6 @@ impl Frames {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-
-    /// Drops the innermost `count` frames.
-    pub fn drop_leaf(&mut self, count: usize) {
-        let count = count.min(self.len);
-        self.addresses.copy_within(count..self.len, 0);
-        self.len -= count;
-        self.same_outermost = self.same_outermost.min(self.len);
-    }
 }
 
 /// A thread's walker with what it remembers from one capture to the next.
