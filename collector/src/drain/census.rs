@@ -851,7 +851,7 @@ impl Thread {
     /// False when it was not the time.
     fn read_name(&mut self, pid: u32) -> bool {
         self.name_reads = self.name_reads.saturating_add(1);
-        if !self.name_reads.is_power_of_two() && self.name_reads % 512 != 0 {
+        if !self.name_reads.is_power_of_two() && !self.name_reads.is_multiple_of(512) {
             return false;
         }
         if let Some(name) = procfs::thread_name(pid, self.packet.tid)

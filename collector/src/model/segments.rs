@@ -168,17 +168,17 @@ impl Segmenter {
             }
             delta = difference(&delta, &a_amounts);
         }
-        if let Some(last) = self.last {
-            if a_wall != 0 || a_amounts != Amounts::default() {
-                self.push(
-                    last.stack,
-                    SegmentKind::Running,
-                    from,
-                    a_end,
-                    a_amounts,
-                    out,
-                );
-            }
+        if let Some(last) = self.last
+            && (a_wall != 0 || a_amounts != Amounts::default())
+        {
+            self.push(
+                last.stack,
+                SegmentKind::Running,
+                from,
+                a_end,
+                a_amounts,
+                out,
+            );
         }
         if b_begin > a_end {
             let common = match self.last {
@@ -362,12 +362,14 @@ impl Segmenter {
         amounts: Amounts,
         out: &mut impl FnMut(&Segment),
     ) {
-        if let Some(pending) = &mut self.pending {
-            if pending.stack == stack && pending.kind == kind && !self.turn {
-                pending.end_ns = end_ns;
-                pending.amounts.add(&amounts);
-                return;
-            }
+        if let Some(pending) = &mut self.pending
+            && pending.stack == stack
+            && pending.kind == kind
+            && !self.turn
+        {
+            pending.end_ns = end_ns;
+            pending.amounts.add(&amounts);
+            return;
         }
         self.flush(out);
         self.pending = Some(Segment {
