@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the models of the shared protocols (core/tests/loom.rs) in every interleaving.
+# Checks the models of the shared protocols (core/tests/loom.rs) in every interleaving up to a number of preemptions.
 set -eu
 cd "$(dirname "$0")/.."
 RUSTFLAGS="--cfg loom ${RUSTFLAGS:-}" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \

@@ -1,4 +1,5 @@
-//! Models of the shared protocols: loom runs every interleaving that the memory model allows.
+//! Models of the shared protocols: loom runs every interleaving that the memory model allows, up to a
+//! number of preemptions.
 //! `scripts/loom.sh` runs them.
 #![cfg(loom)]
 
