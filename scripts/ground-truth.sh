@@ -38,9 +38,13 @@ if [ "${1:-}" = --print ]; then
   exit
 fi
 awk -v table="$work/table.md" '
-  /<!-- ground truth: begin -->/ { print; while ((getline line < table) > 0) print line; skip = 1 }
+  /<!-- ground truth: begin -->/ {
+    print
+    while ((getline line < table) > 0) print line
+    skip = 1
+  }
   /<!-- ground truth: end -->/ { skip = 0 }
-  !skip || /<!-- ground truth: begin -->/ && !seen++ && 0 { print }
+  !skip { print }
 ' docs/slices.md >"$work/slices.md"
 cp "$work/slices.md" docs/slices.md
 echo "docs/slices.md: table written"
