@@ -48,7 +48,7 @@ pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     if maps.is_empty() {
         let wrapped = last_pid().is_none_or(|last| last < first_pid);
-        return if pid < first_pid && !wrapped {
+        return if is_kernel_thread(pid) || (pid < first_pid && !wrapped) {
             Identity::Foreign
         } else {
             Identity::Gone
@@ -62,6 +62,16 @@ pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
     } else {
         Identity::Foreign
     }
+}
+
+/// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
+fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// The pid that was given out last (proc(5), loadavg).

@@ -29,6 +29,10 @@ const COLD_LOOK_NS: u64 = 5_000_000;
 const COLD_LOOK_EACH_NS: u64 = 1_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
 const COOL_AFTER: u32 = 4;
+/// Steps after its last capture by a hook in which a thread is still given time for another one, and
+/// how often threads without such a capture are given it all the same.
+const HOOK_CREDIT: u32 = 16;
+const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long will not come any more (the program took it by sigwait),
 /// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
@@ -58,6 +62,8 @@ struct Thread {
     /// Not asked about before, ns, and the distance that led there.
     next_look_ns: u64,
     backoff_ns: u64,
+    /// Steps for which it is expected to capture by a hook, because it did so of late.
+    hook_credit: u32,
     /// When the last signal was sent, ns.
     sent_ns: u64,
     state_file: Option<File>,
@@ -160,6 +166,7 @@ impl Sampler {
                     misses: 0,
                     next_look_ns: 0,
                     backoff_ns: 0,
+                    hook_credit: HOOK_CREDIT,
                     sent_ns: 0,
                     state_file: None,
                 };
@@ -180,9 +187,12 @@ impl Sampler {
         self.hot[class].iter().map(Vec::len).sum()
     }
 
-    /// Whether threads of this class and phase were active of late.
-    pub fn has_hot(&self, class: usize, phase: usize) -> bool {
-        !self.hot[class][phase].is_empty()
+    /// Whether hooks are worth waiting for: threads of this class and phase captured by one of late,
+    /// or may have begun to.
+    pub fn expects_hooks(&self, class: usize, phase: usize, ticks: u64) -> bool {
+        let threads = &self.hot[class][phase];
+        let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
+        !threads.is_empty() && (is_trial || threads.iter().any(|t| t.hook_credit > 0))
     }
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
@@ -203,10 +213,12 @@ impl Sampler {
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
             if seen == tick || seen == TICK_RUNNING {
+                thread.hook_credit = HOOK_CREDIT;
                 thread.misses = 0;
                 thread.backoff_ns = 0;
                 active = true;
             } else {
+                thread.hook_credit = thread.hook_credit.saturating_sub(1);
                 if seen != thread.tick_seen {
                     // It captured since the last step: it lives, only not at this moment.
                     thread.misses = 0;

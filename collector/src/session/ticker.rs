@@ -59,6 +59,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         sleep_until(next_wake(&schedules, &sampler));
         let now = now_ns();
         count(&shared.figures.ticks, 1);
+        let ticks = shared.figures.ticks.load(Ordering::Relaxed);
         let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
             while schedule.next_ns <= now {
@@ -102,7 +103,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         let mut active = sampler.look_around(shared, now);
         if advanced
             .iter()
-            .any(|(class, phase)| sampler.has_hot(*class, *phase))
+            .any(|(class, phase)| sampler.expects_hooks(*class, *phase, ticks))
         {
             while now_ns() < tick_ns + hook_time_ns {
                 std::hint::spin_loop();

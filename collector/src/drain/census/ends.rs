@@ -1,0 +1,135 @@
+//! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
+
+use super::*;
+
+impl Census {
+    /// Writes the totals of threads and processes that are over.
+    pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
+        let mut over: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.ended)
+            .map(|(uid, _)| *uid)
+            .collect();
+        over.sort_unstable();
+        for uid in over {
+            if let Some(thread) = self.threads.remove(&uid) {
+                self.end_thread(mapping, converter, &thread, true);
+                self.dead_owners.remove(&thread.entry);
+                self.known_ends.insert(uid);
+                self.free_threads.push((thread.entry, uid));
+                if let Some(p) = self.processes.get_mut(&thread.packet.process_uid) {
+                    p.live_threads = p.live_threads.saturating_sub(1);
+                }
+            }
+        }
+        let over: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, p)| p.ended && p.live_threads == 0)
+            .map(|(uid, _)| *uid)
+            .collect();
+        for uid in over {
+            if let Some(process) = self.processes.remove(&uid) {
+                self.ended_processes.insert(uid);
+                self.free_processes.push((process.entry, uid));
+                self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
+                    uid,
+                    // Not known to have ended by itself: the last sign of life of all.
+                    end_ns: match process.end_ns {
+                        0 => self.last_ns,
+                        known => known,
+                    },
+                    wait_status: self
+                        .wait_status
+                        .filter(|(pid, _)| *pid == process.packet.pid && !process.execed)
+                        .map(|(_, status)| status),
+                    execed: process.execed,
+                }));
+            }
+        }
+    }
+
+    /// Writes what is known of those that live on when the session ends.
+    pub fn conclude_living(&mut self, mapping: &Mapping, converter: &Converter) {
+        let threads = std::mem::take(&mut self.threads);
+        for thread in threads.values() {
+            self.end_thread(mapping, converter, thread, false);
+        }
+    }
+
+    fn end_thread(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        thread: &Thread,
+        exited: bool,
+    ) {
+        let Some(entry) = mapping.thread(thread.entry) else {
+            return;
+        };
+        if thread.dirty {
+            self.say(packet::Body::Thread(thread.packet.clone()));
+        }
+        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
+        // A thread that is killed between committing a record and counting it has one more.
+        let written = get(&entry.records).max(thread.next_record);
+        self.past.written += written;
+        self.past.stored += thread.counts.0;
+        self.past.seeded += thread.seeded(entry);
+        self.past.damaged += thread.counts.2;
+        let rusage = thread.rusage;
+        let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
+        self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
+            uid: thread.packet.uid,
+            end_ns: match get(&entry.end_cycles) {
+                // Killed: in a mapping that was found later, its last sign of life is all there is.
+                0 if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
+                0 => self.now_ns,
+                cycles => converter.to_ns(cycles),
+            },
+            exited,
+            cpu_ns: get(&entry.cpu_ns).max(thread.last_cpu_ns),
+            allocations: get(&entry.allocations),
+            allocated_bytes: get(&entry.allocated_bytes),
+            frees: get(&entry.frees),
+            records_written: written,
+            minor_faults: usage(|r| r.minor_faults),
+            major_faults: usage(|r| r.major_faults),
+            voluntary_switches: usage(|r| r.voluntary_switches),
+            involuntary_switches: usage(|r| r.involuntary_switches),
+        }));
+        for (cause, count) in entry.losses.iter().enumerate() {
+            let count = get(count);
+            if count > 0 {
+                self.past.losses[cause] += count;
+                self.say(packet::Body::Loss(v1::Loss {
+                    thread_uid: thread.packet.uid,
+                    cause: cause as i32,
+                    count,
+                }));
+            }
+        }
+    }
+
+    /// What was concluded is stored: its entries may be used again. Where records are kept, some of
+    /// these threads may come later: their ends stay known.
+    pub fn release(&mut self, mapping: &Mapping, keep: Keep) {
+        for (entry, uid) in self.free_threads.drain(..) {
+            registry::free_thread(mapping, entry);
+            if keep == Keep::Nothing {
+                self.known_ends.remove(&uid);
+            }
+        }
+        for (entry, uid) in self.free_processes.drain(..) {
+            if let Some(entry) = mapping.process(entry) {
+                // A process killed without a word is still marked as live.
+                registry::end_process(entry, entry.end_cycles.load(Ordering::Relaxed), false);
+                registry::free_process(entry);
+            }
+            if keep == Keep::Nothing {
+                self.ended_processes.remove(&uid);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Looking at the registry: newcomers, and ends.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// How long after its agent's last word a process is taken for dead whose pid says nothing.
+const FOREIGN_END_NS: u64 = 2_000_000_000;
+
+/// How long after an exec the next image of a process may keep silent before it is taken for one that
+/// cannot be seen.
+const EXEC_NS: u64 = 1_000_000_000;
+
+/// Names of threads read from /proc in one look: a burst of threads must not hold up draining.
+const NAMES_PER_LOOK: u32 = 256;
+
+impl Census {
+    /// Goes through the registry: newcomers, and ends.
+    pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.name_budget = NAMES_PER_LOOK;
+        self.now_ns = now.monotonic_ns;
+        self.look_at_processes(mapping, converter, now);
+        self.look_at_threads(mapping, converter, now);
+        self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
+    }
+
+    fn look_at_processes(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        let mut images: HashMap<u32, u32> = HashMap::new();
+        for (i, entry) in registry::processes(mapping) {
+            let state = entry.state.load(Ordering::Acquire);
+            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            if self.ended_processes.contains(&uid) {
+                continue;
+            }
+            let known = self.processes.entry(uid).or_insert_with(|| {
+                if let Some(packet) = self.seed.processes.remove(&uid) {
+                    return Process {
+                        entry: i,
+                        packet,
+                        ..Default::default()
+                    };
+                }
+                self.processes_seen += 1;
+                let pid = entry.pid.load(Ordering::Relaxed);
+                self.pids.insert(uid, pid);
+                let is_foreign = !self.dead_world
+                    && procfs::identify(pid, &self.mapping_name, self.first_pid)
+                        == Identity::Foreign
+                    && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
+                if is_foreign {
+                    return Process {
+                        entry: i,
+                        packet: v1::Process {
+                            uid,
+                            pid,
+                            parent_uid: entry.parent_uid.load(Ordering::Relaxed),
+                            start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
+                            ..Default::default()
+                        },
+                        dirty: true,
+                        is_foreign,
+                        ..Default::default()
+                    };
+                }
+                Process {
+                    entry: i,
+                    packet: v1::Process {
+                        uid,
+                        pid,
+                        parent_pid: entry.parent_pid.load(Ordering::Relaxed),
+                        parent_uid: entry.parent_uid.load(Ordering::Relaxed),
+                        start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
+                        command_line: procfs::command_line(pid),
+                        executable: procfs::executable(pid),
+                        origin: Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
+                            .unwrap_or(Origin::Started)
+                            .into(),
+                        ..Default::default()
+                    },
+                    watch: procfs::Watch::open(pid),
+                    dirty: true,
+                    ..Default::default()
+                }
+            });
+            known.execed |= state == entry_state::EXECED;
+            if state != entry_state::LIVE && known.said_ended_ns == 0 {
+                known.said_ended_ns = now.monotonic_ns;
+            }
+            let newest = images.entry(known.packet.pid).or_default();
+            *newest = uid.max(*newest);
+        }
+        for process in self.processes.values_mut().filter(|p| !p.ended) {
+            let is_dead = self.dead_world
+                || match &process.watch {
+                    // Its other threads may run on for a moment after its agent's last word.
+                    _ if process.is_foreign => {
+                        process.said_ended_ns != 0
+                            && now.monotonic_ns - process.said_ended_ns > FOREIGN_END_NS
+                    }
+                    Some(watch) => watch.has_ended(),
+                    None => !procfs::exists(process.packet.pid),
+                };
+            // An image that exec replaced is over when the next one has reported; one that is no
+            // program of ours never does, and the end of the process ends both.
+            let is_replaced = process.execed
+                && images
+                    .get(&process.packet.pid)
+                    .is_some_and(|newest| *newest > process.packet.uid);
+            if !is_dead && !is_replaced {
+                continue;
+            }
+            // The image after an exec takes a moment to report.
+            let is_fresh = now.monotonic_ns - process.said_ended_ns < EXEC_NS;
+            if process.execed && !is_replaced && is_fresh && !self.closing && !self.dead_world {
+                continue;
+            }
+            process.ended = true;
+            process.watch = None;
+            self.not_hooked += u64::from(process.execed && !is_replaced);
+            process.execed &= is_replaced;
+            let end_cycles = mapping
+                .process(process.entry)
+                .map_or(0, |e| e.end_cycles.load(Ordering::Relaxed));
+            process.end_ns = match end_cycles {
+                0 if self.dead_world => 0,
+                0 => now.monotonic_ns,
+                cycles => converter.to_ns(cycles),
+            };
+        }
+    }
+
+    fn look_at_threads(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.live_threads = 0;
+        for process in self.processes.values_mut() {
+            process.live_threads = 0;
+        }
+        for (i, entry) in registry::threads(mapping) {
+            let state = entry.state.load(Ordering::Acquire);
+            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            if self.known_ends.contains(&uid) {
+                continue;
+            }
+            if !self.threads.contains_key(&uid) {
+                let process = entry.process.load(Ordering::Relaxed);
+                let process_uid = mapping
+                    .process(process)
+                    .map_or(0, |p| p.uid.load(Ordering::Relaxed));
+                self.meet(uid, i, process_uid, entry, converter);
+            }
+            let Some(thread) = self.threads.get_mut(&uid) else {
+                continue;
+            };
+            let Some(process) = self.processes.get_mut(&thread.packet.process_uid) else {
+                continue;
+            };
+            process.live_threads += 1;
+            if state == entry_state::LIVE && process.ended {
+                let end = if self.dead_world { 0 } else { now.cycles };
+                registry::end_thread(entry, end);
+            }
+            if entry.state.load(Ordering::Acquire) == entry_state::ENDED {
+                thread.ended = true;
+                self.dead_owners.insert(i);
+            } else {
+                self.live_threads += 1;
+                if self.name_budget > 0 && thread.read_name(process.packet.pid) {
+                    self.name_budget -= 1;
+                }
+            }
+        }
+    }
+
+    /// A thread that was not known: from the registry, or (its entry is gone) from a sub-buffer.
+    fn meet(
+        &mut self,
+        uid: u32,
+        index: u32,
+        process_uid: u32,
+        entry: &ThreadEntry,
+        converter: &Converter,
+    ) {
+        self.threads_seen += 1;
+        let start = entry.start_cycles.load(Ordering::Relaxed);
+        let pid = self.processes.get(&process_uid).map_or(0, |p| p.packet.pid);
+        let tid = entry.tid.load(Ordering::Relaxed);
+        let mut thread = Thread {
+            entry: index,
+            packet: v1::Thread {
+                uid,
+                process_uid,
+                tid,
+                is_main: tid == pid,
+                start_ns: converter.to_ns(start),
+                creator_uid: entry.creator_uid.load(Ordering::Relaxed),
+                creator_node: entry.creator_node.load(Ordering::Relaxed),
+                ..Default::default()
+            },
+            dirty: true,
+            ..Default::default()
+        };
+        if let Some(seed) = self.seed.threads.remove(&uid) {
+            if seed.packet.uid == uid {
+                thread.packet = seed.packet;
+                thread.dirty = false;
+            }
+            thread.next_record = seed.next_record;
+            thread.seed_end = seed.next_record;
+            thread.last_cpu_ns = seed.cpu_ns;
+            thread.last_ns = seed.last_ns;
+            thread.rusage = seed.rusage;
+        }
+        self.threads.insert(uid, thread);
+    }
+
+    /// A sub-buffer names its thread: known by now, unless memory was damaged.
+    pub fn note_thread(&mut self, mapping: &Mapping, drained: &Drained, converter: &Converter) {
+        let uid = drained.thread_uid;
+        if self.threads.contains_key(&uid) || self.known_ends.contains(&uid) {
+            return;
+        }
+        if let Some(entry) = mapping.thread(drained.owner) {
+            self.meet(
+                drained.thread_uid,
+                drained.owner,
+                drained.process_uid,
+                entry,
+                converter,
+            );
+        }
+    }
+}
+
+impl Thread {
+    /// Looks for the name that the thread has given itself, at first sight and at growing distances.
+    /// False when it was not the time.
+    fn read_name(&mut self, pid: u32) -> bool {
+        self.name_reads = self.name_reads.saturating_add(1);
+        if !self.name_reads.is_power_of_two() && !self.name_reads.is_multiple_of(512) {
+            return false;
+        }
+        if let Some(name) = procfs::thread_name(pid, self.packet.tid)
+            && name != self.packet.name
+        {
+            self.packet.name = name;
+            self.dirty = true;
+        }
+        true
+    }
+}

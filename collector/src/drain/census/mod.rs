@@ -1,0 +1,249 @@
+//! Who takes part: follows the registry, announces processes, threads and modules in the trace,
+//! notices their ends, writes their totals, and gives their entries back for reuse.
+//!
+//! An end goes through three steps, so that nothing of a thread is lost or written twice:
+//! `look` notices it before sub-buffers are copied, `conclude` writes the totals once those are
+//! stored, `release` frees the entry once the totals are.
+
+mod ends;
+mod look;
+mod records;
+mod seed;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stackbeat_core::buffer::Drained;
+use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::layout::{ThreadEntry, entry_state, loss};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::record::TextKind;
+use stackbeat_core::registry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns::{Rusage, SampleRow};
+use stackbeat_proto::v1::{self, packet, process::Origin};
+
+pub use seed::{Seed, SeedThread};
+
+use super::Keep;
+use super::decode::Record;
+use crate::session::procfs::{self, Identity};
+use crate::writer::encode;
+
+/// Counts of one stored sub-buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub stored: u64,
+    pub samples: u64,
+    pub damaged: u64,
+}
+
+/// A process image, live or over.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub entry: u32,
+    pub packet: v1::Process,
+    texts: BTreeMap<u32, Vec<u8>>,
+    /// `None`: not opened, or the process was gone before we came.
+    watch: Option<procfs::Watch>,
+    /// Its pid is one of another namespace: only its agent can tell that it has ended.
+    is_foreign: bool,
+    /// When the agent said so, ns.
+    said_ended_ns: u64,
+    dirty: bool,
+    ended: bool,
+    execed: bool,
+    end_ns: u64,
+    live_threads: u32,
+}
+
+/// A thread, live or over.
+#[derive(Debug, Default)]
+pub struct Thread {
+    pub entry: u32,
+    pub packet: v1::Thread,
+    dirty: bool,
+    /// Number of the record that comes next.
+    next_record: u64,
+    counts: (u64, u64, u64),
+    last_cpu_ns: u64,
+    last_ns: u64,
+    rusage: Option<Rusage>,
+    ended: bool,
+    /// Records below were dealt with in an earlier life of the trace.
+    seed_end: u64,
+    /// Looked for its name in /proc so often.
+    name_reads: u32,
+}
+
+/// Sums over threads that are over, and those that the session knows.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    pub written: u64,
+    pub stored: u64,
+    /// Stored in an earlier life of the trace.
+    pub seeded: u64,
+    pub damaged: u64,
+    pub losses: [u64; loss::COUNT],
+}
+
+impl Sums {
+    /// Records that are known to be lost.
+    pub fn lost(&self) -> u64 {
+        self.losses[loss::BUFFER_FULL] + self.losses[loss::OVERWRITTEN] + self.damaged
+    }
+}
+
+/// The state of following a registry.
+#[derive(Debug, Default)]
+pub struct Census {
+    processes: HashMap<u32, Process>,
+    threads: HashMap<u32, Thread>,
+    /// By process, start and epoch: one address range can hold several modules in turn.
+    modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    /// By uid, of all processes so far.
+    pids: BTreeMap<u32, u32>,
+    /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
+    dead_owners: HashSet<u32>,
+    /// (entry, uid) to free when what was said is stored.
+    free_threads: Vec<(u32, u32)>,
+    free_processes: Vec<(u32, u32)>,
+    /// Threads and processes whose end is in the trace.
+    known_ends: HashSet<u32>,
+    ended_processes: HashSet<u32>,
+    out: Vec<u8>,
+    packets: u64,
+    /// Sums of the threads that are over.
+    past: Sums,
+    seed: Seed,
+    /// File name of the mapping and pid of the program: they tell whose pids are ours.
+    mapping_name: Vec<u8>,
+    first_pid: u32,
+    /// Names that this look may still read.
+    name_budget: u32,
+    /// When the registry was looked at last.
+    now_ns: u64,
+    /// The last sample of all.
+    pub last_ns: u64,
+    /// Nobody is waited for any more.
+    pub closing: bool,
+    /// Images that exec replaced by a program that never reported.
+    pub not_hooked: u64,
+    /// Status of the direct child, by pid.
+    wait_status: Option<(u32, i32)>,
+    pub processes_seen: u32,
+    pub threads_seen: u32,
+    pub live_threads: u32,
+    pub live_processes: u32,
+    /// Whether pids mean anything: false for a mapping from before a reboot or of another machine.
+    dead_world: bool,
+}
+
+/// Whether nobody runs under this entry.
+pub fn is_over(entry: &ThreadEntry) -> bool {
+    matches!(
+        entry.state.load(Ordering::Acquire),
+        entry_state::FREE | entry_state::ENDED
+    )
+}
+
+impl Census {
+    /// A census of a session that is about to begin: pids from here on are the program's.
+    pub fn of_session(mapping_name: &[u8]) -> Census {
+        Census {
+            mapping_name: mapping_name.to_vec(),
+            first_pid: std::process::id(),
+            ..Default::default()
+        }
+    }
+
+    /// The program's own end, as `wait` gave it.
+    pub fn set_wait_status(&mut self, pid: u32, status: i32) {
+        self.wait_status = Some((pid, status));
+    }
+
+    /// Queues a packet for the next flush.
+    pub fn say(&mut self, body: packet::Body) {
+        encode(body, &mut self.out);
+        self.packets += 1;
+    }
+
+    pub fn has_nothing_to_say(&self) -> bool {
+        self.out.is_empty() && !self.anybody_dirty()
+    }
+
+    fn anybody_dirty(&self) -> bool {
+        self.processes.values().any(|p| p.dirty) || self.threads.values().any(|t| t.dirty)
+    }
+
+    /// The queued packets. They stay queued until [`Census::heard`].
+    pub fn said(&mut self) -> (Vec<u8>, u64) {
+        let mut bodies = Vec::new();
+        for process in self.processes.values_mut().filter(|p| p.dirty) {
+            process.dirty = false;
+            bodies.push(packet::Body::Process(process.packet.clone()));
+        }
+        for thread in self.threads.values_mut().filter(|t| t.dirty) {
+            thread.dirty = false;
+            bodies.push(packet::Body::Thread(thread.packet.clone()));
+        }
+        for body in bodies {
+            self.say(body);
+        }
+        (self.out.clone(), self.packets)
+    }
+
+    /// What was said is stored.
+    pub fn heard(&mut self) {
+        self.out.clear();
+        self.packets = 0;
+    }
+
+    pub fn next_record(&self, thread_uid: u32) -> u64 {
+        self.threads.get(&thread_uid).map_or(0, |t| t.next_record)
+    }
+
+    pub fn is_dead_owner(&self, entry: u32) -> bool {
+        self.dead_owners.contains(&entry)
+    }
+
+    /// Sums over the threads that are over.
+    pub fn past(&self) -> &Sums {
+        &self.past
+    }
+
+    /// The sums over all threads, those that live included.
+    pub fn sums(&self, mapping: &Mapping) -> Sums {
+        let mut sums = self.past.clone();
+        for thread in self.threads.values() {
+            let Some(entry) = mapping.thread(thread.entry) else {
+                continue;
+            };
+            sums.written += entry
+                .records
+                .load(Ordering::Relaxed)
+                .max(thread.next_record);
+            sums.stored += thread.counts.0;
+            sums.seeded += thread.seeded(entry);
+            sums.damaged += thread.counts.2;
+            for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+        sums
+    }
+
+    /// Processes that were not seen to end.
+    pub fn living(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(|p| !p.ended)
+    }
+
+    /// The pids of all processes so far, by uid.
+    pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.pids.iter().map(|(uid, pid)| (*uid, *pid))
+    }
+
+    /// The modules so far.
+    pub fn modules(&self) -> impl Iterator<Item = &v1::Module> {
+        self.modules.values()
+    }
+}

@@ -1,0 +1,151 @@
+//! What records say about threads and processes besides samples.
+
+use super::*;
+
+/// Longest text that an agent may tell in parts (a command line).
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+impl Census {
+    /// The last sample so far of a thread.
+    pub fn note_sample(&mut self, thread_uid: u32, row: &SampleRow) {
+        if let Some(thread) = self.threads.get_mut(&thread_uid) {
+            thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
+            thread.last_ns = thread.last_ns.max(row.time_ns);
+            self.last_ns = self.last_ns.max(row.time_ns);
+            if row.rusage.is_some() {
+                thread.rusage = row.rusage;
+            }
+        }
+    }
+
+    /// A module's path as the program gave it to the dynamic linker may be relative to where the program
+    /// was then; the kernel knows the whole.
+    fn absolute(&self, process_uid: u32, path: String, start: u64) -> String {
+        if path.starts_with(['/', '[']) || path.is_empty() {
+            return path;
+        }
+        self.processes
+            .get(&process_uid)
+            .and_then(|process| procfs::mapped_file(process.packet.pid, start))
+            // By now something else may lie there.
+            .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
+            .or_else(|| {
+                let from_here = std::env::current_dir().ok()?.join(&path);
+                from_here
+                    .canonicalize()
+                    .ok()?
+                    .into_os_string()
+                    .into_string()
+                    .ok()
+            })
+            .unwrap_or(path)
+    }
+
+    /// A record that says something about a thread or its process. Saying it again changes nothing.
+    pub fn take(&mut self, drained: &Drained, record: Record) {
+        match record {
+            Record::Module {
+                start,
+                end,
+                bias,
+                epoch,
+                path,
+                build_id,
+            } => {
+                let path = self.absolute(drained.process_uid, path, start);
+                let module = v1::Module {
+                    process_uid: drained.process_uid,
+                    epoch,
+                    end_epoch: 0,
+                    path,
+                    build_id,
+                    start,
+                    end,
+                    bias,
+                };
+                let key = (drained.process_uid, start, epoch);
+                let is_known = self.modules.get(&key).is_some_and(|known| {
+                    v1::Module {
+                        end_epoch: 0,
+                        ..known.clone()
+                    } == module
+                });
+                if !is_known {
+                    self.modules.insert(key, module.clone());
+                    self.say(packet::Body::Module(module));
+                }
+            }
+            Record::ModuleGone { start, epoch } => {
+                let process = drained.process_uid;
+                // What came in its place has this epoch, and may have been announced before.
+                let there = (process, start, 0)..(process, start, epoch);
+                if let Some((_, module)) = self.modules.range_mut(there).next_back()
+                    && module.end_epoch == 0
+                {
+                    module.end_epoch = epoch;
+                    let gone = module.clone();
+                    self.say(packet::Body::Module(gone));
+                }
+            }
+            Record::Name(name) => {
+                if let Some(thread) = self.threads.get_mut(&drained.thread_uid)
+                    && thread.packet.name != name
+                {
+                    thread.packet.name = name;
+                    thread.dirty = true;
+                }
+            }
+            Record::Text {
+                kind,
+                offset,
+                bytes,
+            } => {
+                if let Some(process) = self.processes.get_mut(&drained.process_uid) {
+                    process.take_text(kind, offset, &bytes);
+                }
+            }
+            Record::Sample(_) | Record::Mark { .. } | Record::Unknown => {}
+        }
+    }
+
+    /// Records of a thread up to `end` are in the trace, or known to be lost.
+    pub fn stored(&mut self, thread_uid: u32, end: u64, counts: &Counts) {
+        if let Some(thread) = self.threads.get_mut(&thread_uid) {
+            thread.next_record = thread.next_record.max(end);
+            thread.counts.0 += counts.stored;
+            thread.counts.1 += counts.samples;
+            thread.counts.2 += counts.damaged;
+        } else {
+            // Its totals are written already: a ring that is stored after its threads' ends.
+            self.past.stored += counts.stored;
+            self.past.damaged += counts.damaged;
+        }
+    }
+}
+
+impl Process {
+    fn take_text(&mut self, kind: u32, offset: usize, bytes: &[u8]) {
+        let text = self.texts.entry(kind).or_default();
+        let end = offset.saturating_add(bytes.len());
+        if end > MAX_TEXT_BYTES {
+            return;
+        }
+        if text.len() < end {
+            text.resize(end, 0);
+        }
+        text[offset..end].copy_from_slice(bytes);
+        let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if kind == TextKind::Executable as u32 {
+            self.packet.executable = read(text);
+        } else if kind == TextKind::CommandLine as u32 {
+            let text = text.strip_suffix(b"\0").unwrap_or(text);
+            self.packet.command_line = text.split(|b| *b == 0).map(read).collect();
+        } else if kind == TextKind::Capability as u32 {
+            let said = read(bytes);
+            if !self.packet.capabilities.contains(&said) {
+                self.packet.capabilities.push(said);
+            }
+        }
+        self.dirty = true;
+    }
+}

@@ -1,0 +1,106 @@
+//! Going on after a partial trace: what it holds already, for `recover`.
+
+use super::*;
+
+/// A thread as a partial trace knows it.
+#[derive(Debug, Default)]
+pub struct SeedThread {
+    pub packet: v1::Thread,
+    pub end: Option<v1::ThreadEnd>,
+    /// Records below are in the trace or lost.
+    pub next_record: u64,
+    pub losses: [u64; loss::COUNT],
+    pub cpu_ns: u64,
+    pub last_ns: u64,
+    pub rusage: Option<Rusage>,
+}
+
+/// What a partial trace holds.
+#[derive(Debug, Default)]
+pub struct Seed {
+    pub processes: HashMap<u32, v1::Process>,
+    pub ended_processes: HashSet<u32>,
+    pub(super) threads: HashMap<u32, SeedThread>,
+    pub modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    pub events: HashSet<(u32, u64, String)>,
+}
+
+impl Seed {
+    /// The thread with this uid.
+    pub fn thread(&mut self, uid: u32) -> &mut SeedThread {
+        self.threads.entry(uid).or_default()
+    }
+}
+
+impl Census {
+    /// A census over a mapping whose processes are all taken for dead, after a partial trace.
+    pub fn of_the_dead(mut seed: Seed) -> Census {
+        let mut census = Census {
+            dead_world: true,
+            ended_processes: std::mem::take(&mut seed.ended_processes),
+            modules: std::mem::take(&mut seed.modules),
+            processes_seen: seed.processes.len() as u32,
+            ..Default::default()
+        };
+        for (uid, process) in &seed.processes {
+            census.pids.insert(*uid, process.pid);
+        }
+        for (uid, thread) in &seed.threads {
+            census.last_ns = census.last_ns.max(thread.last_ns);
+            if let Some(end) = &thread.end {
+                census.known_ends.insert(*uid);
+                let past = &mut census.past;
+                let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
+                past.written += end.records_written;
+                past.seeded += end.records_written.saturating_sub(lost);
+            }
+            for (sum, count) in census.past.losses.iter_mut().zip(&thread.losses) {
+                *sum += if thread.end.is_some() { *count } else { 0 };
+            }
+        }
+        seed.threads
+            .retain(|uid, thread| *uid != 0 && thread.end.is_none());
+        census.threads_seen = census.known_ends.len() as u32;
+        census.seed = seed;
+        census
+    }
+
+    /// Whether a partial trace holds this event already.
+    pub fn event_is_known(&self, event: &v1::Event) -> bool {
+        !self.seed.events.is_empty()
+            && self
+                .seed
+                .events
+                .contains(&(event.thread_uid, event.time_ns, event.name.clone()))
+    }
+
+    /// Writes the ends of threads that a partial trace knows and the mapping does not.
+    pub fn conclude_unmet(&mut self) {
+        for (uid, thread) in std::mem::take(&mut self.seed.threads) {
+            let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
+            self.past.written += thread.next_record;
+            self.past.seeded += thread.next_record.saturating_sub(lost);
+            self.threads_seen += 1;
+            self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
+                uid,
+                end_ns: thread.last_ns,
+                cpu_ns: thread.cpu_ns,
+                records_written: thread.next_record,
+                ..Default::default()
+            }));
+        }
+    }
+}
+
+impl Thread {
+    /// Records that an earlier life of the trace stored: those before its end, less the lost ones
+    /// that did not come later.
+    pub(super) fn seeded(&self, entry: &ThreadEntry) -> u64 {
+        let load = |cause: usize| entry.losses[cause].load(Ordering::Relaxed);
+        let lost = load(loss::BUFFER_FULL);
+        let written = entry.records.load(Ordering::Relaxed).max(self.next_record);
+        let lost_later = (written - self.seed_end).saturating_sub(self.counts.0);
+        self.seed_end
+            .saturating_sub(lost.saturating_sub(lost_later))
+    }
+}
