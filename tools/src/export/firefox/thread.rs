@@ -1,165 +1,18 @@
-//! Firefox Profiler's processed profile, version 48 (firefox-devtools/profiler,
-//! docs-developer/CHANGELOG-formats.md): the last with tables in each thread; newer profilers
-//! upgrade it when they open it.
-//!
-//! A sample stands for a segment and weighs its length, so that self times are wall times. CPU use
-//! is a column of its own, blocking calls are markers as well as leaf frames.
+//! One thread of a profile: its samples, its markers and the tables that they point into.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use anyhow::Result;
 use stackbeat_collector::model::{
     FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
-use stackbeat_core::probe::Cause;
 
-use super::identity::Identities;
-use super::json::{self, Separator};
-use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::profile::Leaf;
-use super::spool::Spool;
-use super::{Options, Selection, Summary};
-
-const FORMAT_VERSION: u32 = 48;
-/// Of the Gecko format that a processed profile could come from; required, not otherwise used.
-const GECKO_VERSION: u32 = 28;
-
-/// Categories: running code, then one for each cause, then gaps.
-const CATEGORY_CODE: usize = 0;
-const CATEGORY_GAP: usize = Cause::ALL.len();
-
-fn category_of(probe: ProbeId) -> usize {
-    // `Cause::None` has no category of its own: code's number is its.
-    probe.cause() as usize
-}
-
-pub(super) fn write(
-    trace: &Trace,
-    selection: &Selection,
-    options: &Options,
-    out: &mut dyn Write,
-) -> Result<Summary> {
-    let mut spool = Spool::fill(trace, selection, options.scratch_folder.as_deref())?;
-    let names = Names::new();
-    meta(trace, options, out)?;
-    out.write_all(br#","libs":"#)?;
-    let libs = Libs::new(trace);
-    let identities = Identities::new(trace);
-    libs.write(trace, out)?;
-    out.write_all(br#","pages":[],"counters":[],"profilerOverhead":[],"threads":["#)?;
-    let mut separator = Separator::default();
-    // The profiler shows a process by its main thread: main threads first.
-    let mut threads = spool.threads();
-    threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
-    for thread in threads {
-        separator.next(out)?;
-        Tables::new(trace, &names, &libs, &identities, thread).write(&mut spool, out)?;
-    }
-    out.write_all(b"]}\n")?;
-    Ok(spool.summary)
-}
-
-fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let header = trace.header();
-    let start_ns = header.start.as_ref().map_or(0, |start| start.realtime_ns);
-    write!(
-        out,
-        r#"{{"meta":{{"version":{GECKO_VERSION},"preprocessedProfileVersion":{FORMAT_VERSION},"processType":0,"stackwalk":1,"debug":false,"symbolicated":true,"usesOnlyOneStackType":true,"doesNotUseFrameImplementation":true,"sourceCodeIsNotOnSearchfox":true,"extensions":{{"length":0,"id":[],"name":[],"baseURL":[]}},"startTime":"#
-    )?;
-    json::millis(out, start_ns)?;
-    out.write_all(br#","interval":"#)?;
-    json::millis(out, trace.config().interval_ns)?;
-    out.write_all(
-        r#","sampleUnits":{"time":"ms","eventDelay":"ms","threadCPUDelta":"ns"},"product":"#
-            .as_bytes(),
-    )?;
-    json::string(out, &names::title(trace, options))?;
-    out.write_all(br#","importedFrom":"stackbeat","oscpu":"#)?;
-    json::string(out, &format!("{} {}", header.os, header.machine))?;
-    write!(out, r#","physicalCPUs":{0},"logicalCPUs":{0}"#, header.cpus)?;
-    out.write_all(br#","categories":["#)?;
-    let categories = [("code", "yellow")]
-        .into_iter()
-        .chain(
-            Cause::ALL[1..]
-                .iter()
-                .map(|cause| (cause.name(), color(*cause))),
-        )
-        .chain([("no evidence", "transparent")]);
-    let mut separator = Separator::default();
-    for (name, color) in categories {
-        separator.next(out)?;
-        write!(
-            out,
-            r#"{{"name":"{name}","color":"{color}","subcategories":["Other"]}}"#
-        )?;
-    }
-    out.write_all(
-        br#"],"markerSchema":[{"name":"blocked","display":["marker-chart","marker-table","timeline-overview"],"chartLabel":"{marker.name}","tableLabel":"{marker.name} {marker.data.cause}","data":[{"key":"cause","label":"Waits for","format":"string","searchable":true},{"key":"argument","label":"Argument","format":"string"},{"key":"result","label":"Result","format":"integer"},{"key":"wokenBy","label":"Woken by thread","format":"integer"}]}]}"#,
-    )
-}
-
-/// Colors of the profiler's palette.
-fn color(cause: Cause) -> &'static str {
-    match cause {
-        Cause::None => "yellow",
-        Cause::Lock => "red",
-        Cause::Wait => "orange",
-        Cause::Io => "blue",
-        Cause::Net => "green",
-        Cause::Poll => "lightblue",
-        Cause::Sleep => "lightgreen",
-        Cause::Join => "purple",
-        Cause::Process => "magenta",
-        Cause::Unknown => "grey",
-    }
-}
-
-/// The modules that functions come from, in the order of the `libs` list.
-struct Libs {
-    positions: HashMap<String, usize>,
-    /// Position of the module in the trace.
-    list: Vec<usize>,
-}
-
-impl Libs {
-    fn new(trace: &Trace) -> Libs {
-        let mut libs = Libs {
-            positions: HashMap::new(),
-            list: Vec::new(),
-        };
-        for (index, module) in trace.modules().iter().enumerate() {
-            libs.positions
-                .entry(module.path.clone())
-                .or_insert_with(|| {
-                    libs.list.push(index);
-                    libs.list.len() - 1
-                });
-        }
-        libs
-    }
-
-    fn write(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-        json::array(out, &self.list, |out, index| {
-            let module = &trace.modules()[*index];
-            let base = module.path.rsplit('/').next().unwrap_or_default();
-            for (key, text) in [
-                (r#"{"arch":"#, trace.header().machine.as_str()),
-                (r#","name":"#, base),
-                (r#","path":"#, &module.path),
-                (r#","debugName":"#, base),
-                (r#","debugPath":"#, &module.path),
-                (r#","breakpadId":"#, ""),
-                (r#","codeId":"#, &names::hex(&module.build_id)),
-            ] {
-                out.write_all(key.as_bytes())?;
-                json::string(out, text)?;
-            }
-            out.write_all(b"}")
-        })
-    }
-}
+use super::super::identity::Identities;
+use super::super::json::{self, Separator};
+use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::super::profile::Leaf;
+use super::super::spool::Spool;
+use super::{CATEGORY_CODE, CATEGORY_GAP, Libs, category_of};
 
 /// What a row of the function and frame tables stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -175,7 +28,7 @@ enum FrameKey {
 }
 
 /// The tables of one thread: rows are added as samples need them.
-struct Tables<'a> {
+pub(super) struct Tables<'a> {
     trace: &'a Trace,
     names: &'a Names,
     libs: &'a Libs,
@@ -196,7 +49,7 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    fn new(
+    pub fn new(
         trace: &'a Trace,
         names: &'a Names,
         libs: &'a Libs,
@@ -288,7 +141,7 @@ impl<'a> Tables<'a> {
         position
     }
 
-    fn write(&mut self, spool: &mut Spool, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write(&mut self, spool: &mut Spool, out: &mut dyn Write) -> io::Result<()> {
         let trace = self.trace;
         let origin_ns = trace.start_ns();
         let thread = trace.thread(self.thread);
