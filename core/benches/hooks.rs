@@ -208,7 +208,7 @@ fn table_miss(bencher: Bencher) {
     });
 }
 
-#[divan::bench(name = "e1_buffer_append (1000 samples of 7 words, drained)")]
+#[divan::bench(name = "e1_buffer_append (1000 samples of 7 words, ring)")]
 fn append(bencher: Bencher) {
     let (path, mapping) = create();
     sys::remove(&path);
