@@ -4,10 +4,10 @@
 //! The file must lie on a mount that allows execution, in a folder nobody else can write to, and its
 //! content must be ours: what a recorded program loads runs with its rights.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -114,7 +114,8 @@ fn private_folder(folder: &Path) -> Result<()> {
     // root's files cannot be replaced by them all the same.
     let mode = if uid == 0 { 0o755 } else { 0o700 };
     match DirBuilder::new().recursive(false).mode(mode).create(folder) {
-        Ok(()) => {}
+        // Whatever the umask says.
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(mode))?,
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             // ~/.cache of a new user.
@@ -154,6 +155,7 @@ fn write_atomically(folder: &Path, path: &Path, content: &[u8]) -> Result<()> {
             .mode(0o755)
             .open(&temporary)?;
         file.write_all(content)?;
+        file.set_permissions(Permissions::from_mode(0o755))?;
         drop(file);
         fs::rename(&temporary, path)
     };
@@ -171,8 +173,6 @@ fn nanos() -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn scratch() -> tempfile::TempDir {
