@@ -1,0 +1,244 @@
+//! What `recover` accepts and refuses. That it loses and doubles nothing is the crash test's part.
+#![cfg(target_os = "linux")]
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use stackbeat_collector::recover::{RecoverError, RecoverOptions, orphans, recover};
+use stackbeat_core::buffer::Writer;
+use stackbeat_core::clock;
+use stackbeat_core::layout::{Capacity, ClockSource, Mode};
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::record::{RecordKind, header};
+use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread};
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns;
+use stackbeat_proto::stream::PacketReader;
+use stackbeat_proto::v1::{self, packet, summary};
+use tempfile::TempDir;
+
+const RECORDS: u64 = 40;
+
+/// A mapping that a dead collector left, with one thread's records in it.
+fn abandoned(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let c_path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    let capacity = Capacity {
+        processes: 4,
+        threads: 16,
+        buffers: 8,
+        buffer_bytes: 4096,
+        generation_nodes: 1024,
+    };
+    let mapping = Mapping::create(&c_path, capacity).expect("a mapping");
+    let control = mapping.control();
+    control
+        .clock_source
+        .store(ClockSource::Monotonic as u32, Ordering::Relaxed);
+    control.interval_ns[0].store(1_000_000, Ordering::Relaxed);
+    control.interval_cycles[0].store(1_000_000, Ordering::Relaxed);
+    let begin = clock::now(ClockSource::Monotonic);
+    let new = NewProcess {
+        pid: gone(),
+        cycles: begin,
+        ..Default::default()
+    };
+    let (process, process_uid) = add_process(&mapping, &new).expect("an entry");
+    let new = NewThread {
+        tid: new.pid,
+        process,
+        cycles: begin,
+        ..Default::default()
+    };
+    let (index, entry) = add_thread(&mapping, &new).expect("an entry");
+    let writer = Writer {
+        pool: &mapping,
+        entry,
+        index,
+        process_uid,
+        mode: Mode::Endless,
+        generation: 0,
+    };
+    for n in 0..RECORDS {
+        let at = begin + n * 1000;
+        writer.append(
+            &[header(RecordKind::Sample, 7, 10, 0, 0), at, 0, 0, n, 0, 0],
+            at,
+        );
+    }
+    mapping
+        .header()
+        .collector_pid
+        .store(new.tid, Ordering::Relaxed);
+    path
+}
+
+/// The pid of a process that has ended.
+fn gone() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().expect("started");
+    child.wait().expect("waited");
+    child.id()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn rows(trace: &Path) -> usize {
+    let file = fs::File::open(trace).expect("the output");
+    let bodies = PacketReader::new(file).map(|p| p.expect("a good packet").1.body);
+    bodies
+        .map(|body| match body {
+            Some(packet::Body::Samples(batch)) => columns::decode(&batch).expect("columns").len(),
+            _ => 0,
+        })
+        .sum()
+}
+
+fn summary(trace: &Path) -> v1::Summary {
+    let file = fs::File::open(trace).expect("the output");
+    let first = PacketReader::new(file)
+        .next()
+        .expect("a packet")
+        .expect("good");
+    match first.1.body {
+        Some(packet::Body::Header(header)) => header.summary.expect("a summary"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_mapping_alone_is_enough() {
+    let folder = folder();
+    let mapping = abandoned(folder.path(), "stackbeat.1.x");
+    let output = folder.path().join("out.beat");
+    let keep = RecoverOptions {
+        keep_mapping: true,
+        ..Default::default()
+    };
+    let found = recover(&mapping, &output, &keep).expect("recovered");
+    assert_eq!(
+        (
+            found.records_written,
+            found.records_from_mapping,
+            found.records_lost
+        ),
+        (RECORDS, RECORDS, 0)
+    );
+    assert_eq!((found.threads, found.processes, found.damaged), (1, 1, 0));
+    assert_eq!(rows(&output) as u64, RECORDS);
+    assert_eq!(summary(&output).outcome(), summary::Outcome::Recovered);
+    assert!(mapping.exists());
+
+    // Again, from the folder, over the first result.
+    let again = RecoverOptions {
+        overwrite: true,
+        ..Default::default()
+    };
+    let refused = recover(folder.path(), &output, &RecoverOptions::default());
+    assert!(matches!(refused, Err(RecoverError::OutputExists { .. })));
+    recover(folder.path(), &output, &again).expect("recovered");
+    assert_eq!(rows(&output) as u64, RECORDS);
+    assert!(
+        !mapping.exists(),
+        "nothing is in it that is not in the output"
+    );
+    assert!(matches!(
+        recover(folder.path(), &output, &again),
+        Err(RecoverError::Foreign { .. })
+    ));
+}
+
+#[test]
+fn a_recovered_trace_recovers_to_itself_however_it_is_cut() {
+    let folder = folder();
+    let mapping = abandoned(folder.path(), "stackbeat.1.x");
+    let whole = folder.path().join("whole.beat");
+    recover(&mapping, &whole, &RecoverOptions::default()).expect("recovered");
+    let bytes = fs::read(&whole).expect("read");
+    let again = RecoverOptions {
+        overwrite: true,
+        ..Default::default()
+    };
+    let (cut, output) = (
+        folder.path().join("cut.beat"),
+        folder.path().join("out.beat"),
+    );
+    let mut seen = Vec::new();
+    for length in 0..=bytes.len() {
+        fs::write(&cut, &bytes[..length]).expect("written");
+        match recover(&cut, &output, &again) {
+            Ok(found) => {
+                assert_eq!(
+                    rows(&output) as u64,
+                    found.records_from_trace,
+                    "cut at {length}"
+                );
+                seen.push(found.records_from_trace);
+            }
+            Err(error) => assert!(matches!(error, RecoverError::Foreign { .. }), "{error}"),
+        }
+    }
+    assert!(seen.is_sorted());
+    assert_eq!((seen.first(), seen.last()), (Some(&0), Some(&RECORDS)));
+}
+
+#[test]
+fn the_living_are_left_alone() {
+    let folder = folder();
+    let path = abandoned(folder.path(), "stackbeat.1.x");
+    let c_path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    let mapping = Mapping::open(&c_path).expect("it can be opened");
+    let pid = mapping.header().collector_pid.load(Ordering::Relaxed);
+    assert_eq!(orphans(folder.path()).expect("listed").len(), 1);
+
+    mapping
+        .header()
+        .collector_pid
+        .store(std::process::id(), Ordering::Relaxed);
+    let output = folder.path().join("out.beat");
+    let refused = recover(&path, &output, &RecoverOptions::default());
+    assert!(
+        matches!(refused, Err(RecoverError::CollectorAlive { .. })),
+        "{refused:?}"
+    );
+    assert!(!output.exists());
+    assert!(orphans(folder.path()).expect("listed").is_empty());
+
+    // Only the program lives: what there is so far is given, the mapping is left.
+    mapping.header().collector_pid.store(pid, Ordering::Relaxed);
+    let process = mapping.process(0).expect("the process");
+    process.pid.store(std::process::id(), Ordering::Relaxed);
+    let found = recover(&path, &output, &RecoverOptions::default()).expect("recovered");
+    assert!(found.still_running && path.exists());
+    assert_eq!(found.records_from_mapping, RECORDS);
+}
+
+#[test]
+fn other_files_are_refused() {
+    let folder = folder();
+    let output = folder.path().join("out.beat");
+    let file = folder.path().join("file");
+    for content in [
+        &b""[..],
+        b"hello",
+        &[0; 10_000],
+        b"STKBEAT1 but no more than that",
+    ] {
+        fs::write(&file, content).expect("written");
+        let refused = recover(&file, &output, &RecoverOptions::default());
+        assert!(
+            matches!(refused, Err(RecoverError::Foreign { .. })),
+            "{refused:?}"
+        );
+        assert!(!output.exists());
+    }
+    let missing = recover(
+        &folder.path().join("none"),
+        &output,
+        &RecoverOptions::default(),
+    );
+    assert!(matches!(missing, Err(RecoverError::Read { .. })));
+}
