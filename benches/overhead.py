@@ -10,6 +10,9 @@ is the median over the pairs with its 95 % bootstrap interval, for
   cpu   user + system time of the program and of everything the tool runs beside it
   ins   instructions of the same, where the machine counts them (`perf stat -e instructions:u`)
 
+With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
+4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
+
 The row "nothing" is the workload against itself: what differs by chance. Workloads and tools that are not
 installed are left out and said to be.
 """
@@ -198,6 +201,34 @@ def run_once(workload, prefix, folder, size, count):
     return wall, cpu, instructions
 
 
+def callgrind(workload, prefix):
+    """Instructions of the program under valgrind, its children left out."""
+    command = prefix + ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"] + workload.command
+    stdin = open(workload.stdin) if workload.stdin else subprocess.DEVNULL
+    done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, errors="replace", env={**os.environ, **workload.env})
+    for line in done.stderr.splitlines():
+        if "Collected :" in line:
+            return int(line.split(":")[1].split()[0])
+    raise RuntimeError(f"{' '.join(command)}: no count: {done.stderr[-300:]}")
+
+
+def count_hooks(stackbeat, only):
+    print(f"{'workload':<9} {'instructions':>15} {'with hooks':>15} {'added':>8}")
+    for workload in WORKLOADS:
+        if only and workload.name not in only.split(",") or workload.server:
+            continue
+        with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
+            os.chdir(folder)
+            workload.prepare(10)
+            record = [stackbeat, "record", "--quiet", "--force", "--no-interrupt", "--interval", "4s", "-o", "out.beat", "--"]
+            try:
+                plain, hooked = callgrind(workload, []), callgrind(workload, record)
+                print(f"{workload.name:<9} {plain:>15,} {hooked:>15,} {(hooked / plain - 1) * 100:>+7.2f} %", flush=True)
+            except RuntimeError as error:
+                print(f"{workload.name:<9} failed: {error}")
+            os.chdir("/")
+
+
 def interval(values):
     """Median with its 95 % bootstrap interval."""
     if len(values) < 3:
@@ -221,13 +252,17 @@ def main():
     parser.add_argument("--tools", help="tools, separated by commas")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, two pairs: does it run?")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
+    parser.add_argument("--callgrind", action="store_true", help="count the instructions that idle hooks add")
     parser.add_argument("--json", help="also write the measurements of all pairs here")
     parser.add_argument("--cpus", help="bind everything to these CPUs, as taskset -c takes them")
     options = parser.parse_args()
+    options.stackbeat = os.path.abspath(options.stackbeat)
     if not os.path.exists(options.stackbeat):
         sys.exit(f"{options.stackbeat}: not there; build it with: cargo build --release -p stackbeat")
     if options.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
+    if options.callgrind:
+        return count_hooks(options.stackbeat, options.only)
     size = 10 if options.quick else 1
     pairs = 2 if options.quick else options.pairs
     tools = tool_commands(options.stackbeat)
