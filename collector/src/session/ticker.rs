@@ -4,7 +4,8 @@
 //! A sample shall be as likely at one moment of a thread's running time as at any other. A thread that
 //! passes its next hook long after the tick would charge everything before to that hook's caller, so
 //! hooks get only [`HOOK_TIME_NS`]: enough for code that allocates or locks all the time, whose
-//! captures are then cheap; other code is interrupted where it is.
+//! captures are then cheap; other code is interrupted where it is. Where no thread captured by a hook of
+//! late there is nothing to wait for.
 
 use std::sync::atomic::Ordering;
 
