@@ -263,8 +263,8 @@ fn small_shared_memory_is_told_or_replaced() {
     session.options.mapping_folder = Some(PathBuf::from("/no/such/folder"));
     let error = session.run().expect_err("no room").to_string();
     assert!(error.contains("/no/such/folder"), "{error}");
+    assert!(!session.options.output.exists());
     // Any folder will do when it is asked for.
-    session.options.overwrite = true;
     session.options.mapping_folder = Some(session.folder.path().to_path_buf());
     session.run().expect("recorded");
     let left: Vec<_> = fs::read_dir(session.folder.path())

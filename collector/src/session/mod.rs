@@ -81,15 +81,18 @@ pub fn record(
     }
     let start = Snapshot::take(source);
     let session_id = header::session_id();
+    // The mapping first: an output that is to be replaced is only touched when recording can begin.
+    let (mapping, storage, moved) = storage::create(options, session_id)?;
     let mut writer = create_output(options)?;
-    let output_error = |source| RecordError::Output {
-        path: options.output.clone(),
-        source,
-    };
     writer
         .write_header(header::header(options, session_id, &start))
-        .map_err(output_error)?;
-    let (mapping, storage, moved) = storage::create(options, session_id)?;
+        .map_err(|source| {
+            finish::remove_output(&options.output);
+            RecordError::Output {
+                path: options.output.clone(),
+                source,
+            }
+        })?;
     warnings.extend(moved);
     for warning in &warnings {
         progress(&Progress::Warning(warning.clone()));
