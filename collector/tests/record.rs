@@ -138,8 +138,12 @@ fn stable(text: &str) -> Vec<String> {
 
 #[test]
 fn signals_for_the_collector_reach_the_program() {
-    let session =
-        Session::shell("trap 'echo got >\"$1\"; exit 5' HUP; while :; do sleep 0.01; done");
+    // A shell cannot trap what its parent ignores, as everything under nohup ignores SIGHUP.
+    // SAFETY: sets a default disposition, which no code of this test changes.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    let session = Session::shell(
+        "trap 'echo got >\"$1\"; exit 5' HUP; for i in $(seq 1500); do sleep 0.01; done",
+    );
     let mut told = false;
     // SAFETY: takes nothing and cannot fail. The calling thread has the signal blocked in `record`,
     // and only it is told.
