@@ -205,6 +205,21 @@ fn a_session_in_this_process() {
     assert!(seen[0].words[2] >= asleep);
     assert_eq!(seen[0].words[8] as i64, -4);
 
+    // A poll that is not captured is still an event loop's turn, told once by the next sample.
+    agent::begin_wait(Probe::EpollWait, 5).end(1);
+    agent::begin_wait(Probe::Read, 5).end(1);
+    assert_eq!(samples(&mapping).0.len(), 0);
+    let turns: Vec<bool> = (0..2)
+        .map(|_| {
+            ticker.advance_all(control);
+            outer_of_test();
+            let (seen, _) = samples(&mapping);
+            assert_eq!(seen.len(), 1);
+            seen[0].flags & flags::TURN != 0
+        })
+        .collect();
+    assert_eq!(turns, [true, false]);
+
     // Forced captures have a budget.
     for _ in 0..200 {
         agent::force(Probe::MutexUnlock, 0);

@@ -46,13 +46,31 @@ fn child() {
     });
 }
 
-fn start(path: &CString) -> Child {
-    Command::new(std::env::current_exe().expect("known"))
+/// A process that does not outlive the test, however that ends.
+struct Victim(Child);
+
+impl Victim {
+    fn kill(&mut self) {
+        self.0.kill().expect("it can be killed");
+        self.0.wait().expect("it was ours");
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(path: &CString) -> Victim {
+    let child = Command::new(std::env::current_exe().expect("known"))
         .args(["--exact", "child", "--test-threads=1"])
         .env(CHILD, path.to_str().expect("ASCII"))
         .stdout(Stdio::null())
         .spawn()
-        .expect("this program starts")
+        .expect("this program starts");
+    Victim(child)
 }
 
 /// What came of a thread.
@@ -61,25 +79,41 @@ struct Received {
     records: u64,
     /// Number after the last one.
     next: u64,
-    last_time: u64,
+    spans: Vec<Span>,
+}
+
+/// Records that were read together, samples among them.
+struct Span {
+    /// Number of the first record, and the number after the last.
+    first: u64,
+    next: u64,
+    /// Times of the first and the last sample.
+    begin: u64,
+    end: u64,
+}
+
+impl Received {
+    /// Nothing was read twice, and time goes on with the numbers.
+    ///
+    /// A thread can complete a sub-buffer behind a scan and take one ahead of it: that scan reads
+    /// newer records than the next one.
+    fn check(&mut self) {
+        self.spans.sort_by_key(|span| span.first);
+        for pair in self.spans.windows(2) {
+            assert!(pair[0].next <= pair[1].first, "a record twice");
+            assert!(pair[0].end <= pair[1].begin, "time goes back");
+        }
+    }
 }
 
 fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
-    let mut all = Vec::new();
     for i in 0..mapping.count() {
         let mut words = Vec::new();
-        if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
-            all.push((drained, words));
-        }
-    }
-    // A thread's older sub-buffer can lie behind its newer one.
-    all.sort_by_key(|(drained, _)| (drained.thread_uid, drained.first_record));
-    for (drained, words) in all {
+        let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
+            continue;
+        };
         let thread = threads.entry(drained.thread_uid).or_default();
-        if drained.records > 0 {
-            assert!(drained.first_record >= thread.next, "a record twice");
-            thread.next = drained.first_record + drained.records as u64;
-        }
+        let mut times = None;
         let mut rest = words.as_slice();
         for _ in 0..drained.records {
             let length = (rest[0] >> 8 & 0xff) as usize;
@@ -91,8 +125,9 @@ fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
                     // Allocations and frees go in step, time goes on.
                     assert_eq!(record[5], record[4] * 8);
                     assert!(record[6] == record[4] || record[6] + 1 == record[4]);
-                    assert!(record[1] >= thread.last_time);
-                    thread.last_time = record[1];
+                    let (begin, end) = times.unwrap_or((record[1], record[1]));
+                    assert!(record[1] >= end);
+                    times = Some((begin, record[1]));
                     assert_ne!(record[0] >> 32, 0, "a sample without a stack");
                 }
                 Some(RecordKind::Name | RecordKind::Module | RecordKind::Text) => {}
@@ -100,6 +135,16 @@ fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
             }
         }
         assert!(rest.is_empty());
+        let next = drained.first_record + drained.records as u64;
+        thread.next = thread.next.max(next);
+        if let Some((begin, end)) = times {
+            thread.spans.push(Span {
+                first: drained.first_record,
+                next,
+                begin,
+                end,
+            });
+        }
         buffer::stored(mapping, &drained);
     }
 }
@@ -155,7 +200,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
 
     for round in 0..ROUNDS {
         let mut threads = HashMap::new();
-        let mut children: Vec<Child> = (0..PROCESSES).map(|_| start(&path)).collect();
+        let mut children: Vec<Victim> = (0..PROCESSES).map(|_| start(&path)).collect();
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let life = Duration::from_micros(10_000 + (random >> 33) % 40_000);
         let end = Instant::now() + life;
@@ -168,8 +213,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
             std::thread::sleep(Duration::from_micros(100));
         }
         for child in &mut children {
-            child.kill().expect("it runs");
-            child.wait().expect("it was ours");
+            child.kill();
         }
         for i in 0..mapping.count() {
             buffer::owner_died(&mapping, i);
@@ -188,7 +232,8 @@ fn what_the_killed_wrote_is_read_or_counted() {
                 _ => {}
             }
             let uid = entry.uid.load(Ordering::Relaxed);
-            let received = threads.remove(&uid).unwrap_or_default();
+            let mut received = threads.remove(&uid).unwrap_or_default();
+            received.check();
             let written = entry.records.load(Ordering::Relaxed).max(received.next);
             let lost = entry.losses[loss::BUFFER_FULL].load(Ordering::Relaxed);
             let missing = written - received.records;

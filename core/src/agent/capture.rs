@@ -380,6 +380,9 @@ impl Capture<'_> {
         if cut {
             bits |= flags::STACK_CUT;
         }
+        if self.block.turned.swap(0, Ordering::Relaxed) != 0 {
+            bits |= flags::TURN;
+        }
         let sample = record::Sample {
             probe: request.probe as u8,
             flags: bits,

@@ -18,7 +18,7 @@ mod thread;
 
 use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
-use crate::probe::Probe;
+use crate::probe::{Category, Probe};
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
@@ -251,6 +251,8 @@ impl Wait {
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
             capture::wait(&self, result);
+        } else if matches!(self.probe.category(), Category::Poll) {
+            tls::block().turned.store(1, Ordering::Relaxed);
         }
         gate::reopen(entry, self.gate_before);
     }

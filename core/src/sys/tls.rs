@@ -32,6 +32,8 @@ pub struct Block {
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,
     pub pending_frees: AtomicU64,
+    /// 1: a poll has returned since the last capture and was not captured itself.
+    pub turned: AtomicU32,
 }
 
 /// Bits of [`Block::flags`].
