@@ -212,7 +212,9 @@ impl Sampler {
                 continue;
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
-            if seen == tick || seen == TICK_RUNNING {
+            // One that captures at this moment has taken notice too.
+            let capturing = entry.capturing.load(Ordering::Relaxed) != 0;
+            if seen == tick || seen == TICK_RUNNING || capturing {
                 thread.hook_credit = HOOK_CREDIT;
                 thread.misses = 0;
                 thread.backoff_ns = 0;
