@@ -148,6 +148,7 @@ mod imp {
                 pending_allocations: AtomicU64::new(0),
                 pending_bytes: AtomicU64::new(0),
                 pending_frees: AtomicU64::new(0),
+                turned: AtomicU32::new(0),
             }
         };
     }
