@@ -5,5 +5,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod names;
 pub mod random;
 pub mod stats;
