@@ -1,10 +1,14 @@
-//! Whether one set of runs is slower than another, where and why.
+//! Whether one set of runs is slower than another, where and why. Stands behind the reports: the tools
+//! sum each trace up into a [`run::Run`] and hand all of them in; what comes out is a [`decide::Outcome`].
 //!
 //! Everything here is pure: no files, no clock, and random numbers come from a seed, so the same runs
 //! give the same answer. Formulas and their sources: docs/gate.md.
 
 #![forbid(unsafe_code)]
 
+pub mod metric;
 pub mod names;
 pub mod random;
+pub mod run;
 pub mod stats;
+pub mod table;

@@ -1,0 +1,208 @@
+//! What is compared.
+
+/// One kind of amount. Times are in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Metric {
+    /// From begin to end. Of the whole run: the recording's length; elsewhere summed over threads.
+    Wall,
+    Cpu,
+    /// Ready to run, but without a CPU.
+    Ready,
+    Lock,
+    Wait,
+    Io,
+    Net,
+    Poll,
+    Sleep,
+    Join,
+    Process,
+    /// Blocked outside any hook.
+    Unknown,
+    /// Time that no sample says anything about.
+    Gap,
+    Allocations,
+    AllocatedBytes,
+    Frees,
+    MinorFaults,
+    MajorFaults,
+    VoluntarySwitches,
+    InvoluntarySwitches,
+    /// Calls that waited, as far as they were seen.
+    Calls,
+    Threads,
+}
+
+/// How amounts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Nanoseconds,
+    Bytes,
+    Count,
+}
+
+impl Metric {
+    pub const ALL: [Metric; 22] = [
+        Metric::Wall,
+        Metric::Cpu,
+        Metric::Ready,
+        Metric::Lock,
+        Metric::Wait,
+        Metric::Io,
+        Metric::Net,
+        Metric::Poll,
+        Metric::Sleep,
+        Metric::Join,
+        Metric::Process,
+        Metric::Unknown,
+        Metric::Gap,
+        Metric::Allocations,
+        Metric::AllocatedBytes,
+        Metric::Frees,
+        Metric::MinorFaults,
+        Metric::MajorFaults,
+        Metric::VoluntarySwitches,
+        Metric::InvoluntarySwitches,
+        Metric::Calls,
+        Metric::Threads,
+    ];
+
+    /// The name in JSON and in policies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Wall => "wall",
+            Metric::Cpu => "cpu",
+            Metric::Ready => "ready",
+            Metric::Lock => "lock",
+            Metric::Wait => "wait",
+            Metric::Io => "io",
+            Metric::Net => "net",
+            Metric::Poll => "poll",
+            Metric::Sleep => "sleep",
+            Metric::Join => "join",
+            Metric::Process => "process",
+            Metric::Unknown => "unknown",
+            Metric::Gap => "no-evidence",
+            Metric::Allocations => "allocations",
+            Metric::AllocatedBytes => "allocated-bytes",
+            Metric::Frees => "frees",
+            Metric::MinorFaults => "minor-faults",
+            Metric::MajorFaults => "major-faults",
+            Metric::VoluntarySwitches => "voluntary-switches",
+            Metric::InvoluntarySwitches => "involuntary-switches",
+            Metric::Calls => "waiting-calls",
+            Metric::Threads => "threads",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Metric> {
+        Metric::ALL.into_iter().find(|m| m.name() == name)
+    }
+
+    /// The name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Metric::Wall => "wall time",
+            Metric::Cpu => "CPU time",
+            Metric::Ready => "waiting for a CPU",
+            Metric::Lock => "blocked: lock",
+            Metric::Wait => "blocked: wait",
+            Metric::Io => "blocked: io",
+            Metric::Net => "blocked: net",
+            Metric::Poll => "blocked: poll",
+            Metric::Sleep => "blocked: sleep",
+            Metric::Join => "blocked: join",
+            Metric::Process => "blocked: process",
+            Metric::Unknown => "blocked: unknown",
+            Metric::Gap => "no evidence",
+            Metric::Allocations => "allocations",
+            Metric::AllocatedBytes => "allocated bytes",
+            Metric::Frees => "frees",
+            Metric::MinorFaults => "minor faults",
+            Metric::MajorFaults => "major faults",
+            Metric::VoluntarySwitches => "voluntary switches",
+            Metric::InvoluntarySwitches => "involuntary switches",
+            Metric::Calls => "calls that waited",
+            Metric::Threads => "threads",
+        }
+    }
+
+    pub fn unit(self) -> Unit {
+        match self {
+            Metric::AllocatedBytes => Unit::Bytes,
+            m if (m as u8) < Metric::Allocations as u8 => Unit::Nanoseconds,
+            _ => Unit::Count,
+        }
+    }
+
+    /// A program that does the same gives the same number: such counts are compared exactly.
+    pub fn is_exact(self) -> bool {
+        matches!(
+            self,
+            Metric::Allocations | Metric::AllocatedBytes | Metric::Frees | Metric::Threads
+        )
+    }
+
+    /// More of it is worse by itself. The others (a thread that waits for work, a switch) are evidence for
+    /// causes only.
+    pub fn is_cost(self) -> bool {
+        matches!(
+            self,
+            Metric::Wall
+                | Metric::Cpu
+                | Metric::Lock
+                | Metric::Io
+                | Metric::Net
+                | Metric::Sleep
+                | Metric::Allocations
+                | Metric::AllocatedBytes
+                | Metric::MinorFaults
+                | Metric::MajorFaults
+        )
+    }
+}
+
+/// Number of metrics, for arrays indexed by `Metric as usize`.
+pub const METRICS: usize = Metric::ALL.len();
+
+/// An amount of each metric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values(pub [u64; METRICS]);
+
+impl Values {
+    pub fn get(&self, metric: Metric) -> u64 {
+        self.0[metric as usize]
+    }
+
+    pub fn set(&mut self, metric: Metric, value: u64) {
+        self.0[metric as usize] = value;
+    }
+
+    /// Adds others; sums stop at the highest number.
+    pub fn add(&mut self, other: &Values) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// Those that are not 0.
+    pub fn present(&self) -> impl Iterator<Item = (Metric, u64)> + '_ {
+        let all = Metric::ALL.into_iter().zip(self.0);
+        all.filter(|(_, value)| *value != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_in_order_and_have_names_of_their_own() {
+        for (at, metric) in Metric::ALL.into_iter().enumerate() {
+            assert_eq!(metric as usize, at);
+            assert_eq!(Metric::from_name(metric.name()), Some(metric));
+        }
+        assert_eq!(Metric::Gap.unit(), Unit::Nanoseconds);
+        assert_eq!(Metric::Frees.unit(), Unit::Count);
+    }
+}

@@ -1,0 +1,423 @@
+//! One run, summed up: what stays of a trace while the others are read. Its size follows the number of
+//! places that matter, not the length of the recording.
+
+use std::collections::HashMap;
+
+use crate::metric::{METRICS, Metric, Values};
+use crate::names::{self, Form};
+
+/// Which set a run belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    Baseline,
+    Candidate,
+}
+
+impl Side {
+    fn bit(self) -> u8 {
+        match self {
+            Side::Baseline => 1,
+            Side::Candidate => 2,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Baseline => "baseline",
+            Side::Candidate => "candidate",
+        }
+    }
+}
+
+/// The number of a name in `Names`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub u32);
+
+/// The number of a role in `Names`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoleId(pub u32);
+
+/// What threads are for: they are compared by this.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Role {
+    pub process: String,
+    pub thread: String,
+    /// The main thread of the program that was recorded.
+    pub is_root: bool,
+}
+
+impl Role {
+    /// `main thread of sqlite3`, `worker-* of shop`.
+    pub fn describe(&self) -> String {
+        match self.thread.as_str() {
+            "main" => format!("main thread of {}", self.process),
+            thread => format!("{thread} of {}", self.process),
+        }
+    }
+}
+
+/// A function's name, and where it was seen.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Without marks of a build.
+    pub text: String,
+    /// Bit 0: in the baseline, bit 1: in the candidate.
+    pub sides: u8,
+    /// Part of the system (libc, the loader), not of the program.
+    pub is_system: bool,
+}
+
+/// The names and roles of all runs.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    names: Vec<Name>,
+    index: HashMap<String, NameId>,
+    roles: Vec<Role>,
+    role_index: HashMap<Role, RoleId>,
+}
+
+impl Names {
+    /// The number of a function's name.
+    pub fn function(&mut self, name: &str, is_system: bool, side: Side) -> NameId {
+        let text = names::reduce(name, Form::Name);
+        let id = *self.index.entry(text).or_insert_with_key(|text| {
+            self.names.push(Name {
+                text: text.clone(),
+                sides: 0,
+                is_system,
+            });
+            NameId((self.names.len() - 1) as u32)
+        });
+        self.names[id.0 as usize].sides |= side.bit();
+        id
+    }
+
+    pub fn role(&mut self, role: Role) -> RoleId {
+        *self.role_index.entry(role).or_insert_with_key(|role| {
+            self.roles.push(role.clone());
+            RoleId((self.roles.len() - 1) as u32)
+        })
+    }
+
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    pub fn text(&self, id: NameId) -> &str {
+        &self.names[id.0 as usize].text
+    }
+}
+
+/// What a place in the call tree stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Label {
+    Root,
+    /// All threads of a role.
+    Role(RoleId),
+    Function(NameId),
+    /// A call that waited: a leaf below the function that made it.
+    Call(NameId),
+    /// Time without evidence, or without stack.
+    Gap,
+    /// What is too small to be kept, below its caller.
+    Small,
+}
+
+/// A place: a chain of calls from a role to here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub parent: u32,
+    pub label: Label,
+}
+
+pub const ROOT: u32 = 0;
+
+/// A call tree; parents stand before their children.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    places: Vec<Place>,
+    index: HashMap<Place, u32>,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        let root = Place {
+            parent: ROOT,
+            label: Label::Root,
+        };
+        Tree {
+            places: vec![root],
+            index: HashMap::new(),
+        }
+    }
+}
+
+impl Tree {
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The place below `parent`, made when it does not exist.
+    pub fn child(&mut self, parent: u32, label: Label) -> u32 {
+        let place = Place { parent, label };
+        *self.index.entry(place).or_insert_with(|| {
+            self.places.push(place);
+            (self.places.len() - 1) as u32
+        })
+    }
+
+    /// Labels from `place` outwards, without the root.
+    pub fn outwards(&self, place: u32) -> impl Iterator<Item = Label> + '_ {
+        let mut at = place;
+        std::iter::from_fn(move || {
+            let here = self.places[at as usize];
+            let label = (at != ROOT).then_some(here.label);
+            at = here.parent;
+            label
+        })
+    }
+}
+
+/// An amount of one metric at a place, callees not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub place: u32,
+    pub metric: Metric,
+    pub value: u64,
+}
+
+/// What a run says about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct About {
+    /// The trace's file, for people.
+    pub label: String,
+    /// Runs that were made together: a build, a machine, an evening.
+    pub group: String,
+    pub command: String,
+    /// CPU model, number of CPUs, operating system.
+    pub machine: String,
+    pub started_unix_ns: u64,
+    pub interval_ns: u64,
+    /// Records that were lost.
+    pub lost: u64,
+    /// The recording came to its regular end.
+    pub complete: bool,
+    /// How long the calibration loop took.
+    pub calibration_ns: Option<u64>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub side: Side,
+    pub about: About,
+    pub whole: Values,
+    pub roles: Vec<(RoleId, Values)>,
+    /// In functions themselves; calls that wait count as their caller's own.
+    pub functions: Vec<(RoleId, NameId, Metric, u64)>,
+    pub places: Vec<Place>,
+    pub entries: Vec<Entry>,
+}
+
+/// Shares of the whole below which a function or place is not kept. No change that small is reported.
+const KEPT_SHARE: f64 = 0.0002;
+/// Most places kept of one run.
+const PLACES: usize = 20_000;
+
+/// Collects a run.
+#[derive(Debug)]
+pub struct Builder {
+    side: Side,
+    about: About,
+    pub tree: Tree,
+    cells: HashMap<u32, Values>,
+    roles: HashMap<RoleId, Values>,
+    whole: Values,
+}
+
+impl Builder {
+    pub fn new(side: Side, about: About) -> Builder {
+        Builder {
+            side,
+            about,
+            tree: Tree::default(),
+            cells: HashMap::new(),
+            roles: HashMap::new(),
+            whole: Values::default(),
+        }
+    }
+
+    /// Adds what was spent at a place itself.
+    pub fn add(&mut self, place: u32, values: &Values) {
+        self.cells.entry(place).or_default().add(values);
+    }
+
+    /// Adds a thread's sums, exact counters where there are any.
+    pub fn thread(&mut self, role: RoleId, values: &Values) {
+        let mut values = *values;
+        values.set(Metric::Threads, 1);
+        self.roles.entry(role).or_default().add(&values);
+        self.whole.add(&values);
+    }
+
+    /// The finished run. `wall_ns` is the time from its begin to its end.
+    pub fn finish(mut self, wall_ns: u64) -> Run {
+        self.whole.set(Metric::Wall, wall_ns);
+        let functions = self.functions();
+        let (places, entries) = self.kept_places();
+        let mut roles: Vec<_> = self.roles.into_iter().collect();
+        roles.sort_by_key(|(role, _)| *role);
+        Run {
+            side: self.side,
+            about: self.about,
+            whole: self.whole,
+            roles,
+            functions,
+            places,
+            entries,
+        }
+    }
+
+    /// Amounts that matter, by metric: sums over all cells times the kept share.
+    fn least(&self) -> [f64; METRICS] {
+        let mut sums = Values::default();
+        for cell in self.cells.values() {
+            sums.add(cell);
+        }
+        sums.0.map(|sum| (sum as f64 * KEPT_SHARE).max(1.0))
+    }
+
+    fn functions(&self) -> Vec<(RoleId, NameId, Metric, u64)> {
+        let mut sums: HashMap<(RoleId, NameId), Values> = HashMap::new();
+        for (place, cell) in &self.cells {
+            let mut innermost = None;
+            for label in self.tree.outwards(*place) {
+                match label {
+                    Label::Function(name) => innermost = innermost.or(Some(name)),
+                    Label::Role(role) => {
+                        if let Some(name) = innermost {
+                            sums.entry((role, name)).or_default().add(cell);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let least = self.least();
+        let mut kept: Vec<_> = sums
+            .iter()
+            .flat_map(|((role, name), values)| {
+                let present = values
+                    .present()
+                    .filter(|(m, v)| *v as f64 >= least[*m as usize]);
+                present.map(|(metric, value)| (*role, *name, metric, value))
+            })
+            .collect();
+        kept.sort();
+        kept
+    }
+
+    /// The tree without what matters by no measure, that being summed up below its nearest kept caller.
+    fn kept_places(&self) -> (Vec<Place>, Vec<Entry>) {
+        let places = self.tree.places();
+        let mut inclusive = vec![Values::default(); places.len()];
+        for (place, cell) in &self.cells {
+            inclusive[*place as usize].add(cell);
+        }
+        for place in (1..places.len()).rev() {
+            let below = inclusive[place];
+            inclusive[places[place].parent as usize].add(&below);
+        }
+        let least = self.least();
+        let weight = |values: &Values| {
+            let shares = values.0.iter().zip(least);
+            shares
+                .map(|(v, least)| *v as f64 / least)
+                .fold(0.0, f64::max)
+        };
+        let weights: Vec<f64> = inclusive.iter().map(weight).collect();
+        let mut sorted = weights.clone();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        let limit = sorted.get(PLACES).map_or(1.0, |w| w.max(1.0));
+        let mut tree = Tree::default();
+        let mut moved = vec![ROOT; places.len()];
+        for (old, place) in places.iter().enumerate().skip(1) {
+            let parent = moved[place.parent as usize];
+            moved[old] = if weights[old] >= limit {
+                tree.child(parent, place.label)
+            } else if tree.places()[parent as usize].label == Label::Small {
+                parent
+            } else {
+                tree.child(parent, Label::Small)
+            };
+        }
+        let mut cells: HashMap<u32, Values> = HashMap::new();
+        for (place, cell) in &self.cells {
+            cells.entry(moved[*place as usize]).or_default().add(cell);
+        }
+        let mut entries: Vec<Entry> = cells
+            .iter()
+            .flat_map(|(place, values)| {
+                values.present().map(|(metric, value)| Entry {
+                    place: *place,
+                    metric,
+                    value,
+                })
+            })
+            .collect();
+        entries.sort_by_key(|e| (e.place, e.metric));
+        (tree.places, entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_keeps_sums_and_drops_what_is_small() {
+        let mut names = Names::default();
+        let role = names.role(Role {
+            process: "shop".into(),
+            thread: "worker-*".into(),
+            is_root: false,
+        });
+        let mut builder = Builder::new(Side::Baseline, About::default());
+        let top = builder.tree.child(ROOT, Label::Role(role));
+        let main = names.function("main", false, Side::Baseline);
+        let at_main = builder.tree.child(top, Label::Function(main));
+        let cpu = |ns| {
+            let mut values = Values::default();
+            values.set(Metric::Cpu, ns);
+            values
+        };
+        builder.add(at_main, &cpu(1_000_000));
+        for i in 0..1000 {
+            let name = names.function(&format!("tiny_{i}"), false, Side::Baseline);
+            let place = builder.tree.child(at_main, Label::Function(name));
+            builder.add(place, &cpu(10));
+        }
+        let heavy = names.function("heavy.constprop.0", false, Side::Baseline);
+        let place = builder.tree.child(at_main, Label::Function(heavy));
+        builder.add(place, &cpu(5_000));
+        let wait = names.function("read", true, Side::Baseline);
+        let call = builder.tree.child(place, Label::Call(wait));
+        let mut io = Values::default();
+        io.set(Metric::Io, 70);
+        builder.add(call, &io);
+        let run = builder.finish(77);
+        assert_eq!(run.whole.get(Metric::Wall), 77);
+        // Root, role, main, heavy, read, small.
+        assert_eq!(run.places.len(), 6);
+        let sum: u64 = run.entries.iter().map(|e| e.value).sum();
+        assert_eq!(sum, 1_000_000 + 10_000 + 5_000 + 70);
+        assert_eq!(names.text(heavy), "heavy");
+        // A call that waits is its caller's own.
+        assert!(run.functions.contains(&(role, heavy, Metric::Io, 70)));
+        assert_eq!(run.functions.len(), 3);
+    }
+}

@@ -1,0 +1,219 @@
+//! All runs side by side: for every role, function and place one number per run.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::metric::{METRICS, Metric};
+use crate::names::{self, Form};
+use crate::run::{Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
+use crate::stats::interval::Grouped;
+
+/// Two names that were taken for the same function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    pub name: String,
+    pub taken_for: String,
+    pub form: Form,
+}
+
+/// One number per run, baseline first.
+pub type Column = Vec<f64>;
+
+/// The aligned runs.
+#[derive(Debug)]
+pub struct Table {
+    /// Baseline first, each side by start and name.
+    pub runs: Vec<Run>,
+    pub baseline_count: usize,
+    pub names: Names,
+    pub matches: Vec<Match>,
+    pub tree: Tree,
+    /// By run and place of the run's tree.
+    moved: Vec<Vec<u32>>,
+    stands_for: Vec<NameId>,
+    functions: BTreeMap<(RoleId, NameId), [Option<Column>; METRICS]>,
+}
+
+impl Table {
+    pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
+        runs.sort_by(|a, b| {
+            let key = |r: &Run| (r.side, r.about.started_unix_ns, r.about.label.clone());
+            key(a).cmp(&key(b))
+        });
+        let texts: Vec<String> = names.names().iter().map(|n| n.text.clone()).collect();
+        let sides: Vec<u8> = names.names().iter().map(|n| n.sides).collect();
+        let matched = names::matched(&texts, &sides);
+        let matches = matched
+            .iter()
+            .enumerate()
+            .filter(|(at, (same, _))| at != same)
+            .map(|(at, (same, form))| Match {
+                name: texts[at].clone(),
+                taken_for: texts[*same].clone(),
+                form: *form,
+            })
+            .collect();
+        let stands_for = matched.iter().map(|(at, _)| NameId(*at as u32)).collect();
+        let mut table = Table {
+            baseline_count: runs.iter().filter(|r| r.side == Side::Baseline).count(),
+            runs,
+            names,
+            matches,
+            tree: Tree::default(),
+            moved: Vec::new(),
+            stands_for,
+            functions: BTreeMap::new(),
+        };
+        table.align_places();
+        table.align_functions();
+        table
+    }
+
+    fn same(&self, name: NameId) -> NameId {
+        self.stands_for[name.0 as usize]
+    }
+
+    fn align_places(&mut self) {
+        for at in 0..self.runs.len() {
+            let mut moved = vec![ROOT; self.runs[at].places.len()];
+            for old in 1..moved.len() {
+                let place = self.runs[at].places[old];
+                let label = match place.label {
+                    Label::Function(name) => Label::Function(self.same(name)),
+                    label => label,
+                };
+                moved[old] = self.tree.child(moved[place.parent as usize], label);
+            }
+            self.moved.push(moved);
+        }
+    }
+
+    fn align_functions(&mut self) {
+        let count = self.runs.len();
+        for (at, run) in self.runs.iter().enumerate() {
+            for (role, name, metric, value) in &run.functions {
+                let key = (*role, self.stands_for[name.0 as usize]);
+                let columns = self.functions.entry(key).or_default();
+                let column = columns[*metric as usize].get_or_insert_with(|| vec![0.0; count]);
+                column[at] += *value as f64;
+            }
+        }
+    }
+
+    pub fn candidate_count(&self) -> usize {
+        self.runs.len() - self.baseline_count
+    }
+
+    /// A metric of the whole run.
+    pub fn whole(&self, metric: Metric) -> Column {
+        self.runs
+            .iter()
+            .map(|r| r.whole.get(metric) as f64)
+            .collect()
+    }
+
+    /// Roles that occur, in the order of their numbers.
+    pub fn roles(&self) -> Vec<RoleId> {
+        (0..self.names.roles().len() as u32).map(RoleId).collect()
+    }
+
+    /// A metric summed over the threads of a role.
+    pub fn role(&self, role: RoleId, metric: Metric) -> Column {
+        let of_run = |run: &Run| {
+            let found = run.roles.iter().find(|(r, _)| *r == role);
+            found.map_or(0.0, |(_, values)| values.get(metric) as f64)
+        };
+        self.runs.iter().map(of_run).collect()
+    }
+
+    /// Functions themselves, callees not included.
+    pub fn functions(&self) -> impl Iterator<Item = (RoleId, NameId)> + '_ {
+        self.functions.keys().copied()
+    }
+
+    /// A metric of a function itself; `None` when there is none of it in any run.
+    pub fn function(&self, role: RoleId, name: NameId, metric: Metric) -> Option<&Column> {
+        self.functions.get(&(role, name))?[metric as usize].as_ref()
+    }
+
+    /// A metric of all places, callees included, by place.
+    pub fn places(&self, metric: Metric) -> Vec<Column> {
+        let mut columns = self.own_places(metric);
+        let places = self.tree.places();
+        for place in (1..places.len()).rev() {
+            let below = std::mem::take(&mut columns[place]);
+            let above = &mut columns[places[place].parent as usize];
+            for (sum, more) in above.iter_mut().zip(&below) {
+                *sum += more;
+            }
+            columns[place] = below;
+        }
+        columns
+    }
+
+    /// A metric of all places, callees not included, by place.
+    pub fn own_places(&self, metric: Metric) -> Vec<Column> {
+        let mut columns = vec![vec![0.0; self.runs.len()]; self.tree.places().len()];
+        for (at, run) in self.runs.iter().enumerate() {
+            for entry in run.entries.iter().filter(|e| e.metric == metric) {
+                columns[self.moved[at][entry.place as usize] as usize][at] += entry.value as f64;
+            }
+        }
+        columns
+    }
+
+    /// The two sides of a column.
+    pub fn split<'a>(&self, column: &'a [f64]) -> (&'a [f64], &'a [f64]) {
+        column.split_at(self.baseline_count)
+    }
+
+    /// One side of a column, by the groups of its runs.
+    pub fn grouped(&self, column: &[f64], side: Side) -> Grouped {
+        let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (run, value) in self.runs.iter().zip(column).filter(|(r, _)| r.side == side) {
+            groups.entry(&run.about.group).or_default().push(*value);
+        }
+        Grouped {
+            groups: groups.into_values().collect(),
+        }
+    }
+
+    /// What a label is called.
+    pub fn label(&self, label: Label) -> String {
+        match label {
+            Label::Root => "whole run".into(),
+            Label::Role(role) => self.names.roles()[role.0 as usize].describe(),
+            Label::Function(name) | Label::Call(name) => self.names.text(name).into(),
+            Label::Gap => "[no evidence]".into(),
+            Label::Small => "[small]".into(),
+        }
+    }
+
+    /// Which function a place belongs to: its own, or its caller's for calls that wait.
+    pub fn function_of(&self, place: u32) -> Option<(RoleId, NameId)> {
+        let mut function = None;
+        for label in self.tree.outwards(place) {
+            match label {
+                Label::Function(name) => function = function.or(Some(name)),
+                Label::Role(role) => return function.map(|name| (role, name)),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Functions by the sum of a metric over all runs, for notes on how alike two sides are.
+    pub fn shares(&self, metric: Metric, side: Side) -> HashMap<NameId, f64> {
+        let mut sums: HashMap<NameId, f64> = HashMap::new();
+        for ((_, name), columns) in &self.functions {
+            if let Some(column) = &columns[metric as usize] {
+                let (baseline, candidate) = self.split(column);
+                let values = match side {
+                    Side::Baseline => baseline,
+                    Side::Candidate => candidate,
+                };
+                *sums.entry(*name).or_default() += values.iter().sum::<f64>();
+            }
+        }
+        sums
+    }
+}
