@@ -11,9 +11,10 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use prost::Message;
 use stackbeat_collector::model::{SampleRow, Segment, Slice, Trace, Visitor};
+use stackbeat_proto::columns::{self, Columns};
 use stackbeat_proto::stream::write_packet;
+use stackbeat_proto::v1::SampleBatch;
 use stackbeat_proto::v1::{self, NodeKind, Packet, packet::Body};
-use stackbeat_proto::{columns, v1::SampleBatch};
 
 const SAMPLES: u64 = 250_000;
 const THREADS: u64 = 8;
@@ -215,8 +216,8 @@ fn decode_columns(bencher: Bencher) {
         .bench_local(|| {
             let mut last = 0;
             for bytes in &encoded {
-                let batch = SampleBatch::decode(&bytes[..]).expect("own encoding");
-                columns::decode_into(&batch, &mut rows).expect("own columns");
+                let batch = Columns::of(bytes).expect("own encoding");
+                batch.rows_into(&mut rows).expect("own columns");
                 last ^= rows.last().map_or(0, |row| row.time_ns);
             }
             last

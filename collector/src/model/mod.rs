@@ -161,17 +161,22 @@ pub struct Amounts {
 impl Amounts {
     /// Adds `other` to each amount; sums stop at the highest number.
     pub fn add(&mut self, other: &Amounts) {
-        let each = |mine: &mut u64, theirs: u64| *mine = mine.saturating_add(theirs);
-        each(&mut self.cpu_ns, other.cpu_ns);
-        each(&mut self.allocations, other.allocations);
-        each(&mut self.allocated_bytes, other.allocated_bytes);
-        each(&mut self.frees, other.frees);
-        each(&mut self.minor_faults, other.minor_faults);
-        each(&mut self.major_faults, other.major_faults);
-        each(&mut self.voluntary_switches, other.voluntary_switches);
-        each(&mut self.involuntary_switches, other.involuntary_switches);
-        each(&mut self.samples, other.samples);
+        each(self, other, u64::saturating_add);
     }
+}
+
+/// Combines each amount with the other's.
+#[inline]
+fn each(mine: &mut Amounts, other: &Amounts, combine: impl Fn(u64, u64) -> u64) {
+    mine.cpu_ns = combine(mine.cpu_ns, other.cpu_ns);
+    mine.allocations = combine(mine.allocations, other.allocations);
+    mine.allocated_bytes = combine(mine.allocated_bytes, other.allocated_bytes);
+    mine.frees = combine(mine.frees, other.frees);
+    mine.minor_faults = combine(mine.minor_faults, other.minor_faults);
+    mine.major_faults = combine(mine.major_faults, other.major_faults);
+    mine.voluntary_switches = combine(mine.voluntary_switches, other.voluntary_switches);
+    mine.involuntary_switches = combine(mine.involuntary_switches, other.involuntary_switches);
+    mine.samples = combine(mine.samples, other.samples);
 }
 
 /// A stretch of one thread's time with one stack. The segments of a thread follow each other without

@@ -12,7 +12,9 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
 use super::stacks::Stacks;
-use super::{Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex};
+use super::{
+    Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex, each,
+};
 
 /// Interval assumed when the file does not say one.
 const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
@@ -394,27 +396,21 @@ impl Segmenter {
 }
 
 /// `amount × part / whole`, rounded down; all of it when `whole` is 0.
+#[inline]
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 {
         return amount;
     }
-    (u128::from(amount) * u128::from(part.min(whole)) / u128::from(whole)) as u64
+    let part = part.min(whole);
+    match amount.checked_mul(part) {
+        Some(product) => product / whole,
+        None => (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64,
+    }
 }
 
 fn difference(now: &Amounts, then: &Amounts) -> Amounts {
-    Amounts {
-        cpu_ns: now.cpu_ns.saturating_sub(then.cpu_ns),
-        allocations: now.allocations.saturating_sub(then.allocations),
-        allocated_bytes: now.allocated_bytes.saturating_sub(then.allocated_bytes),
-        frees: now.frees.saturating_sub(then.frees),
-        minor_faults: now.minor_faults.saturating_sub(then.minor_faults),
-        major_faults: now.major_faults.saturating_sub(then.major_faults),
-        voluntary_switches: now
-            .voluntary_switches
-            .saturating_sub(then.voluntary_switches),
-        involuntary_switches: now
-            .involuntary_switches
-            .saturating_sub(then.involuntary_switches),
-        samples: 0,
-    }
+    let mut difference = *now;
+    each(&mut difference, then, u64::saturating_sub);
+    difference.samples = 0;
+    difference
 }

@@ -6,24 +6,43 @@
 use super::names::Names;
 use super::stacks::Stacks;
 use super::{
-    Amounts, Frame, FrameIndex, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace,
+    Amounts, Frame, FrameIndex, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace, each,
 };
 
 /// Frames to compare when a truncated stack is laid beside the one before it.
 const ALIGN_LIMIT: usize = 512;
+
+/// What a thread has spent so far. What a slice spent with its callees is the difference between its end
+/// and its begin, so that nothing has to be handed up from callee to caller.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    amounts: Amounts,
+    blocked_ns: u64,
+    gap_ns: u64,
+}
+
+/// Slices that began at the same moment: they differ in their frames only.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    begin_ns: u64,
+    spent_before: Spent,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
     /// Where it was first seen, and where it is now.
     first: FrameIndex,
     now: FrameIndex,
-    begin_ns: u64,
-    /// Of closed callees.
-    callees: Amounts,
-    own: Amounts,
+    /// Index into `Slicer::groups`.
+    group: u32,
+}
+
+/// What a slice has spent itself, kept apart because most slices only call others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    depth: u32,
+    amounts: Amounts,
     self_ns: u64,
-    blocked_ns: u64,
-    gap_ns: u64,
 }
 
 /// Takes slices as they begin and end. For one thread, times never go back: what ends at a moment comes
@@ -49,12 +68,20 @@ impl<F: FnMut(&Slice)> SliceSink for F {
 pub struct Slicer {
     thread: ThreadIndex,
     open: Vec<Open>,
+    /// Those that open slices belong to, in the order of their begin.
+    groups: Vec<Group>,
+    /// Of those open slices that have spent something, outermost first.
+    own: Vec<Own>,
+    spent: Spent,
     /// The stack that `open` shows.
     stack: StackIndex,
+    /// The nodes of that stack, outermost first; empty when `open` shows other frames than these.
+    nodes: Vec<StackIndex>,
     /// Frames of the event loop, as its last wait showed them.
     event_loop: Vec<FrameIndex>,
     /// A gap whose other side is not known yet.
     gap: Option<Segment>,
+    /// Frames of a new stack, beyond those that it has in common with the one before.
     frames: Vec<FrameIndex>,
     end_ns: u64,
 }
@@ -64,7 +91,11 @@ impl Slicer {
         Slicer {
             thread,
             open: Vec::new(),
+            groups: Vec::new(),
+            own: Vec::new(),
+            spent: Spent::default(),
             stack: StackIndex::NONE,
+            nodes: Vec::new(),
             event_loop: Vec::new(),
             gap: None,
             frames: Vec::new(),
@@ -82,6 +113,12 @@ impl Slicer {
         self.finish(&trace.names, out);
     }
 
+    /// Lets the next stack be compared frame by frame.
+    #[cfg(test)]
+    pub(super) fn forget_nodes(&mut self) {
+        self.nodes.clear();
+    }
+
     /// Takes the next segment; closed slices go to `out`, callees before callers.
     pub(super) fn segment(
         &mut self,
@@ -95,6 +132,7 @@ impl Slicer {
             // Which slices last through it shows the segment behind it.
             if let Some(gap) = self.gap.replace(*segment) {
                 self.close_gap(&gap, 0, names, out);
+                self.nodes.clear();
             }
             return;
         }
@@ -120,18 +158,27 @@ impl Slicer {
                 result: segment.result,
                 waker_tid: segment.waker_tid,
             });
-            if let Some(leaf) = self.open.last_mut() {
-                leaf.callees.add(&segment.amounts);
-                leaf.blocked_ns += wall;
-            }
+            add(&mut self.spent.amounts, &segment.amounts);
+            self.spent.blocked_ns += wall;
             if probe.category() == Some(stackbeat_core::probe::Category::Poll) {
                 self.event_loop.clear();
                 self.event_loop
                     .extend(self.open.iter().map(|open| open.now));
             }
-        } else if let Some(leaf) = self.open.last_mut() {
-            leaf.own.add(&segment.amounts);
-            leaf.self_ns += segment.wall_ns();
+        } else if let Some(depth) = self.open.len().checked_sub(1) {
+            add(&mut self.spent.amounts, &segment.amounts);
+            let depth = depth as u32;
+            match self.own.last_mut() {
+                Some(own) if own.depth == depth => {
+                    add(&mut own.amounts, &segment.amounts);
+                    own.self_ns += segment.wall_ns();
+                }
+                _ => self.own.push(Own {
+                    depth,
+                    amounts: segment.amounts,
+                    self_ns: segment.wall_ns(),
+                }),
+            }
         }
     }
 
@@ -151,37 +198,83 @@ impl Slicer {
         names: &Names,
         out: &mut impl SliceSink,
     ) {
-        let mut frames = std::mem::take(&mut self.frames);
-        stacks.frames_into(segment.stack, &mut frames);
-        self.align(&mut frames, names);
-        let mut keep = self.common(&frames, names);
+        let mut outer = self.share_nodes(segment.stack, stacks);
+        if self.is_truncated(outer, names) {
+            outer = 0;
+            stacks.frames_into(segment.stack, &mut self.frames);
+            if self.align(names) {
+                self.nodes.clear();
+            }
+        }
+        let mut keep = outer + self.common(outer, names);
         if segment.new_turn {
             keep = keep.min(common(names, &self.event_loop, |i| {
                 self.open.get(i).map(|open| open.now)
             }));
         }
+        if keep < outer {
+            let again = self.open[keep..outer].iter().map(|open| open.now);
+            self.frames.splice(..0, again);
+            outer = keep;
+        }
         if let Some(gap) = self.gap.take() {
             self.close_gap(&gap, keep, names, out);
         }
         self.close(keep, segment.begin_ns, out);
-        for (open, frame) in self.open.iter_mut().zip(&frames) {
+        let (kept, new) = self.frames.split_at(keep - outer);
+        for (open, frame) in self.open[outer..].iter_mut().zip(kept) {
             open.now = *frame;
         }
-        for frame in &frames[keep..] {
-            out.open(self.open.len() as u32, *frame, segment.begin_ns);
-            self.open.push(Open {
-                first: *frame,
-                now: *frame,
+        if !new.is_empty() {
+            let group = self.groups.len() as u32;
+            self.groups.push(Group {
                 begin_ns: segment.begin_ns,
-                callees: Amounts::default(),
-                own: Amounts::default(),
-                self_ns: 0,
-                blocked_ns: 0,
-                gap_ns: 0,
+                spent_before: self.spent,
             });
+            for frame in new {
+                out.open(self.open.len() as u32, *frame, segment.begin_ns);
+                self.open.push(Open {
+                    first: *frame,
+                    now: *frame,
+                    group,
+                });
+            }
         }
         self.stack = segment.stack;
-        self.frames = frames;
+    }
+
+    /// How many frames, from the outermost on, `stack` shares with the open slices because their nodes
+    /// are the same; the others come to stand in `frames`. `nodes` is that of the new stack then.
+    fn share_nodes(&mut self, stack: StackIndex, stacks: &Stacks) -> usize {
+        self.frames.clear();
+        let known = self.nodes.len();
+        let count = match stack {
+            StackIndex::NONE => 0,
+            _ => stacks.depth(stack) + 1,
+        };
+        self.nodes.resize(count, StackIndex::NONE);
+        let mut at = stack;
+        while at != StackIndex::NONE {
+            let depth = stacks.depth(at);
+            if depth < known && self.nodes[depth] == at {
+                break;
+            }
+            self.nodes[depth] = at;
+            self.frames.extend(stacks.tip(at).rev().map(FrameIndex));
+            at = stacks.parent(at);
+        }
+        self.frames.reverse();
+        stacks.level(at)
+    }
+
+    /// Whether the new stack has lost its root: `outer` of its frames are those of the open slices, the
+    /// others stand in `frames`.
+    fn is_truncated(&self, outer: usize, names: &Names) -> bool {
+        let first = match outer {
+            0 => self.frames.first(),
+            _ => self.open.first().map(|open| &open.now),
+        };
+        first.is_some_and(|frame| names.frames[frame.0 as usize].truncated)
     }
 
     /// Closes all slices but the outermost `keep` at the gap's begin, and writes the gap itself as
@@ -206,58 +299,79 @@ impl Slicer {
             result: None,
             waker_tid: None,
         });
-        if let Some(leaf) = self.open.last_mut() {
-            leaf.callees.add(&gap.amounts);
-            leaf.gap_ns += wall;
-        }
+        add(&mut self.spent.amounts, &gap.amounts);
+        self.spent.gap_ns += wall;
     }
 
     fn close(&mut self, keep: usize, end_ns: u64, out: &mut impl SliceSink) {
-        while self.open.len() > keep {
-            let Some(open) = self.open.pop() else { return };
-            let mut total = open.callees;
-            total.add(&open.own);
-            if let Some(caller) = self.open.last_mut() {
-                caller.callees.add(&total);
-                caller.blocked_ns += open.blocked_ns;
-                caller.gap_ns += open.gap_ns;
-            }
-            out.close(&Slice {
-                thread: self.thread,
-                depth: self.open.len() as u32,
-                frame: open.first,
-                begin_ns: open.begin_ns,
-                end_ns,
-                total,
-                own: open.own,
-                self_ns: open.self_ns,
-                blocked_ns: open.blocked_ns,
-                gap_ns: open.gap_ns,
-                blocking: None,
-                gap: false,
-                arg: None,
-                result: None,
-                waker_tid: None,
-            });
-        }
-    }
-
-    /// How many of the open slices go on in `frames`.
-    fn common(&self, frames: &[FrameIndex], names: &Names) -> usize {
-        common(names, frames, |i| self.open.get(i).map(|open| open.now))
-    }
-
-    /// A stack without its root is laid beside the one before it: where a run of frames from one's
-    /// outermost known frame stands in the other, they are the same calls, and what the open slices
-    /// know further out stays.
-    fn align(&self, frames: &mut Vec<FrameIndex>, names: &Names) {
-        let truncated = |frame: FrameIndex| names.frames[frame.0 as usize].truncated;
-        let Some(first) = frames.first() else { return };
-        if !truncated(*first) || self.open.is_empty() {
+        if self.open.len() <= keep {
             return;
         }
-        let known = &frames[1..];
-        let open_is_truncated = truncated(self.open[0].now);
+        let mut group = u32::MAX;
+        let mut slice = Slice {
+            thread: self.thread,
+            depth: 0,
+            frame: FrameIndex(0),
+            begin_ns: 0,
+            end_ns,
+            total: Amounts::default(),
+            own: Amounts::default(),
+            self_ns: 0,
+            blocked_ns: 0,
+            gap_ns: 0,
+            blocking: None,
+            gap: false,
+            arg: None,
+            result: None,
+            waker_tid: None,
+        };
+        for (depth, open) in self.open.iter().enumerate().skip(keep).rev() {
+            if open.group != group {
+                group = open.group;
+                let Group {
+                    begin_ns,
+                    spent_before,
+                } = &self.groups[group as usize];
+                slice.begin_ns = *begin_ns;
+                slice.total = difference(&self.spent.amounts, &spent_before.amounts);
+                slice.blocked_ns = self.spent.blocked_ns - spent_before.blocked_ns;
+                slice.gap_ns = self.spent.gap_ns - spent_before.gap_ns;
+            }
+            let depth = depth as u32;
+            slice.depth = depth;
+            slice.frame = open.first;
+            match self.own.pop_if(|own| own.depth == depth) {
+                Some(own) => {
+                    slice.own = own.amounts;
+                    slice.self_ns = own.self_ns;
+                    out.close(&slice);
+                    slice.own = Amounts::default();
+                    slice.self_ns = 0;
+                }
+                None => out.close(&slice),
+            }
+        }
+        self.open.truncate(keep);
+        let groups = self.open.last().map_or(0, |open| open.group + 1);
+        self.groups.truncate(groups as usize);
+    }
+
+    /// How many of the open slices beyond `outer` go on in `frames`.
+    fn common(&self, outer: usize, names: &Names) -> usize {
+        let open = &self.open[outer..];
+        common(names, &self.frames, |i| open.get(i).map(|open| open.now))
+    }
+
+    /// The stack in `frames`, which has lost its root, is laid beside the one before it: where a run of
+    /// frames from one's outermost known frame stands in the other, they are the same calls, and what the
+    /// open slices know further out stays. True when that changed `frames`.
+    fn align(&mut self, names: &Names) -> bool {
+        let truncated = |frame: FrameIndex| names.frames[frame.0 as usize].truncated;
+        let frames = &mut self.frames;
+        let (Some(open), Some(known)) = (self.open.first(), frames.get(1..)) else {
+            return false;
+        };
+        let open_is_truncated = truncated(open.now);
         let old: Vec<FrameIndex> = self.open.iter().map(|open| open.now).collect();
         let old_known = if open_is_truncated {
             &old[1..]
@@ -284,15 +398,32 @@ impl Slicer {
         }
         let (length, skip, inwards) = best;
         if length == 0 {
-            return;
+            return false;
         }
         if inwards {
-            let outer = old.len() - old_known.len() + skip;
-            frames.splice(..1, old[..outer].iter().copied());
+            let outer = &old[..old.len() - old_known.len() + skip];
+            if frames[..1] == *outer {
+                return false;
+            }
+            frames.splice(..1, outer.iter().copied());
         } else {
             frames.drain(1..=skip);
         }
+        true
     }
+}
+
+/// Adds up a thread's amounts, whose sums are counters of 64 bits.
+#[inline]
+fn add(to: &mut Amounts, more: &Amounts) {
+    each(to, more, u64::wrapping_add);
+}
+
+#[inline]
+fn difference(now: &Amounts, then: &Amounts) -> Amounts {
+    let mut amounts = *now;
+    each(&mut amounts, then, u64::wrapping_sub);
+    amounts
 }
 
 /// How many frames, from the outermost on, belong to the same calls in both stacks.

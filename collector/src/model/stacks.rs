@@ -26,23 +26,87 @@ pub(super) struct RawNode {
     pub kind: u8,
 }
 
+/// Small, because walks over many stacks wait for memory.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
     parent: u32,
     frames_from: u32,
+    /// Frames from the outermost one to here.
+    level: u32,
     frames: u16,
+    /// Nodes above.
     depth: u16,
+}
+
+/// Where a stack's addresses count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Space {
     /// Process index, `u32::MAX` when not known.
     process: u32,
     epoch: u32,
 }
 
+const NOWHERE: Space = Space {
+    process: u32::MAX,
+    epoch: 0,
+};
+
 #[derive(Debug)]
 pub(super) struct Stacks {
     stacks: Vec<Stack>,
-    of_node: HashMap<u32, u32>,
+    /// Of each stack.
+    spaces: Vec<Space>,
+    of_node: NodeMap,
     /// Nodes that contradict others or have no parent.
     pub odd_nodes: u64,
+}
+
+/// From node ids to stacks. Ids of one generation follow each other, so that usually an array does.
+#[derive(Debug)]
+enum NodeMap {
+    /// By id; `UNKNOWN` where the file has no such node.
+    Array(Vec<u32>),
+    Hashed(HashMap<u32, u32>),
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl NodeMap {
+    fn new(nodes: &[RawNode]) -> NodeMap {
+        // Ids are whatever the file says: the array may be larger than the nodes only within bounds.
+        const SPARE_IDS: usize = 1 << 20;
+        let highest = nodes.iter().map(|node| node.id).max().unwrap_or(0) as usize;
+        if highest <= nodes.len() * 4 + SPARE_IDS {
+            NodeMap::Array(vec![UNKNOWN; highest + 1])
+        } else {
+            NodeMap::Hashed(HashMap::with_capacity(nodes.len()))
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: u32) -> Option<u32> {
+        match self {
+            NodeMap::Array(stacks) => stacks
+                .get(id as usize)
+                .copied()
+                .filter(|stack| *stack != UNKNOWN),
+            NodeMap::Hashed(stacks) => stacks.get(&id).copied(),
+        }
+    }
+
+    /// Takes over one of the nodes that the map was made for.
+    fn insert(&mut self, id: u32, stack: u32) {
+        match self {
+            NodeMap::Array(stacks) => {
+                if let Some(place) = stacks.get_mut(id as usize) {
+                    *place = stack;
+                }
+            }
+            NodeMap::Hashed(stacks) => {
+                stacks.insert(id, stack);
+            }
+        }
+    }
 }
 
 impl Stacks {
@@ -53,23 +117,18 @@ impl Stacks {
         names: &mut Names,
         process_of_uid: &HashMap<u32, ProcessIndex>,
     ) -> Stacks {
-        let none = Stack {
-            parent: 0,
-            frames_from: 0,
-            frames: 0,
-            depth: 0,
-            process: u32::MAX,
-            epoch: 0,
-        };
         let mut this = Stacks {
-            stacks: vec![none],
-            of_node: HashMap::with_capacity(nodes.len()),
+            stacks: Vec::new(),
+            spaces: Vec::new(),
+            of_node: NodeMap::new(nodes),
             odd_nodes: 0,
         };
+        let no_frames = Range::default();
+        this.push(None, no_frames.clone(), NOWHERE);
         // (parent stack, address, kind) → stack
         let mut known: HashMap<(u32, u64, u8), u32> = HashMap::with_capacity(nodes.len());
         for node in nodes {
-            if node.id == 0 || this.of_node.contains_key(&node.id) {
+            if node.id == 0 || this.of_node.get(node.id).is_some() {
                 this.odd_nodes += 1;
                 continue;
             }
@@ -77,58 +136,63 @@ impl Stacks {
             let parent = if is_root {
                 0
             } else {
-                match this.of_node.get(&node.parent) {
-                    Some(&parent)
-                        if u32::from(this.stacks[parent as usize].depth) < DEPTH_LIMIT =>
-                    {
+                match this.of_node.get(node.parent) {
+                    Some(parent) if u32::from(this.stacks[parent as usize].depth) < DEPTH_LIMIT => {
                         parent
                     }
-                    Some(&deep) => {
-                        let Stack { process, epoch, .. } = this.stacks[deep as usize];
+                    found => {
+                        let space = found.map_or(NOWHERE, |deep| this.spaces[deep as usize]);
                         this.odd_nodes += 1;
-                        this.truncated(&mut known, names, process, epoch)
-                    }
-                    None => {
-                        this.odd_nodes += 1;
-                        this.truncated(&mut known, names, u32::MAX, 0)
+                        this.truncated(&mut known, names, space)
                     }
                 }
             };
             let stack = match known.entry((parent, node.address, node.kind)) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
-                    let above = this.stacks[parent as usize];
                     let stack = if is_root {
                         let uid = (node.address >> 32) as u32;
-                        Stack {
+                        let space = Space {
                             process: process_of_uid.get(&uid).map_or(u32::MAX, |index| index.0),
                             epoch: node.address as u32,
-                            ..none
-                        }
+                        };
+                        this.push(None, no_frames.clone(), space)
                     } else {
+                        let space = this.spaces[parent as usize];
                         let frames =
-                            names.frames_of(above.process, above.epoch, node.address, node.kind);
+                            names.frames_of(space.process, space.epoch, node.address, node.kind);
                         if names.are_the_agents(&frames) {
-                            this.of_node.insert(node.id, *entry.insert(parent));
-                            continue;
-                        }
-                        Stack {
-                            parent,
-                            frames_from: frames.start,
-                            frames: (frames.end - frames.start) as u16,
-                            depth: above.depth + 1,
-                            ..above
+                            parent
+                        } else {
+                            this.push(Some(parent), frames, space)
                         }
                     };
-                    let index = this.stacks.len() as u32;
-                    this.stacks.push(stack);
-                    *entry.insert(index)
+                    *entry.insert(stack)
                 }
             };
             this.of_node.insert(node.id, stack);
         }
-        this.of_node.shrink_to_fit();
         this
+    }
+
+    fn push(&mut self, parent: Option<u32>, frames: Range<u32>, space: Space) -> u32 {
+        let (level, depth) = match parent {
+            Some(parent) => {
+                let above = &self.stacks[parent as usize];
+                (above.level, above.depth + 1)
+            }
+            None => (0, 0),
+        };
+        let count = frames.len() as u16;
+        self.stacks.push(Stack {
+            parent: parent.unwrap_or(0),
+            frames_from: frames.start,
+            level: level + u32::from(count),
+            frames: count,
+            depth,
+        });
+        self.spaces.push(space);
+        self.stacks.len() as u32 - 1
     }
 
     /// The stack that stands for unknown frames of a process.
@@ -136,9 +200,9 @@ impl Stacks {
         &mut self,
         known: &mut HashMap<(u32, u64, u8), u32>,
         names: &mut Names,
-        process: u32,
-        epoch: u32,
+        space: Space,
     ) -> u32 {
+        let Space { process, epoch } = space;
         let key = (
             u32::MAX,
             u64::from(process) << 32 | u64::from(epoch),
@@ -146,15 +210,7 @@ impl Stacks {
         );
         *known.entry(key).or_insert_with(|| {
             let frames = names.frames_of(process, epoch, 0, NodeKind::Truncated as u8);
-            self.stacks.push(Stack {
-                parent: 0,
-                frames_from: frames.start,
-                frames: (frames.end - frames.start) as u16,
-                depth: 1,
-                process,
-                epoch,
-            });
-            self.stacks.len() as u32 - 1
+            self.push(Some(0), frames, space)
         })
     }
 
@@ -168,11 +224,21 @@ impl Stacks {
         if id == 0 {
             return StackIndex::NONE;
         }
-        StackIndex(self.of_node.get(&id).copied().unwrap_or(0))
+        StackIndex(self.of_node.get(id).unwrap_or(0))
     }
 
     pub fn parent(&self, stack: StackIndex) -> StackIndex {
         StackIndex(self.stacks[stack.0 as usize].parent)
+    }
+
+    /// Frames of the whole stack.
+    pub fn level(&self, stack: StackIndex) -> usize {
+        self.stacks[stack.0 as usize].level as usize
+    }
+
+    /// Nodes above the innermost one.
+    pub fn depth(&self, stack: StackIndex) -> usize {
+        usize::from(self.stacks[stack.0 as usize].depth)
     }
 
     pub fn tip(&self, stack: StackIndex) -> Range<u32> {
@@ -181,7 +247,7 @@ impl Stacks {
     }
 
     pub fn process(&self, stack: StackIndex) -> Option<ProcessIndex> {
-        let process = self.stacks[stack.0 as usize].process;
+        let process = self.spaces[stack.0 as usize].process;
         (process != u32::MAX).then_some(ProcessIndex(process))
     }
 

@@ -1,8 +1,9 @@
 //! The second pass over a file: samples in, segments and slices out.
 
 use hashbrown::HashMap;
+use prost::Message;
 use stackbeat_core::probe::Cause;
-use stackbeat_proto::columns;
+use stackbeat_proto::columns::Columns;
 use stackbeat_proto::stream::{PacketReader, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
@@ -134,8 +135,12 @@ impl Visit<'_> {
                 6 | 8 | 9 => {}
                 _ => continue,
             }
+            if let Some(batch) = raw.samples() {
+                self.samples(batch);
+                continue;
+            }
             match raw.decode().map(|packet| packet.body) {
-                Ok(Some(Body::Samples(batch))) => self.samples(&batch),
+                Ok(Some(Body::Samples(batch))) => self.samples(&batch.encode_to_vec()),
                 Ok(Some(Body::Event(event))) => {
                     let thread = self.trace.thread_of_uid.get(&event.thread_uid).copied();
                     let stack = self.trace.stacks.of_node(event.node);
@@ -177,8 +182,11 @@ impl Visit<'_> {
         self.visitor.thread_begin(trace, index);
     }
 
-    fn samples(&mut self, batch: &v1::SampleBatch) {
+    fn samples(&mut self, batch: &[u8]) {
         let trace = self.trace;
+        let Some(batch) = Columns::of(batch) else {
+            return;
+        };
         let Some(&index) = trace.thread_of_uid.get(&batch.thread_uid) else {
             return;
         };
@@ -186,7 +194,7 @@ impl Visit<'_> {
             return;
         }
         self.begin(index);
-        let decoded = columns::decode_into(batch, &mut self.rows).is_ok();
+        let decoded = batch.rows_into(&mut self.rows).is_ok();
         let Some(state) = self.live.get_mut(&index) else {
             return;
         };

@@ -135,3 +135,36 @@ fn slices_nest() {
         }
     }
 }
+
+/// Takes slices down.
+#[derive(Default, PartialEq, Debug)]
+struct Told(Vec<Slice>, Vec<(u32, FrameIndex, u64)>);
+
+impl SliceSink for Told {
+    fn open(&mut self, depth: u32, frame: FrameIndex, begin_ns: u64) {
+        self.1.push((depth, frame, begin_ns));
+    }
+    fn close(&mut self, slice: &Slice) {
+        self.0.push(*slice);
+    }
+}
+
+#[test]
+fn what_stacks_share_is_found_by_nodes_as_by_frames() {
+    for seed in 0..300 {
+        let trace = open(trace(seed));
+        let all = visit(&trace);
+        for (thread, _) in &all.totals {
+            let (mut by_nodes, mut by_frames) = (Slicer::new(*thread), Slicer::new(*thread));
+            let (mut expected, mut found) = (Told::default(), Told::default());
+            for segment in all.segments.iter().filter(|s| s.thread == *thread) {
+                by_frames.forget_nodes();
+                by_frames.advance(&trace, segment, &mut expected);
+                by_nodes.advance(&trace, segment, &mut found);
+            }
+            by_frames.end(&trace, &mut expected);
+            by_nodes.end(&trace, &mut found);
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}

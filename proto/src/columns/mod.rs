@@ -1,0 +1,72 @@
+//! Samples as columns: between the rows that a collector drains or a reader hands out and the
+//! delta-coded columns of `SampleBatch`.
+
+mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use decode::decode;
+pub use encode::encode;
+pub use wire::{Columns, Outline, outline};
+
+/// The low bits of a record's flags (`core::record::flags::HAS_*`) say which words follow; in columns
+/// the presence of a value says it.
+const PRESENCE_FLAGS: u8 = 7;
+
+/// Faults and switches of a thread so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rusage {
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+}
+
+/// One sample. Counters are totals of the thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRow {
+    /// Number in the thread's sequence of records.
+    pub record: u64,
+    /// End of the call, or moment of the sample.
+    pub time_ns: u64,
+    /// From begin to end; 0 for a point.
+    pub duration_ns: u64,
+    pub cpu_ns: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    /// Node id, 0: no stack.
+    pub node: u32,
+    pub probe: u8,
+    /// `core::record::flags` without the `HAS_*` bits.
+    pub flags: u8,
+    /// Argument and result.
+    pub arg: Option<(u64, i64)>,
+    pub rusage: Option<Rusage>,
+    pub waker_tid: Option<u32>,
+}
+
+/// Why a batch cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ColumnError {
+    #[error("a column is cut off, or the batch is none")]
+    Damaged,
+    #[error("column {column} has {found} values for {rows} samples")]
+    Length {
+        column: &'static str,
+        found: usize,
+        rows: usize,
+    },
+    #[error("column {column} names positions beyond the {rows} samples")]
+    Position { column: &'static str, rows: usize },
+}
+
+/// The unit for times that keeps deltas of up to two intervals within two bytes: a power of two, in ns.
+pub fn time_unit_ns(interval_ns: u64) -> u32 {
+    // Two bytes of a zigzag varint reach to ±8191.
+    (interval_ns / 4096 + 1)
+        .checked_next_power_of_two()
+        .map_or(1 << 20, |unit| unit.min(1 << 20) as u32)
+}
