@@ -5,9 +5,16 @@
 //! stores `in_flight` and then looks at `closed`. Both orders are sequentially consistent, so at
 //! least one side sees the other: either the sampler does not send, or the thread waits here until
 //! the signal has been handled.
+//!
+//! The thread's half of that order costs more than everything else in a hook. A thread that closes its
+//! gate often and is hardly ever interrupted gets a *light* gate ([`lighten`]), which leaves it out. The
+//! sampler takes that back with the next signal: it clears `light` and has the kernel run a full barrier
+//! on every processor that runs the program (`membarrier`). A thread that passed its look at `light`
+//! before this barrier had stored `closed` before that look, so the sampler sees it; one that looks
+//! later finds the gate as heavy as ever.
 
 use crate::layout::ThreadEntry;
-use crate::sync::{Ordering, between_sequential, fence};
+use crate::sync::{Ordering, between_sequential, fence, fence_by_others};
 
 /// How often a closing thread waits before it takes the signal for lost. A signal that was sent is
 /// delivered on the way out of the first system call; what is waited for is the time between the
@@ -18,8 +25,15 @@ const PATIENCE: u32 = 500;
 /// is on its way, with the number of the attempt, and says whether to go on waiting.
 #[inline(always)]
 pub fn close(entry: &ThreadEntry, wait: impl FnMut(u32) -> bool) -> u32 {
-    let before = entry.closed.swap(1, Ordering::SeqCst);
-    between_sequential();
+    // Handlers that come in between put it back to what they found.
+    let before = entry.closed.load(Ordering::Relaxed);
+    entry.closed.store(1, Ordering::Relaxed);
+    fence_by_others();
+    // The uid, because a late store may be meant for the thread that had this entry before.
+    if entry.light.load(Ordering::Relaxed) != entry.uid.load(Ordering::Relaxed) {
+        entry.closed.swap(1, Ordering::SeqCst);
+        between_sequential();
+    }
     if entry.in_flight.load(Ordering::SeqCst) != 0 {
         await_signal(entry, wait);
     }
@@ -49,10 +63,27 @@ pub fn arrived(entry: &ThreadEntry) {
     entry.in_flight.store(0, Ordering::SeqCst);
 }
 
-/// Sampler: asks to send a signal. When true, send it now, and call [`cancel`] if that fails.
-pub fn try_send(entry: &ThreadEntry) -> bool {
-    if entry.in_flight.load(Ordering::Relaxed) != 0 {
+/// Sampler: makes the gate of the thread with this uid light. Only for threads of processes that the
+/// kernel knows for `membarrier`, and only the sampler that calls [`try_send`] may do it.
+pub fn lighten(entry: &ThreadEntry, uid: u32) {
+    entry.light.store(uid, Ordering::Relaxed);
+}
+
+/// Sampler: asks to send a signal. When true, send it now, and call [`cancel`] if that fails. `barrier`
+/// is called when the gate was light: a full barrier on every processor that runs the thread's process;
+/// false where that failed.
+pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
+    if entry.in_flight.load(Ordering::Relaxed) != 0 || entry.closed.load(Ordering::Relaxed) != 0 {
         return false;
+    }
+    let light = entry.light.load(Ordering::Relaxed);
+    if light != 0 {
+        entry.light.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !barrier() {
+            entry.light.store(light, Ordering::Relaxed);
+            return false;
+        }
     }
     entry.in_flight.store(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);

@@ -252,7 +252,11 @@ pub struct ProcessEntry {
     pub signal: AtomicU32,
     pub start_cycles: AtomicU64,
     pub end_cycles: AtomicU64,
-    pub reserved: [AtomicU64; 18],
+    /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
+    /// may be light (`crate::gate`).
+    pub barrier: AtomicU32,
+    pub padding: AtomicU32,
+    pub reserved: [AtomicU64; 17],
 }
 
 /// Indices into `ThreadEntry::losses`; the numbers are those of `proto::v1::loss::Cause`.
@@ -324,7 +328,10 @@ pub struct ThreadEntry {
     pub closed: AtomicU32,
     /// Collector: 1 from before it sends a signal until the handler has run.
     pub in_flight: AtomicU32,
-    pub reserved: [AtomicU64; 7],
+    /// Collector: the thread's uid while its gate is light, otherwise 0.
+    pub light: AtomicU32,
+    pub padding: AtomicU32,
+    pub reserved: [AtomicU64; 6],
 }
 
 /// States of a sub-buffer (low 32 bits of `BufferHeader::state`; the high 32 bits are the owner's

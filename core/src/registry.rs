@@ -151,6 +151,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.episode_probe,
         &e.closed,
         &e.in_flight,
+        &e.light,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -25,3 +25,14 @@ pub fn between_sequential() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
+
+/// The cheap half of a pair of fences: the compiler keeps the order, and whoever needs the processor to
+/// keep it has the kernel run the other half here (`sys::barrier_everywhere`). loom knows no such call; there
+/// it is a fence.
+#[inline(always)]
+pub fn fence_by_others() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}

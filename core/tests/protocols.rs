@@ -126,13 +126,30 @@ fn threads_share_a_table() {
 
 #[test]
 fn a_closed_gate_stays_quiet() {
+    closed_gates_stay_quiet(false);
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_closed_light_gate_stays_quiet() {
+    if stackbeat_core::sys::accept_barriers() {
+        closed_gates_stay_quiet(true);
+    }
+}
+
+fn closed_gates_stay_quiet(light: bool) {
+    const UID: u32 = 7;
     let entry = ThreadEntry::default();
+    entry.uid.store(UID, Ordering::Relaxed);
     let signal = AtomicU32::new(0);
     let over = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while over.load(Ordering::Relaxed) == 0 {
-                if gate::try_send(&entry) {
+                if light {
+                    gate::lighten(&entry, UID);
+                }
+                if gate::try_send(&entry, stackbeat_core::sys::barrier_everywhere) {
                     signal.store(1, Ordering::SeqCst);
                 }
                 std::thread::yield_now();
@@ -154,6 +171,10 @@ fn a_closed_gate_stays_quiet() {
                 }
                 true
             });
+            // The call takes a while: a sender that was wrong has time to be seen.
+            for _ in 0..30 {
+                std::hint::spin_loop();
+            }
             assert!(!deliver());
             gate::reopen(&entry, before);
             deliver();

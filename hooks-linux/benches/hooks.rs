@@ -1,5 +1,5 @@
 //! What a hook adds to a call that is not captured: each call without the agent, with the agent off, and
-//! with it recording at 1 ms, in alternation. Run with `cargo bench -p stackbeat-hooks-linux`;
+//! with it recording at 1 ms (gates light, as a recording makes them for such loops), in alternation. Run with `cargo bench -p stackbeat-hooks-linux`;
 //! `STACKBEAT_AGENT` names another library than the one cargo built.
 
 #[path = "../tests/common/mod.rs"]
@@ -18,7 +18,7 @@ fn main() {
     let mut costs: BTreeMap<String, [Vec<f64>; 3]> = BTreeMap::new();
     let mut order = Vec::new();
     for _ in 0..PAIRS {
-        let session = Session::new().tick(Duration::from_millis(1));
+        let session = Session::new().tick(Duration::from_millis(1)).light_gates();
         let plain = Command::new(&program);
         let mut off = Command::new(&program);
         off.env("LD_PRELOAD", agent());

@@ -36,6 +36,9 @@ const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long will not come any more (the program took it by sigwait),
 /// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
+/// Waits without a signal after which a thread's gate is made light: what they saved together by then is
+/// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
+const LIGHT_AFTER_WAITS: u32 = 1_000;
 /// Distance between two searches for threads without an entry, ns. A search may take this share.
 const STRANGER_LOOK_NS: u64 = 100_000_000;
 const STRANGER_SHARE: u64 = 200;
@@ -66,6 +69,8 @@ struct Thread {
     hook_credit: u32,
     /// When the last signal was sent, ns.
     sent_ns: u64,
+    /// What its count of waits was then.
+    episode_sent: u32,
     state_file: Option<File>,
 }
 
@@ -93,6 +98,8 @@ pub struct Sampler {
     seen_uids: (u32, u32),
     files: usize,
     interrupt: bool,
+    /// The kernel runs barriers for us, so that gates may be light.
+    has_barriers: bool,
     mapping_name: Vec<u8>,
     /// CPU time of the program when strangers were last looked for.
     stranger_cpu_ns: u64,
@@ -104,6 +111,7 @@ impl Sampler {
     pub fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
         Sampler {
             interrupt,
+            has_barriers: sys::barrier_everywhere(),
             mapping_name: mapping_name.to_vec(),
             ..Default::default()
         }
@@ -168,6 +176,7 @@ impl Sampler {
                     backoff_ns: 0,
                     hook_credit: HOOK_CREDIT,
                     sent_ns: 0,
+                    episode_sent: entry.episode.load(Ordering::Relaxed),
                     state_file: None,
                 };
                 self.warm(thread, entry);
@@ -219,6 +228,12 @@ impl Sampler {
                 thread.misses = 0;
                 thread.backoff_ns = 0;
                 active = true;
+                let waits = entry.episode.load(Ordering::Relaxed);
+                if self.has_barriers
+                    && waits.wrapping_sub(thread.episode_sent) / 2 > LIGHT_AFTER_WAITS
+                {
+                    lighten(&shared.mapping, thread, entry);
+                }
             } else {
                 thread.hook_credit = thread.hook_credit.saturating_sub(1);
                 if seen != thread.tick_seen {
@@ -333,7 +348,7 @@ impl Sampler {
         }
     }
 
-    fn interrupt(&self, shared: &Shared, thread: &Thread, entry: &ThreadEntry) {
+    fn interrupt(&self, shared: &Shared, thread: &mut Thread, entry: &ThreadEntry) {
         let process = entry.process.load(Ordering::Relaxed);
         let Some(process) = shared.mapping.process(process) else {
             return;
@@ -342,7 +357,8 @@ impl Sampler {
         if signal == 0 {
             return;
         }
-        if !gate::try_send(entry) {
+        thread.episode_sent = entry.episode.load(Ordering::Relaxed);
+        if !gate::try_send(entry, sys::barrier_everywhere) {
             count(&shared.figures.signals_held_back, 1);
             return;
         }
@@ -446,6 +462,15 @@ fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEnt
         entry.state.load(Ordering::Acquire) == entry_state::LIVE
             && entry.uid.load(Ordering::Relaxed) == thread.uid
     })
+}
+
+/// Spares a thread the expensive half of closing its gate until the next signal, where the kernel can
+/// stand in for it.
+fn lighten(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
+    let process = mapping.process(entry.process.load(Ordering::Relaxed));
+    if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
+        gate::lighten(entry, thread.uid);
+    }
 }
 
 /// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,

@@ -52,6 +52,8 @@ struct Agent {
     signal: AtomicU32,
     /// That handler, as the kernel has it.
     handler: AtomicU64,
+    /// Our gates may be light. Forked children inherit it.
+    barrier: AtomicU32,
     /// A page that is zeroed in forked children; null where that cannot be had.
     own_page: AtomicPtr<AtomicU32>,
     main_stack: [AtomicU64; 2],
@@ -71,6 +73,7 @@ static AGENT: Agent = Agent {
     clock: AtomicU32::new(0),
     signal: AtomicU32::new(0),
     handler: AtomicU64::new(0),
+    barrier: AtomicU32::new(0),
     own_page: AtomicPtr::new(core::ptr::null_mut()),
     main_stack: [AtomicU64::new(0), AtomicU64::new(0)],
 };
@@ -177,6 +180,9 @@ pub fn init(path: &CStr) -> bool {
     AGENT.collector_pid.store(collector, Ordering::Relaxed);
     silence_own_panics();
     sys::rseq::init();
+    AGENT
+        .barrier
+        .store(sys::accept_barriers().into(), Ordering::Relaxed);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::init();
     let (low, high) = main_stack::find();
@@ -239,6 +245,9 @@ pub fn handler_installed(signal: u32) {
 
 fn publish_signal(mapping: &Mapping) {
     if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
+        entry
+            .barrier
+            .store(AGENT.barrier.load(Ordering::Relaxed), Ordering::Relaxed);
         entry
             .signal
             .store(AGENT.signal.load(Ordering::Relaxed), Ordering::Release);

@@ -358,6 +358,28 @@ pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {
     false
 }
 
+/// Commands of membarrier(2), Linux 4.16: include/uapi/linux/membarrier.h.
+mod membarrier {
+    pub const GLOBAL_EXPEDITED: usize = 1 << 1;
+    pub const REGISTER_GLOBAL_EXPEDITED: usize = 1 << 2;
+}
+
+/// Lets [`barrier_everywhere`] of other processes reach this one, and its forked children. False where
+/// the kernel knows no such thing. With more than one thread it takes milliseconds.
+pub fn accept_barriers() -> bool {
+    let command = membarrier::REGISTER_GLOBAL_EXPEDITED;
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+}
+
+/// A full memory barrier on every processor that runs a process which accepts them. False where the
+/// kernel knows no such thing. Costs microseconds, also those that are interrupted.
+pub fn barrier_everywhere() -> bool {
+    let command = membarrier::GLOBAL_EXPEDITED;
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+}
+
 /// Wakes up to `count` waiters on a word in shared memory.
 pub fn wake(word: &AtomicU32, count: u32) {
     // SAFETY: the kernel only uses the word's address.

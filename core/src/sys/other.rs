@@ -161,6 +161,16 @@ pub fn signal_thread(_process: u32, _thread: u32, _signal: i32) -> Result<(), Er
     Err(Errno(libc::ENOTSUP))
 }
 
+/// Threads are suspended here, not signalled: gates need not be light.
+pub fn accept_barriers() -> bool {
+    false
+}
+
+/// As [`accept_barriers`].
+pub fn barrier_everywhere() -> bool {
+    false
+}
+
 /// Threads are suspended here, not signalled.
 pub fn signal_is_blocked(_signal: u32) -> bool {
     false

@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use stackbeat_core::gate;
-use stackbeat_core::layout::{Capacity, SESSION_VARIABLE, buffer_state, entry_state};
+use stackbeat_core::layout::{Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::record::RecordKind;
@@ -49,6 +49,13 @@ pub fn agent() -> &'static Path {
         assert!(status.success(), "the agent does not build");
         target.join("agent/libstackbeat.so")
     })
+}
+
+fn lighten(mapping: &Mapping, entry: &ThreadEntry) {
+    let process = mapping.process(entry.process.load(Ordering::Relaxed));
+    if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
+        gate::lighten(entry, entry.uid.load(Ordering::Relaxed));
+    }
 }
 
 fn source(name: &str) -> PathBuf {
@@ -159,6 +166,23 @@ impl Session {
         self
     }
 
+    /// Makes the gates of all threads light now and then, as a recording does for threads that wait often
+    /// and are not interrupted.
+    pub fn light_gates(mut self) -> Session {
+        let (mapping, stop) = (self.mapping.clone(), self.stop.clone());
+        self.threads.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                for i in 0..mapping.control().threads_used.load(Ordering::Relaxed) {
+                    if let Some(entry) = mapping.thread(i) {
+                        lighten(&mapping, entry);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+        self
+    }
+
     /// Interrupts every registered thread whose gate is open, each `interval`.
     pub fn interrupt(mut self, interval: Duration) -> Session {
         let (mapping, stop, sent) = (self.mapping.clone(), self.stop.clone(), self.sent.clone());
@@ -179,12 +203,15 @@ impl Session {
                         .filter(|p| p.signal.load(Ordering::Relaxed) != 0)
                         .map_or(0, |p| p.pid.load(Ordering::Relaxed));
                     let tid = entry.tid.load(Ordering::Relaxed);
-                    if pid == 0 || tid == 0 || !gate::try_send(entry) {
+                    if pid == 0 || tid == 0 || !gate::try_send(entry, sys::barrier_everywhere) {
                         continue;
                     }
                     match sys::signal_thread(pid, tid, libc::SIGURG) {
                         Ok(()) => _ = sent.fetch_add(1, Ordering::Relaxed),
                         Err(_) => gate::cancel(entry),
+                    }
+                    if sent.load(Ordering::Relaxed) % 2 == 0 {
+                        lighten(&mapping, entry);
                     }
                 }
                 while begin.elapsed() < interval {
