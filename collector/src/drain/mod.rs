@@ -410,11 +410,16 @@ impl Drainer {
             last_words = Some(v1::SampleBatch {
                 thread_uid: drained.thread_uid,
                 first_record: end,
+                other_records: match claim.samples {
+                    0 => claim.stored as u32,
+                    _ => 0,
+                },
                 ..Default::default()
             });
         }
         if !self.rows.is_empty() {
-            let columns = columns::encode(drained.thread_uid, &self.rows, self.unit_ns);
+            let mut columns = columns::encode(drained.thread_uid, &self.rows, self.unit_ns);
+            columns.other_records = (claim.stored - claim.samples) as u32;
             encode(packet::Body::Samples(columns), &mut batch.samples);
             batch.packets += 1;
             if let Some(last) = self.rows.last() {

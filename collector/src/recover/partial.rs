@@ -119,6 +119,7 @@ impl Partial {
             None => batch.first_record,
         };
         thread.next_record = thread.next_record.max(next);
+        thread.stored += rows.len() as u64 + u64::from(batch.other_records);
         self.samples += rows.len() as u64;
     }
 

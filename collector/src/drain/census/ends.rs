@@ -76,7 +76,7 @@ impl Census {
         let written = get(&entry.records).max(thread.next_record);
         self.past.written += written;
         self.past.stored += thread.counts.0;
-        self.past.seeded += thread.seeded(entry);
+        self.past.seeded += thread.seeded;
         self.past.damaged += thread.counts.2;
         let rusage = thread.rusage;
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);

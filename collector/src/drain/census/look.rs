@@ -210,7 +210,7 @@ impl Census {
                 thread.dirty = false;
             }
             thread.next_record = seed.next_record;
-            thread.seed_end = seed.next_record;
+            thread.seeded = seed.stored;
             thread.last_cpu_ns = seed.cpu_ns;
             thread.last_ns = seed.last_ns;
             thread.rusage = seed.rusage;

@@ -69,8 +69,8 @@ pub struct Thread {
     last_ns: u64,
     rusage: Option<Rusage>,
     ended: bool,
-    /// Records below were dealt with in an earlier life of the trace.
-    seed_end: u64,
+    /// Records that an earlier life of the trace stored.
+    seeded: u64,
     /// Looked for its name in /proc so often.
     name_reads: u32,
 }
@@ -223,7 +223,7 @@ impl Census {
                 .load(Ordering::Relaxed)
                 .max(thread.next_record);
             sums.stored += thread.counts.0;
-            sums.seeded += thread.seeded(entry);
+            sums.seeded += thread.seeded;
             sums.damaged += thread.counts.2;
             for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
                 *sum += count.load(Ordering::Relaxed);

@@ -9,6 +9,8 @@ pub struct SeedThread {
     pub end: Option<v1::ThreadEnd>,
     /// Records below are in the trace or lost.
     pub next_record: u64,
+    /// Records in the trace.
+    pub stored: u64,
     pub losses: [u64; loss::COUNT],
     pub cpu_ns: u64,
     pub last_ns: u64,
@@ -50,9 +52,8 @@ impl Census {
             if let Some(end) = &thread.end {
                 census.known_ends.insert(*uid);
                 let past = &mut census.past;
-                let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
                 past.written += end.records_written;
-                past.seeded += end.records_written.saturating_sub(lost);
+                past.seeded += thread.stored;
             }
             for (sum, count) in census.past.losses.iter_mut().zip(&thread.losses) {
                 *sum += if thread.end.is_some() { *count } else { 0 };
@@ -77,9 +78,8 @@ impl Census {
     /// Writes the ends of threads that a partial trace knows and the mapping does not.
     pub fn conclude_unmet(&mut self) {
         for (uid, thread) in std::mem::take(&mut self.seed.threads) {
-            let lost = thread.losses[loss::BUFFER_FULL] + thread.losses[loss::OVERWRITTEN];
             self.past.written += thread.next_record;
-            self.past.seeded += thread.next_record.saturating_sub(lost);
+            self.past.seeded += thread.stored;
             self.threads_seen += 1;
             self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
                 uid,
@@ -89,18 +89,5 @@ impl Census {
                 ..Default::default()
             }));
         }
-    }
-}
-
-impl Thread {
-    /// Records that an earlier life of the trace stored: those before its end, less the lost ones
-    /// that did not come later.
-    pub(super) fn seeded(&self, entry: &ThreadEntry) -> u64 {
-        let load = |cause: usize| entry.losses[cause].load(Ordering::Relaxed);
-        let lost = load(loss::BUFFER_FULL);
-        let written = entry.records.load(Ordering::Relaxed).max(self.next_record);
-        let lost_later = (written - self.seed_end).saturating_sub(self.counts.0);
-        self.seed_end
-            .saturating_sub(lost.saturating_sub(lost_later))
     }
 }
