@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
+pub mod decide;
+pub mod explain;
 pub mod metric;
 pub mod names;
 pub mod random;

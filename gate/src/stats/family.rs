@@ -41,24 +41,18 @@ pub fn adjusted(members: &[Member], exchange: Exchange, random: &mut Random) -> 
     if n == 0 || m == 0 {
         return vec![1.0; members.len()];
     }
-    let pooled: Vec<Vec<f64>> = members
-        .iter()
-        .map(|x| x.baseline.iter().chain(&x.candidate).copied().collect())
-        .collect();
-    let own: Vec<bool> = (0..n + m).map(|i| i >= n).collect();
-    let statistic = |i: usize, is_candidate: &[bool]| {
-        studentized(&pooled[i], is_candidate, members[i].least_error)
-    };
-    let observed: Vec<f64> = (0..members.len()).map(|i| statistic(i, &own)).collect();
+    let pooled: Vec<Pooled> = members.iter().map(Pooled::new).collect();
+    let own: Vec<usize> = (n..n + m).collect();
+    let observed: Vec<f64> = pooled.iter().map(|x| x.studentized(&own)).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by(|a, b| observed[*b].total_cmp(&observed[*a]).then(a.cmp(b)));
     let mut reached = vec![0usize; members.len()];
     let mut total = 0usize;
-    each_exchange(n, m, exchange, random, &mut |sides| {
+    each_exchange(n, m, exchange, random, &mut |candidate| {
         total += 1;
         let mut highest = f64::NEG_INFINITY;
         for at in (0..order.len()).rev() {
-            highest = highest.max(statistic(order[at], sides));
+            highest = highest.max(pooled[order[at]].studentized(candidate));
             // Equal up to rounding is equal.
             if highest >= observed[order[at]] - 1e-9 * observed[order[at]].abs() {
                 reached[at] += 1;
@@ -74,24 +68,41 @@ pub fn adjusted(members: &[Member], exchange: Exchange, random: &mut Random) -> 
     p
 }
 
-fn studentized(values: &[f64], is_candidate: &[bool], least_error: f64) -> f64 {
-    let side = |wanted: bool| -> (f64, f64, f64) {
-        let of_side = || {
-            values
-                .iter()
-                .zip(is_candidate)
-                .filter(move |(_, c)| **c == wanted)
-        };
-        let count = of_side().count() as f64;
-        let mean = of_side().map(|(v, _)| v).sum::<f64>() / count;
-        let squares: f64 = of_side().map(|(v, _)| (v - mean).powi(2)).sum();
-        (mean, squares, count)
-    };
-    let (a, a_squares, a_count) = side(false);
-    let (b, b_squares, b_count) = side(true);
-    let freedom = (a_count + b_count - 2.0).max(1.0);
-    let error = ((a_squares + b_squares) / freedom * (1.0 / a_count + 1.0 / b_count)).sqrt();
-    (b - a) / (error + least_error.max(f64::MIN_POSITIVE))
+/// A member's runs of both sides, around their common mean, so that squares stay small.
+struct Pooled {
+    values: Vec<f64>,
+    squares: f64,
+    least_error: f64,
+}
+
+impl Pooled {
+    fn new(member: &Member) -> Pooled {
+        let all: Vec<f64> = member
+            .baseline
+            .iter()
+            .chain(&member.candidate)
+            .copied()
+            .collect();
+        let middle = mean(&all);
+        let values: Vec<f64> = all.iter().map(|v| v - middle).collect();
+        Pooled {
+            squares: values.iter().map(|v| v * v).sum(),
+            values,
+            least_error: member.least_error.max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// The statistic when these runs are the candidate's. Values sum to 0, so the baseline's sum is what
+    /// the candidate's lacks.
+    fn studentized(&self, candidate: &[usize]) -> f64 {
+        let m = candidate.len() as f64;
+        let n = self.values.len() as f64 - m;
+        let sum: f64 = candidate.iter().map(|i| self.values[*i]).sum();
+        let within = (self.squares - sum * sum * (1.0 / n + 1.0 / m)).max(0.0);
+        let freedom = (n + m - 2.0).max(1.0);
+        let error = (within / freedom * (1.0 / n + 1.0 / m)).sqrt();
+        sum * (1.0 / m + 1.0 / n) / (error + self.least_error)
+    }
 }
 
 /// Calls `visit` with every way to exchange sides, or with the observed one and many random ones
@@ -101,57 +112,42 @@ fn each_exchange(
     m: usize,
     exchange: Exchange,
     random: &mut Random,
-    visit: &mut dyn FnMut(&[bool]),
+    visit: &mut dyn FnMut(&[usize]),
 ) {
-    let mut sides: Vec<bool> = (0..n + m).map(|i| i >= n).collect();
+    let mut candidate: Vec<usize> = (n..n + m).collect();
     match exchange {
         Exchange::Pairs => {
             let pairs = n.min(m);
             let all = 1usize.checked_shl(pairs as u32).unwrap_or(usize::MAX);
             for count in 0..all.min(EXCHANGES) {
-                let swapped = if all <= EXCHANGES {
-                    count as u64
-                } else if count == 0 {
-                    0
-                } else {
-                    random.bits()
-                };
-                for pair in 0..pairs {
-                    let swap = if pair < 64 {
-                        swapped >> pair & 1 == 1
-                    } else {
-                        random.below(2) == 1
+                for (pair, place) in candidate.iter_mut().enumerate().take(pairs) {
+                    let is_swapped = match all <= EXCHANGES {
+                        true => count >> pair & 1 == 1,
+                        false => count != 0 && random.below(2) == 1,
                     };
-                    sides[pair] = swap;
-                    sides[n + pair] = !swap;
+                    *place = if is_swapped { pair } else { n + pair };
                 }
-                visit(&sides);
+                visit(&candidate);
+            }
+        }
+        Exchange::Runs if ways(n + m, m) > EXCHANGES as f64 => {
+            visit(&candidate);
+            let mut all: Vec<usize> = (0..n + m).collect();
+            for _ in 1..EXCHANGES {
+                random.shuffle(&mut all);
+                visit(&all[..m]);
             }
         }
         Exchange::Runs => {
-            if ways(n + m, m) > EXCHANGES as f64 {
-                visit(&sides);
-                for _ in 1..EXCHANGES {
-                    random.shuffle(&mut sides);
-                    visit(&sides);
-                }
-                return;
-            }
-            // Combinations in lexical order; the observed one is the first.
-            let mut chosen: Vec<usize> = (n..n + m).collect();
-            let reset: Vec<usize> = (0..m).collect();
-            chosen.copy_from_slice(&reset);
+            // Combinations in lexical order.
+            candidate = (0..m).collect();
             loop {
-                sides.fill(false);
-                for i in &chosen {
-                    sides[*i] = true;
-                }
-                visit(&sides);
-                let Some(at) = (0..m).rev().find(|i| chosen[*i] < n + i) else {
+                visit(&candidate);
+                let Some(at) = (0..m).rev().find(|i| candidate[*i] < n + i) else {
                     return;
                 };
-                let from = chosen[at] + 1;
-                for (step, place) in chosen[at..].iter_mut().enumerate() {
+                let from = candidate[at] + 1;
+                for (step, place) in candidate[at..].iter_mut().enumerate() {
                     *place = from + step;
                 }
             }
@@ -162,20 +158,6 @@ fn each_exchange(
 /// C(total, chosen).
 fn ways(total: usize, chosen: usize) -> f64 {
     (1..=chosen).fold(1.0, |w, i| w * (total - chosen + i) as f64 / i as f64)
-}
-
-/// The median of the members' standard errors: a floor for `Member::least_error`.
-pub fn pooled_error(baseline: &[f64], candidate: &[f64]) -> f64 {
-    let (n, m) = (baseline.len() as f64, candidate.len() as f64);
-    if n < 1.0 || m < 1.0 {
-        return 0.0;
-    }
-    let squares = |values: &[f64]| {
-        let middle = mean(values);
-        values.iter().map(|v| (v - middle).powi(2)).sum::<f64>()
-    };
-    let freedom = (n + m - 2.0).max(1.0);
-    ((squares(baseline) + squares(candidate)) / freedom * (1.0 / n + 1.0 / m)).sqrt()
 }
 
 #[cfg(test)]

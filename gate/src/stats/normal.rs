@@ -40,6 +40,37 @@ pub fn quantile(p: f64) -> f64 {
     (low + high) / 2.0
 }
 
+/// The t that a Student distribution exceeds in either direction with probability `p` (Hill, Algorithm 396,
+/// CACM 1970; six digits).
+pub fn student_two_sided(p: f64, freedom: usize) -> f64 {
+    let n = freedom as f64;
+    match freedom {
+        0 => return f64::INFINITY,
+        1 => return 1.0 / (p * std::f64::consts::FRAC_PI_2).tan(),
+        2 => return (2.0 / (p * (2.0 - p)) - 2.0).sqrt(),
+        _ => {}
+    }
+    let a = 1.0 / (n - 0.5);
+    let b = 48.0 / (a * a);
+    let mut c = ((20700.0 * a / b - 98.0) * a - 16.0) * a + 96.36;
+    let d = ((94.5 / (b + c) - 3.0) / b + 1.0) * (a * std::f64::consts::FRAC_PI_2).sqrt() * n;
+    let mut y = (d * p).powf(2.0 / n);
+    if y > 0.05 + a {
+        let x = quantile(p / 2.0);
+        y = x * x;
+        if freedom < 5 {
+            c += 0.3 * (n - 4.5) * (x + 0.6);
+        }
+        c += (((0.05 * d * x - 5.0) * x - 7.0) * x - 2.0) * x + b;
+        y = (((((0.4 * y + 6.3) * y + 36.0) * y + 94.5) / c - y - 3.0) / b + 1.0) * x;
+        y = (a * y * y).exp_m1();
+    } else {
+        let inner = ((n + 6.0) / (n * y) - 0.089 * d - 0.822) * (n + 2.0) * 3.0;
+        y = ((1.0 / inner + 0.5 / (n + 4.0)) * y - 1.0) * (n + 1.0) / (n + 2.0) + 1.0 / y;
+    }
+    (n * y).sqrt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +86,22 @@ mod tests {
         ] {
             assert!((quantile(p) - z).abs() < 1e-4, "{p}: {}", quantile(p));
             assert!((cdf(z) - p).abs() < 1e-6, "{z}: {}", cdf(z));
+        }
+    }
+
+    #[test]
+    fn known_quantiles_of_student() {
+        // Any table of t.
+        for (p, freedom, t) in [
+            (0.05, 1, 12.706),
+            (0.05, 2, 4.3027),
+            (0.05, 4, 2.7764),
+            (0.05, 9, 2.2622),
+            (0.01, 7, 3.4995),
+            (0.05, 60, 2.0003),
+        ] {
+            let found = student_two_sided(p, freedom);
+            assert!((found - t).abs() < 2e-3, "{p}, {freedom}: {found}");
         }
     }
 }

@@ -1,0 +1,372 @@
+//! One comparison: the runs of both sides by one metric, and one of three answers.
+
+use crate::random::Random;
+use crate::stats::interval::{self, Grouped, Interval};
+use crate::stats::{effect, fence, median, normal, rank};
+
+/// When a difference counts. The defaults are those of the command; a policy may change them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// Chance of calling equal programs different, over all comparisons of a gate.
+    pub alpha: f64,
+    /// Of the intervals.
+    pub confidence: f64,
+    /// Least relative change that matters.
+    pub min_effect: f64,
+    /// The same for counts that are equal in every run of a side.
+    pub min_exact: f64,
+    /// Least change of a time that matters.
+    pub floor_ns: f64,
+    /// The same as a share of the baseline's wall time (CPU time for faults).
+    pub floor_share: f64,
+    /// Runs belong together in pairs.
+    pub paired: bool,
+    /// Draws of the bootstrap.
+    pub draws: usize,
+    pub seed: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            alpha: 0.01,
+            confidence: 0.95,
+            min_effect: 0.03,
+            min_exact: 0.001,
+            floor_ns: 1e6,
+            floor_share: 0.005,
+            paired: false,
+            draws: 4000,
+            seed: 0x5EED,
+        }
+    }
+}
+
+impl Rules {
+    /// What one of the two ways to a finding (down the hierarchy, and over all functions at once) may use
+    /// up of `alpha`.
+    pub fn alpha_of_half(&self) -> f64 {
+        self.alpha / 2.0
+    }
+
+    /// Runs a side without which nothing can be said.
+    pub fn fewest_runs(&self) -> usize {
+        rank::fewest_runs(self.alpha_of_half(), self.paired)
+    }
+}
+
+/// What is known after a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The candidate has more of it.
+    Higher,
+    /// The candidate has less of it.
+    Lower,
+    /// Equal up to the least change that matters.
+    Same,
+    Unknown,
+}
+
+impl Answer {
+    pub fn name(self) -> &'static str {
+        match self {
+            Answer::Higher => "higher",
+            Answer::Lower => "lower",
+            Answer::Same => "same",
+            Answer::Unknown => "unknown",
+        }
+    }
+}
+
+/// One metric of both sides. Relative numbers are shares of the baseline's median.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    pub baseline_median: f64,
+    pub candidate_median: f64,
+    /// Hodges–Lehmann.
+    pub shift: f64,
+    pub relative: f64,
+    /// Of `relative`.
+    pub interval: Interval,
+    /// Chance of a rank sum this high (or this low) between equal programs; `None` when counts were
+    /// compared exactly.
+    pub p: Option<f64>,
+    /// The A/A fence, when there are runs enough for one.
+    pub fence: Option<f64>,
+    /// The smallest relative change that would have been called different in nine of ten gates.
+    pub smallest_seen: f64,
+    pub answer: Answer,
+    /// Even where the answer is unknown: an increase that matters is ruled out.
+    pub is_not_higher: bool,
+    /// Runs a side with which the answer would probably be known.
+    pub runs_needed: Option<usize>,
+}
+
+/// What a comparison looks at.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    pub baseline: &'a [f64],
+    pub candidate: &'a [f64],
+    pub groups: Option<(Grouped, Grouped)>,
+    /// Counts that equal programs do not change.
+    pub is_exact: bool,
+    /// Least absolute change that matters.
+    pub floor: f64,
+    /// How far the machine itself seems to have changed, relative.
+    pub drift: f64,
+}
+
+/// Power that "smallest change that could have been seen" refers to.
+const POWER: f64 = 0.9;
+/// Nobody makes more runs than this.
+const MOST_RUNS: f64 = 1000.0;
+
+/// Compares two sides.
+pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
+    let (x, y) = (question.baseline, question.candidate);
+    let middle = median(x);
+    let mut result = Comparison {
+        baseline_median: middle,
+        candidate_median: median(y),
+        shift: 0.0,
+        relative: 0.0,
+        interval: Interval::default(),
+        p: None,
+        fence: None,
+        smallest_seen: f64::INFINITY,
+        answer: Answer::Unknown,
+        is_not_higher: false,
+        runs_needed: None,
+    };
+    if x.is_empty() || y.is_empty() {
+        return result;
+    }
+    if question.is_exact && is_constant(x) && is_apart(x[0], y) && x.len() > 1 && y.len() > 1 {
+        exact(question, rules, &mut result);
+        return result;
+    }
+    let mut random = Random::new(rules.seed);
+    let runs = x.len().min(y.len());
+    let absolute = if rules.paired && x.len() == y.len() {
+        let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
+        result.shift = effect::paired_shift(&differences);
+        let p = rank::signed_rank(&differences);
+        let mirrored: Vec<f64> = differences.iter().map(|d| -d).collect();
+        result.p = Some(p.min(rank::signed_rank(&mirrored)));
+        interval::paired_shift(&differences, rules.confidence, rules.draws, &mut random)
+    } else {
+        result.shift = effect::shift(x, y);
+        result.p = Some(rank::rank_sum(x, y).min(rank::rank_sum(y, x)));
+        let flat = (Grouped::flat(x), Grouped::flat(y));
+        let (a, b) = question.groups.as_ref().unwrap_or(&flat);
+        interval::shift(a, b, rules.confidence, rules.draws, &mut random)
+    };
+    result.relative = effect::relative(result.shift, middle);
+    let share = |amount: f64| effect::relative(amount, middle);
+    result.interval = Interval {
+        low: share(absolute.low),
+        high: share(absolute.high),
+        error: share(absolute.error),
+    };
+    result.fence = fence::relative(x, y.len(), &mut random);
+    // From here on in amounts: a baseline of nothing has no shares.
+    let least = (rules.min_effect * middle).max(question.floor);
+    let fence = (result.fence.unwrap_or(0.0) + question.drift) * middle;
+    let z = normal::quantile(1.0 - rules.alpha_of_half()) + normal::quantile(POWER);
+    let enough = runs >= rules.fewest_runs();
+    if enough {
+        result.smallest_seen = share(least.max(fence).max(z * absolute.error));
+        result.is_not_higher = absolute.high < least;
+    }
+    let is_significant = result.p.is_some_and(|p| p <= rules.alpha_of_half());
+    let is_large = result.shift.abs() >= least.max(fence);
+    result.answer = if is_significant && is_large && enough {
+        match result.shift > 0.0 {
+            true if absolute.low > 0.0 => Answer::Higher,
+            false if absolute.high < 0.0 => Answer::Lower,
+            _ => Answer::Unknown,
+        }
+    } else if enough && absolute.low > -least && absolute.high < least {
+        Answer::Same
+    } else {
+        Answer::Unknown
+    };
+    if result.answer == Answer::Unknown {
+        let size = result.shift.abs();
+        result.runs_needed = Some(runs_needed(size, absolute, runs, least, fence, z, rules));
+    }
+    result
+}
+
+fn is_constant(values: &[f64]) -> bool {
+    values.iter().all(|v| *v == values[0])
+}
+
+/// Whether a side is the other's constant, or lies on one side of it as a whole.
+fn is_apart(constant: f64, values: &[f64]) -> bool {
+    is_constant(values)
+        || values.iter().all(|v| *v > constant)
+        || values.iter().all(|v| *v < constant)
+}
+
+fn exact(question: &Question<'_>, rules: &Rules, result: &mut Comparison) {
+    result.shift = result.candidate_median - result.baseline_median;
+    result.relative = effect::relative(result.shift, result.baseline_median);
+    let share =
+        |value: f64| effect::relative(value - result.baseline_median, result.baseline_median);
+    let all = || question.candidate.iter().map(|v| share(*v));
+    result.interval = Interval {
+        low: all().fold(f64::INFINITY, f64::min),
+        high: all().fold(f64::NEG_INFINITY, f64::max),
+        error: 0.0,
+    };
+    result.smallest_seen = rules.min_exact;
+    result.answer =
+        if result.relative.abs() < rules.min_exact || result.shift.abs() < question.floor {
+            Answer::Same
+        } else if result.shift > 0.0 {
+            Answer::Higher
+        } else {
+            Answer::Lower
+        };
+    result.is_not_higher = result.answer != Answer::Higher;
+}
+
+/// Errors shrink with the root of the number of runs: how many make the answer clear?
+fn runs_needed(
+    size: f64,
+    interval: Interval,
+    runs: usize,
+    least: f64,
+    fence: f64,
+    z: f64,
+    rules: &Rules,
+) -> usize {
+    let factor = if size >= least {
+        (z * interval.error / size).max(fence / size)
+    } else {
+        let half = (interval.high - interval.low) / 2.0;
+        half / (least - size).max(least / 10.0)
+    };
+    let needed = runs as f64 * factor * factor;
+    let needed = if needed.is_finite() {
+        needed
+    } else {
+        MOST_RUNS
+    };
+    (needed.ceil().min(MOST_RUNS) as usize)
+        .max(rules.fewest_runs())
+        .max(runs + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(baseline: &[f64], candidate: &[f64], is_exact: bool) -> Comparison {
+        let question = Question {
+            baseline,
+            candidate,
+            groups: None,
+            is_exact,
+            floor: 1.0,
+            drift: 0.0,
+        };
+        compare(&question, &Rules::default())
+    }
+
+    /// Ten runs around `middle` with a spread of about one percent.
+    fn runs(middle: f64, seed: u64, count: usize) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        (0..count)
+            .map(|_| middle * (1.0 + 0.01 * random.normal()))
+            .collect()
+    }
+
+    #[test]
+    fn three_answers() {
+        let slower = ask(&runs(1000.0, 1, 10), &runs(1060.0, 2, 10), false);
+        assert_eq!(slower.answer, Answer::Higher);
+        assert!((0.04..0.08).contains(&slower.relative), "{slower:?}");
+        let faster = ask(&runs(1000.0, 1, 10), &runs(940.0, 2, 10), false);
+        assert_eq!(faster.answer, Answer::Lower);
+        assert!(faster.is_not_higher);
+        let same = ask(&runs(1000.0, 1, 10), &runs(1000.0, 2, 10), false);
+        assert_eq!(same.answer, Answer::Same);
+        assert!((0.03..0.05).contains(&same.smallest_seen), "{same:?}");
+        let few = ask(&runs(1000.0, 1, 3), &runs(1200.0, 2, 3), false);
+        assert_eq!(few.answer, Answer::Unknown);
+        assert!(few.runs_needed.is_some_and(|n| (5..10).contains(&n)));
+        assert_eq!(few.smallest_seen, f64::INFINITY);
+    }
+
+    #[test]
+    fn noise_asks_for_more_runs() {
+        let loud = |middle: f64, seed| -> Vec<f64> {
+            let mut random = Random::new(seed);
+            (0..8)
+                .map(|_| middle * (1.0 + 0.08 * random.normal()))
+                .collect()
+        };
+        let unclear = ask(&loud(1000.0, 1), &loud(1005.0, 2), false);
+        assert_eq!(unclear.answer, Answer::Unknown);
+        assert!(unclear.runs_needed.is_some_and(|n| n > 20), "{unclear:?}");
+        assert!(unclear.smallest_seen > 0.08);
+    }
+
+    #[test]
+    fn equal_counts_are_compared_exactly_with_two_runs() {
+        let more = ask(&[1000.0; 2], &[1004.0; 2], true);
+        assert_eq!((more.answer, more.p), (Answer::Higher, None));
+        assert_eq!(ask(&[1000.0; 2], &[1000.0; 2], true).answer, Answer::Same);
+        // Not equal in every run of the baseline: no exact comparison.
+        assert_eq!(
+            ask(&[1000.0, 1001.0], &[1004.0; 2], true).answer,
+            Answer::Unknown
+        );
+        // Below the least change that matters.
+        assert_eq!(ask(&[1e6; 2], &[1e6 + 4.0; 2], true).answer, Answer::Same);
+    }
+
+    #[test]
+    fn something_new_is_higher() {
+        let new = ask(&[0.0; 6], &[50.0, 51.0, 49.0, 52.0, 50.0, 48.0], false);
+        assert_eq!(new.answer, Answer::Higher);
+        assert_eq!(new.relative, f64::INFINITY);
+        // Too little to matter.
+        let tiny = ask(&[0.0; 6], &[0.1; 6], false);
+        assert_ne!(tiny.answer, Answer::Higher);
+    }
+
+    #[test]
+    fn equal_programs_are_seldom_called_different() {
+        let mut random = Random::new(21);
+        let rules = Rules {
+            draws: 300,
+            ..Rules::default()
+        };
+        let mut alarms = 0;
+        for _ in 0..1500 {
+            // Two percent of noise and now and then an outlier.
+            let mut draw = || -> Vec<f64> {
+                let one = |_| {
+                    let outlier = if random.below(12) == 0 { 1.3 } else { 1.0 };
+                    1e9 * outlier * (1.0 + 0.02 * random.normal())
+                };
+                (0..8).map(one).collect()
+            };
+            let (x, y) = (draw(), draw());
+            let question = Question {
+                baseline: &x,
+                candidate: &y,
+                groups: None,
+                is_exact: false,
+                floor: 1e6,
+                drift: 0.0,
+            };
+            alarms += usize::from(compare(&question, &rules).answer == Answer::Higher);
+        }
+        // 7.5 would be half a percent.
+        assert!(alarms <= 8, "{alarms} of 1500");
+    }
+}

@@ -1,0 +1,233 @@
+//! Gates of made-up programs whose changes are known.
+
+use super::*;
+use crate::run::{About, Builder, Label, Names, ROOT, Role};
+
+/// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
+type Cost<'a> = (&'a str, &'a [&'a str], Metric, f64);
+
+const MS: f64 = 1e6;
+
+/// A server: a main thread that parses, a worker that stores, a lock between them.
+fn shop() -> Vec<Cost<'static>> {
+    vec![
+        ("main", &["main", "serve"], Metric::Cpu, 40.0 * MS),
+        ("main", &["main", "serve", "parse"], Metric::Cpu, 200.0 * MS),
+        (
+            "main",
+            &["main", "serve", "parse", "memcpy"],
+            Metric::Cpu,
+            60.0 * MS,
+        ),
+        (
+            "main",
+            &["main", "serve", "render"],
+            Metric::Cpu,
+            150.0 * MS,
+        ),
+        (
+            "main",
+            &["main", "serve", "render", "memcpy"],
+            Metric::Cpu,
+            50.0 * MS,
+        ),
+        ("main", &["main", "serve", "store"], Metric::Lock, 40.0 * MS),
+        ("main", &["main", "serve", "store"], Metric::Io, 90.0 * MS),
+        ("worker-*", &["work", "store"], Metric::Cpu, 120.0 * MS),
+        ("worker-*", &["work"], Metric::Wait, 500.0 * MS),
+    ]
+}
+
+struct Program<'a> {
+    costs: Vec<Cost<'a>>,
+    allocations: u64,
+    /// Relative deviation of each cost between runs, of all of them together, and of wall time.
+    noise: f64,
+}
+
+impl Program<'_> {
+    fn run(&self, side: Side, number: u64, names: &mut Names, random: &mut Random) -> Run {
+        let about = About {
+            label: format!("{}-{number}", side.name()),
+            started_unix_ns: number,
+            complete: true,
+            ..About::default()
+        };
+        let mut builder = Builder::new(side, about);
+        let mut roles: Vec<(RoleId, crate::metric::Values)> = Vec::new();
+        let together = 1.0 + self.noise / 2.0 * random.normal();
+        let mut wall = 0.0;
+        for (thread, path, metric, amount) in &self.costs {
+            let role = names.role(Role {
+                process: "shop".into(),
+                thread: (*thread).into(),
+                is_root: *thread == "main",
+            });
+            let mut place = builder.tree.child(ROOT, Label::Role(role));
+            for function in *path {
+                let is_system = *function == "memcpy";
+                let name = names.function(function, is_system, side);
+                place = builder.tree.child(place, Label::Function(name));
+            }
+            let value = amount * together * (1.0 + self.noise * random.normal());
+            let mut values = crate::metric::Values::default();
+            values.set(*metric, value.max(0.0) as u64);
+            if *thread == "main" {
+                wall += value;
+            }
+            if matches!(metric, Metric::Lock | Metric::Io) {
+                let call = names.function(metric.name(), true, side);
+                place = builder.tree.child(place, Label::Call(call));
+                values.set(Metric::Calls, (value / MS) as u64);
+            }
+            builder.add(place, &values);
+            match roles.iter_mut().find(|(r, _)| *r == role) {
+                Some((_, sum)) => sum.add(&values),
+                None => roles.push((role, values)),
+            }
+        }
+        for (at, (role, values)) in roles.iter_mut().enumerate() {
+            if at == 0 {
+                values.set(Metric::Allocations, self.allocations);
+            }
+            builder.thread(*role, values);
+        }
+        builder.finish(wall as u64)
+    }
+}
+
+fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
+    Program {
+        costs,
+        allocations: 10_000,
+        noise: 0.02,
+    }
+}
+
+fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (Table, Outcome) {
+    let mut random = Random::new(seed);
+    let mut names = Names::default();
+    let mut all = Vec::new();
+    for number in 0..runs {
+        all.push(a.run(Side::Baseline, number, &mut names, &mut random));
+        all.push(b.run(Side::Candidate, number, &mut names, &mut random));
+    }
+    let table = Table::new(all, names);
+    let rules = Rules {
+        draws: 600,
+        ..Rules::default()
+    };
+    let outcome = judge(&table, &rules);
+    (table, outcome)
+}
+
+fn function(table: &Table, outcome: &Outcome) -> (String, Cause) {
+    let explanation = &outcome.findings[0].explanation;
+    let name = explanation.function.map_or("", |f| table.names.text(f));
+    (name.to_owned(), explanation.cause)
+}
+
+/// The costs with one of them changed.
+fn with<'a>(mut costs: Vec<Cost<'a>>, at: usize, factor: f64) -> Vec<Cost<'a>> {
+    costs[at].3 *= factor;
+    costs
+}
+
+#[test]
+fn a_slower_function_is_found_with_its_cause() {
+    let slower = program(with(shop(), 1, 1.25));
+    let (table, outcome) = gate(&program(shop()), &slower, 10, 1);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+    let finding = &outcome.findings[0];
+    assert_eq!(finding.explanation.path, ["main", "serve", "parse"]);
+    assert!(finding.explanation.share > 0.7);
+    assert_eq!(
+        outcome.findings.len(),
+        1,
+        "ancestors and other metrics collapse"
+    );
+}
+
+#[test]
+fn work_of_libc_is_its_callers() {
+    let slower = program(with(shop(), 4, 2.2));
+    let (table, outcome) = gate(&program(shop()), &slower, 10, 2);
+    assert_eq!(function(&table, &outcome), ("render".into(), Cause::Cpu));
+    let path = &outcome.findings[0].explanation.path;
+    assert_eq!(path.last().map(String::as_str), Some("memcpy"));
+}
+
+#[test]
+fn waiting_for_a_lock_and_for_the_disk_are_told_apart() {
+    for (at, cause) in [(5, Cause::Lock), (6, Cause::Io)] {
+        let slower = program(with(shop(), at, 2.0));
+        let (table, outcome) = gate(&program(shop()), &slower, 10, 3);
+        assert_eq!(outcome.verdict, Verdict::Regression);
+        assert_eq!(function(&table, &outcome), ("store".into(), cause));
+        assert!(!outcome.findings[0].explanation.calls.is_empty());
+    }
+}
+
+#[test]
+fn one_more_allocation_is_found_with_two_runs() {
+    let more = Program {
+        allocations: 10_100,
+        ..program(shop())
+    };
+    let (table, outcome) = gate(&program(shop()), &more, 2, 4);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    assert_eq!(function(&table, &outcome).1, Cause::Allocation);
+}
+
+#[test]
+fn what_is_faster_or_merely_moved_is_no_regression() {
+    let faster = program(with(shop(), 1, 0.8));
+    let (_, outcome) = gate(&program(shop()), &faster, 10, 5);
+    assert_eq!(outcome.verdict, Verdict::NoRegression);
+
+    // Another name, and another thread.
+    let mut renamed = shop();
+    renamed[1].1 = &["main", "serve", "parse_quickly"];
+    let mut elsewhere = shop();
+    elsewhere[1].0 = "worker-*";
+    for costs in [renamed, elsewhere] {
+        let (_, outcome) = gate(&program(shop()), &program(costs), 10, 6);
+        assert_eq!(
+            outcome.verdict,
+            Verdict::NoRegression,
+            "{:#?}",
+            outcome.findings
+        );
+        assert!(!outcome.moved.is_empty());
+    }
+}
+
+#[test]
+fn a_marked_up_name_is_the_same_function() {
+    let mut marked = shop();
+    marked[1].1 = &["main", "serve", "parse.constprop.0"];
+    let (_, outcome) = gate(&program(shop()), &program(marked), 10, 7);
+    assert_ne!(outcome.verdict, Verdict::Regression);
+    assert!(outcome.moved.is_empty());
+}
+
+#[test]
+fn too_few_runs_cannot_tell() {
+    let (_, outcome) = gate(&program(shop()), &program(shop()), 3, 8);
+    assert_eq!(outcome.verdict, Verdict::CannotTell);
+    assert!(outcome.runs_needed.is_some_and(|n| n >= 5));
+}
+
+#[test]
+fn equal_programs_are_passed() {
+    let mut alarms = 0;
+    let mut unknown = 0;
+    for seed in 0..120 {
+        let (_, outcome) = gate(&program(shop()), &program(shop()), 8, 1000 + seed);
+        alarms += usize::from(outcome.verdict == Verdict::Regression);
+        unknown += usize::from(outcome.verdict == Verdict::CannotTell);
+    }
+    assert!(alarms <= 2, "{alarms} of 120");
+    assert!(unknown <= 30, "{unknown} of 120");
+}

@@ -1,0 +1,510 @@
+//! Where a change sits, and why: the deepest function that explains it, the path to it, and what it is
+//! made of.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::metric::Metric;
+use crate::run::{Label, NameId, ROOT, RoleId};
+use crate::stats::mean;
+use crate::table::{Column, Table};
+
+/// A function explains a change when it has at least this share of it, callees included.
+const EXPLAINS: f64 = 0.7;
+/// A path goes on into the callee that has at least this share of its caller's change.
+const GOES_ON: f64 = 0.6;
+
+/// What kind of change it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    Cpu,
+    Allocation,
+    PageFaults,
+    Lock,
+    Io,
+    Net,
+    Sleep,
+    Wait,
+    Scheduling,
+    /// Nothing stands out.
+    Unclear,
+}
+
+impl Cause {
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Cpu => "cpu",
+            Cause::Allocation => "allocation",
+            Cause::PageFaults => "page-faults",
+            Cause::Lock => "lock",
+            Cause::Io => "io",
+            Cause::Net => "net",
+            Cause::Sleep => "sleep",
+            Cause::Wait => "wait",
+            Cause::Scheduling => "scheduling",
+            Cause::Unclear => "unclear",
+        }
+    }
+
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Cause::Cpu => "more computing",
+            Cause::Allocation => "more or larger allocations",
+            Cause::PageFaults => "more page faults",
+            Cause::Lock => "waiting for a lock",
+            Cause::Io => "waiting for input or output",
+            Cause::Net => "waiting for the network",
+            Cause::Sleep => "sleeping",
+            Cause::Wait => "waiting for another thread or process",
+            Cause::Scheduling => "ready to run, but without a CPU",
+            Cause::Unclear => "nothing stands out",
+        }
+    }
+
+    fn of(metric: Metric) -> Cause {
+        match metric {
+            Metric::Cpu => Cause::Cpu,
+            Metric::Ready | Metric::InvoluntarySwitches => Cause::Scheduling,
+            Metric::Lock => Cause::Lock,
+            Metric::Io => Cause::Io,
+            Metric::Net => Cause::Net,
+            Metric::Sleep => Cause::Sleep,
+            Metric::Wait | Metric::Poll | Metric::Join | Metric::Process => Cause::Wait,
+            Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
+            Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
+            _ => Cause::Unclear,
+        }
+    }
+}
+
+/// Means of a metric on both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    pub metric: Metric,
+    pub baseline: f64,
+    pub candidate: f64,
+}
+
+impl Part {
+    pub fn change(&self) -> f64 {
+        self.candidate - self.baseline
+    }
+}
+
+/// Calls that waited, by caller: how often on each side (means).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallChange {
+    pub caller: String,
+    pub call: String,
+    pub baseline: f64,
+    pub candidate: f64,
+}
+
+/// Where and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What was followed: the component of wall time that grew, or the metric itself.
+    pub metric: Metric,
+    pub role: Option<RoleId>,
+    /// The deepest function of the program itself that explains the change.
+    pub function: Option<NameId>,
+    /// The deepest of all, which may be one of libc.
+    pub deepest: Option<NameId>,
+    /// From the thread's first function to the deepest frame that has most of the change.
+    pub path: Vec<String>,
+    /// Share of the change that `function` has, callees included.
+    pub share: f64,
+    pub cause: Cause,
+    /// What the change of `function` is made of, callees included; the largest first.
+    pub parts: Vec<Part>,
+    pub calls: Vec<CallChange>,
+}
+
+/// The change of a column's mean.
+pub fn change(table: &Table, column: &[f64]) -> f64 {
+    let (baseline, candidate) = table.split(column);
+    mean(candidate) - mean(baseline)
+}
+
+/// Explains a change of a metric of the whole run.
+pub fn explain(table: &Table, metric: Metric) -> Explanation {
+    match metric {
+        Metric::Wall => explain_wall(table),
+        metric => explain_sum(table, metric, None),
+    }
+}
+
+/// Wall time is no sum over threads. The main thread's time is: what of it grew? If it waited for others
+/// longer, what they did longer is the reason.
+fn explain_wall(table: &Table) -> Explanation {
+    const ACTIVE: [Metric; 7] = [
+        Metric::Cpu,
+        Metric::Ready,
+        Metric::Lock,
+        Metric::Io,
+        Metric::Net,
+        Metric::Sleep,
+        Metric::Gap,
+    ];
+    const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
+    let largest = |roles: &[RoleId], metrics: &[Metric]| {
+        let mut best: Option<(f64, RoleId, Metric)> = None;
+        for role in roles {
+            for metric in metrics {
+                let grown = change(table, &table.role(*role, *metric));
+                if best.is_none_or(|(most, ..)| grown > most) {
+                    best = Some((grown, *role, *metric));
+                }
+            }
+        }
+        best
+    };
+    let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
+    let (main, others): (Vec<RoleId>, Vec<RoleId>) = table.roles().into_iter().partition(is_root);
+    let active = largest(&main, &ACTIVE);
+    let passive = largest(&main, &PASSIVE);
+    let waits_for_others = match (active, passive) {
+        (Some((active, ..)), Some((passive, ..))) => passive > active,
+        (None, _) => true,
+        _ => false,
+    };
+    let of_others = waits_for_others
+        .then(|| largest(&others, &ACTIVE))
+        .flatten();
+    let followed = of_others
+        .filter(|(grown, ..)| *grown > 0.0)
+        .or(active)
+        .filter(|(grown, ..)| *grown > 0.0)
+        .or(passive);
+    match followed {
+        Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
+        _ => explain_sum(table, Metric::Cpu, None),
+    }
+}
+
+/// Explains a change of a metric that is a sum over places.
+pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Explanation {
+    let columns = table.places(metric);
+    let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
+    let start = match role {
+        Some(role) => place_of_role(table, role).unwrap_or(ROOT),
+        None => ROOT,
+    };
+    let whole = changes[start as usize];
+    let totals = totals(table, &columns, start);
+    let deepest = most_specific(table, &changes, &totals, whole);
+    describe(table, metric, role, &changes, &totals, start, deepest)
+}
+
+/// Explains the change of one function.
+pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId) -> Explanation {
+    let columns = table.places(metric);
+    let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
+    let start = place_of_role(table, role).unwrap_or(ROOT);
+    let totals = totals(table, &columns, start);
+    let deepest = Some((role, function));
+    describe(table, metric, Some(role), &changes, &totals, start, deepest)
+}
+
+/// Puts together what is known of a function that explains the change below `start`.
+fn describe(
+    table: &Table,
+    metric: Metric,
+    role: Option<RoleId>,
+    changes: &[f64],
+    totals: &HashMap<(RoleId, NameId), Column>,
+    start: u32,
+    deepest: Option<(RoleId, NameId)>,
+) -> Explanation {
+    let whole = changes[start as usize];
+    let mut result = Explanation {
+        metric,
+        role,
+        function: None,
+        deepest: None,
+        path: Vec::new(),
+        share: 0.0,
+        cause: Cause::of(metric),
+        parts: Vec::new(),
+        calls: Vec::new(),
+    };
+    let from = match deepest {
+        Some((role, name)) => heaviest_place(table, changes, role, name),
+        None => None,
+    };
+    let end = follow(table, changes, from.unwrap_or(start));
+    let on_path: Vec<Label> = table.tree.outwards(end).collect();
+    result.path = on_path
+        .iter()
+        .rev()
+        .skip(1)
+        .map(|l| table.label(*l))
+        .collect();
+    if let Some(Label::Role(role)) = on_path.last() {
+        result.role = Some(*role);
+    }
+    result.deepest = deepest.map(|(_, name)| name);
+    // libc and the loader do what they are asked for: name who asks.
+    let own = from.and_then(|place| {
+        table.tree.outwards(place).find_map(|label| match label {
+            Label::Function(name) if !table.names.names()[name.0 as usize].is_system => Some(name),
+            _ => None,
+        })
+    });
+    result.function = own.or(result.deepest);
+    if let (Some(role), Some(name)) = (result.role, result.function) {
+        if let Some(total) = totals.get(&(role, name)) {
+            result.share = change(table, total) / whole.max(f64::MIN_POSITIVE);
+        }
+        result.parts = parts(table, role, name);
+        result.calls = calls(table, role, name);
+    }
+    if metric == Metric::Cpu {
+        result.cause = cause_of_cpu(table, &result, whole);
+    }
+    result
+}
+
+fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
+    let places = table.tree.places();
+    let found = places.iter().position(|p| p.label == Label::Role(role));
+    found.map(|at| at as u32)
+}
+
+/// Inclusive columns by function, recursion counted once.
+fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, NameId), Column> {
+    let places = table.tree.places();
+    let mut totals: HashMap<(RoleId, NameId), Column> = HashMap::new();
+    let mut above: Vec<Option<(RoleId, bool)>> = vec![None; places.len()];
+    for (at, place) in places.iter().enumerate() {
+        let is_inside = at as u32 == start
+            || above[place.parent as usize].is_some_and(|(_, inside)| inside && at != 0);
+        above[at] = match place.label {
+            Label::Role(role) => Some((role, is_inside || start == ROOT)),
+            _ => above[place.parent as usize],
+        };
+        let (Label::Function(name), Some((role, true))) = (place.label, above[at]) else {
+            continue;
+        };
+        let outer = table.tree.outwards(place.parent);
+        if outer
+            .into_iter()
+            .any(|label| label == Label::Function(name))
+        {
+            continue;
+        }
+        let sum = totals
+            .entry((role, name))
+            .or_insert_with(|| vec![0.0; table.runs.len()]);
+        for (sum, more) in sum.iter_mut().zip(&columns[at]) {
+            *sum += more;
+        }
+    }
+    totals
+}
+
+/// Of the functions that have most of the change, the one with the least other cost: ancestors of it
+/// have the change too, and more besides. Among those that cost the same, the deepest.
+fn most_specific(
+    table: &Table,
+    changes: &[f64],
+    totals: &HashMap<(RoleId, NameId), Column>,
+    whole: f64,
+) -> Option<(RoleId, NameId)> {
+    const THE_SAME: f64 = 1.02;
+    let cost = |column: &[f64]| mean(table.split(column).1);
+    let mut found: Vec<_> = totals
+        .iter()
+        .filter(|(_, column)| whole > 0.0 && change(table, column) >= EXPLAINS * whole)
+        .map(|(key, column)| (cost(column), *key))
+        .collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let least = found.first()?.0;
+    let alike = found
+        .iter()
+        .take_while(|(cost, _)| *cost <= THE_SAME * least);
+    let depth = |(role, name): (RoleId, NameId)| {
+        let place = heaviest_place(table, changes, role, name);
+        place.map_or(0, |place| table.tree.outwards(place).count())
+    };
+    let deepest = alike.max_by_key(|(_, key)| (depth(*key), std::cmp::Reverse(*key)));
+    deepest.map(|(_, key)| *key)
+}
+
+/// Where a function changed most.
+fn heaviest_place(table: &Table, changes: &[f64], role: RoleId, name: NameId) -> Option<u32> {
+    let places = table.tree.places();
+    (0..places.len())
+        .filter(|at| places[*at].label == Label::Function(name))
+        .filter(|at| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
+        .max_by(|a, b| changes[*a].total_cmp(&changes[*b]).then(b.cmp(a)))
+        .map(|at| at as u32)
+}
+
+/// Goes on into the callee that has most of the change, as long as there is one.
+fn follow(table: &Table, changes: &[f64], start: u32) -> u32 {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (at, place) in table.tree.places().iter().enumerate().skip(1) {
+        if place.label != Label::Small {
+            children.entry(place.parent).or_default().push(at as u32);
+        }
+    }
+    let mut at = start;
+    loop {
+        let below = children.get(&at).into_iter().flatten();
+        let best = below.max_by(|a, b| changes[**a as usize].total_cmp(&changes[**b as usize]));
+        match best {
+            Some(next) if changes[*next as usize] >= GOES_ON * changes[at as usize] => at = *next,
+            _ => return at,
+        }
+        if changes[at as usize] <= 0.0 {
+            return at;
+        }
+    }
+}
+
+/// What a function's change is made of, by metric, callees included.
+fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
+    let inside: HashSet<u32> = (0..table.tree.places().len() as u32)
+        .filter(|place| {
+            let mut labels = table.tree.outwards(*place);
+            let mut is_inside = false;
+            labels.any(|label| {
+                is_inside |= label == Label::Function(name);
+                is_inside && label == Label::Role(role)
+            })
+        })
+        .collect();
+    let mut parts: Vec<Part> = Metric::ALL
+        .into_iter()
+        .filter_map(|metric| {
+            let mut sum = vec![0.0; table.runs.len()];
+            for (place, column) in table.own_places(metric).iter().enumerate() {
+                if inside.contains(&(place as u32)) {
+                    for (sum, more) in sum.iter_mut().zip(column) {
+                        *sum += more;
+                    }
+                }
+            }
+            let (baseline, candidate) = table.split(&sum);
+            let part = Part {
+                metric,
+                baseline: mean(baseline),
+                candidate: mean(candidate),
+            };
+            (part.baseline != 0.0 || part.candidate != 0.0).then_some(part)
+        })
+        .collect();
+    // Times first, by how much they changed.
+    parts.sort_by(|a, b| {
+        let key = |p: &Part| {
+            (
+                p.metric as u8 >= Metric::Allocations as u8,
+                -p.change().abs(),
+            )
+        };
+        key(a)
+            .partial_cmp(&key(b))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    parts
+}
+
+/// Callers within a function whose waiting calls became more or fewer.
+fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange> {
+    const SHOWN: usize = 3;
+    let mut changes: HashMap<(NameId, NameId), Column> = HashMap::new();
+    let columns = table.own_places(Metric::Calls);
+    for (at, place) in table.tree.places().iter().enumerate() {
+        let Label::Call(call) = place.label else {
+            continue;
+        };
+        let is_inside = {
+            let mut labels = table.tree.outwards(place.parent);
+            let below = labels.by_ref().any(|l| l == Label::Function(name));
+            below && labels.last() == Some(Label::Role(role))
+        };
+        let (true, Some((_, caller))) = (is_inside, table.function_of(at as u32)) else {
+            continue;
+        };
+        let sum = changes
+            .entry((caller, call))
+            .or_insert_with(|| vec![0.0; table.runs.len()]);
+        for (sum, more) in sum.iter_mut().zip(&columns[at]) {
+            *sum += more;
+        }
+    }
+    let mut list: Vec<CallChange> = changes
+        .into_iter()
+        .map(|((caller, call), column)| {
+            let (baseline, candidate) = table.split(&column);
+            CallChange {
+                caller: table.names.text(caller).into(),
+                call: table.names.text(call).into(),
+                baseline: mean(baseline),
+                candidate: mean(candidate),
+            }
+        })
+        .filter(|c| (c.candidate - c.baseline).abs() >= 1.0_f64.max(0.05 * c.baseline))
+        .collect();
+    list.sort_by(|a, b| {
+        let size = |c: &CallChange| (c.candidate - c.baseline).abs();
+        size(b)
+            .total_cmp(&size(a))
+            .then_with(|| (&a.caller, &a.call).cmp(&(&b.caller, &b.call)))
+    });
+    list.truncate(SHOWN);
+    list
+}
+
+/// Cost of an allocation and its release, and of a minor fault, for telling whether their growth can be
+/// the reason for more CPU time: medians of glibc's malloc of small sizes (20 ns each way, caches cold) and
+/// of a fault of an anonymous page on virtual machines.
+const ALLOCATION_NS: f64 = 60.0;
+const MINOR_FAULT_NS: f64 = 700.0;
+/// Share of the growth that it has to account for.
+const ACCOUNTS: f64 = 0.4;
+
+fn cause_of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Cause {
+    const ALLOCATORS: [&str; 14] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "cfree",
+        "_int_malloc",
+        "_int_free",
+        "_int_realloc",
+        "malloc_consolidate",
+        "unlink_chunk",
+        "sysmalloc",
+        "operator new",
+        "operator delete",
+        "posix_memalign",
+    ];
+    let grown = |metric| change(table, &table.whole(metric));
+    let deepest = explanation.deepest.map(|name| table.names.text(name));
+    let faults = grown(Metric::MinorFaults) * MINOR_FAULT_NS;
+    let allocations = grown(Metric::Allocations);
+    let bytes_grew = {
+        let column = table.whole(Metric::AllocatedBytes);
+        change(table, &column) > 0.02 * mean(table.split(&column).0)
+    };
+    if deepest.is_some_and(|d| {
+        ALLOCATORS
+            .iter()
+            .any(|a| d == *a || d.starts_with(&format!("{a}(")))
+    }) || allocations * ALLOCATION_NS >= ACCOUNTS * grown_ns
+    {
+        Cause::Allocation
+    } else if faults >= ACCOUNTS * grown_ns {
+        // Fresh memory is what most new faults come from.
+        if bytes_grew {
+            Cause::Allocation
+        } else {
+            Cause::PageFaults
+        }
+    } else {
+        Cause::Cpu
+    }
+}
