@@ -29,10 +29,12 @@ const COLD_LOOK_NS: u64 = 5_000_000;
 const COLD_LOOK_EACH_NS: u64 = 1_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
 const COOL_AFTER: u32 = 4;
-/// Steps after its last capture by a hook in which a thread is still given time for another one, and
-/// how often threads without such a capture are given it all the same.
-const HOOK_CREDIT: u32 = 16;
-const HOOK_TRIAL: u64 = 16;
+/// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Hooks
+/// are worth waiting for above this share, because a signal costs about three times what a whole wait
+/// does; the other threads get time now and then all the same.
+const HOOK_SHARE_WHOLE: u32 = 256;
+const HOOK_SHARE_WORTH: u32 = 85;
+pub const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long will not come any more (the program took it by sigwait),
 /// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
@@ -65,13 +67,19 @@ struct Thread {
     /// Not asked about before, ns, and the distance that led there.
     next_look_ns: u64,
     backoff_ns: u64,
-    /// Steps for which it is expected to capture by a hook, because it did so of late.
-    hook_credit: u32,
+    /// How many of the ticks of late it took notice of in the time that hooks are given.
+    hook_share: u32,
     /// When the last signal was sent, ns.
     sent_ns: u64,
     /// What its count of waits was then.
     episode_sent: u32,
     state_file: Option<File>,
+}
+
+impl Thread {
+    fn is_worth_waiting_for(&self) -> bool {
+        self.hook_share > HOOK_SHARE_WORTH
+    }
 }
 
 /// A live process of the program.
@@ -174,7 +182,7 @@ impl Sampler {
                     misses: 0,
                     next_look_ns: 0,
                     backoff_ns: 0,
-                    hook_credit: HOOK_CREDIT,
+                    hook_share: HOOK_SHARE_WHOLE,
                     sent_ns: 0,
                     episode_sent: entry.episode.load(Ordering::Relaxed),
                     state_file: None,
@@ -198,15 +206,38 @@ impl Sampler {
 
     /// Whether hooks are worth waiting for: threads of this class and phase captured by one of late,
     /// or may have begun to.
-    pub fn expects_hooks(&self, class: usize, phase: usize, ticks: u64) -> bool {
+    pub fn expects_hooks(&self, class: usize, phase: usize, is_trial: bool) -> bool {
         let threads = &self.hot[class][phase];
-        let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
-        !threads.is_empty() && (is_trial || threads.iter().any(|t| t.hook_credit > 0))
+        !threads.is_empty() && (is_trial || threads.iter().any(Thread::is_worth_waiting_for))
+    }
+
+    /// Whether all those have taken notice of the last tick for whose hooks it is worth waiting.
+    pub fn hooks_came(
+        &self,
+        mapping: &Mapping,
+        class: usize,
+        phase: usize,
+        is_trial: bool,
+    ) -> bool {
+        let tick = mapping.control().ticks[class][phase]
+            .0
+            .load(Ordering::Relaxed);
+        self.hot[class][phase]
+            .iter()
+            .filter(|t| is_trial || t.is_worth_waiting_for())
+            .filter_map(|t| mapping.thread(t.entry))
+            .all(|entry| has_noticed(entry, tick))
     }
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
-    /// notice of it. True when anybody was active.
-    pub fn step(&mut self, shared: &Shared, class: usize, phase: usize, now_ns: u64) -> bool {
+    /// notice of it. `waited`: they were given the time for hooks. True when anybody was active.
+    pub fn step(
+        &mut self,
+        shared: &Shared,
+        (class, phase): (usize, usize),
+        waited: bool,
+        now_ns: u64,
+    ) -> bool {
         let tick = shared.mapping.control().ticks[class][phase]
             .0
             .load(Ordering::Relaxed);
@@ -221,10 +252,8 @@ impl Sampler {
                 continue;
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
-            // One that captures at this moment has taken notice too.
-            let capturing = entry.capturing.load(Ordering::Relaxed) != 0;
-            if seen == tick || seen == TICK_RUNNING || capturing {
-                thread.hook_credit = HOOK_CREDIT;
+            if has_noticed(entry, tick) {
+                thread.hook_share += (HOOK_SHARE_WHOLE - thread.hook_share) / 8;
                 thread.misses = 0;
                 thread.backoff_ns = 0;
                 active = true;
@@ -235,7 +264,9 @@ impl Sampler {
                     lighten(&shared.mapping, thread, entry);
                 }
             } else {
-                thread.hook_credit = thread.hook_credit.saturating_sub(1);
+                if waited {
+                    thread.hook_share -= thread.hook_share.div_ceil(8);
+                }
                 if seen != thread.tick_seen {
                     // It captured since the last step: it lives, only not at this moment.
                     thread.misses = 0;
@@ -471,6 +502,12 @@ fn lighten(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
         gate::lighten(entry, thread.uid);
     }
+}
+
+/// Whether a thread captured at this tick, or does so at this moment.
+fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
+    let seen = entry.last_tick.load(Ordering::Relaxed);
+    seen == tick || seen == TICK_RUNNING || entry.capturing.load(Ordering::Relaxed) != 0
 }
 
 /// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,

@@ -13,12 +13,14 @@ use stackbeat_core::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 
-use super::sampler::Sampler;
+use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 
 /// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
 const HOOK_TIME_NS: u64 = 10_000;
 const HOOK_TIME_PART: u64 = 10;
+/// Looks in that time at whether they all have come.
+const HOOK_LOOKS: u64 = 5;
 /// Phases advance one after the other, at the price of a wake-up each, only when so many threads were
 /// active of late and a step is not shorter than this, ns.
 const SPREAD_THREADS: usize = 16;
@@ -32,9 +34,6 @@ const QUIET_NS: u64 = 10_000_000;
 const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
-
-/// Sub-buffers looked at with each tick to notice a pool that fills quickly.
-const POOL_LOOKS: usize = 16;
 
 /// When the words of one class advance.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +55,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
     ticker.advance_all(control);
     let mut last_activity_ns = now_ns();
     let mut advanced = Vec::new();
+    let mut pool_looks = 0u16;
     while !shared.stopping() {
         sleep_until(next_wake(&schedules, &sampler));
         let now = now_ns();
@@ -99,19 +99,23 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         }
         let tick_ns = now_ns();
         reserve_threads(shared);
-        watch_pool(shared, &mut random);
+        watch_pool(shared, &mut pool_looks, &mut random);
         sampler.refresh(&shared.mapping, now);
         let mut active = sampler.look_around(shared, now);
-        if advanced
+        let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
+        let waits = advanced
             .iter()
-            .any(|(class, phase)| sampler.expects_hooks(*class, *phase, ticks))
-        {
-            while now_ns() < tick_ns + hook_time_ns {
-                std::hint::spin_loop();
-            }
+            .any(|(class, phase)| sampler.expects_hooks(*class, *phase, is_trial));
+        if waits {
+            wait_for_hooks(tick_ns, hook_time_ns, || {
+                let mut words = advanced.iter();
+                words.all(|(class, phase)| {
+                    sampler.hooks_came(&shared.mapping, *class, *phase, is_trial)
+                })
+            });
         }
-        for (class, phase) in advanced.drain(..) {
-            active |= sampler.step(shared, class, phase, now);
+        for word in advanced.drain(..) {
+            active |= sampler.step(shared, word, waits, now);
         }
         if active {
             last_activity_ns = now;
@@ -167,17 +171,28 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler) {
     shared.want_drain();
 }
 
-/// Looks at a few sub-buffers: when most of them are taken, the drain is wanted now.
-fn watch_pool(shared: &Shared, random: &mut Random) {
+/// Gives hooks their time after a tick, or less when all who were waited for have come. Few looks: each
+/// takes a cache line away from the thread that is looked at.
+fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> bool) {
+    for look in 1..=HOOK_LOOKS {
+        while now_ns() < tick_ns + time_ns * look / HOOK_LOOKS {
+            std::hint::spin_loop();
+        }
+        if have_come() {
+            return;
+        }
+    }
+}
+
+/// Looks at one random sub-buffer (a cache line that is seldom near): when most of those that were looked
+/// at of late were taken, the drain is wanted now.
+fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
     let buffers = u64::from(shared.mapping.layout().capacity.buffers);
-    let is_taken = |i: u64| {
-        let header = shared.mapping.buffer(i as u32);
-        header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE)
-    };
-    let taken = (0..POOL_LOOKS)
-        .filter(|_| is_taken(random.below(buffers)))
-        .count();
-    if taken > POOL_LOOKS / 2 {
+    let header = shared.mapping.buffer(random.below(buffers) as u32);
+    let is_taken =
+        header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE);
+    *looks = *looks << 1 | u16::from(is_taken);
+    if looks.count_ones() > u16::BITS / 2 {
         shared.want_drain();
     }
 }
