@@ -81,6 +81,11 @@ fn any_rows_come_back() {
             last_ns: rows.iter().map(|row| row.time_ns).max().unwrap_or(0),
         };
         assert_eq!(outline(&bytes), Some(expected));
+        // Numbers that are no columns, of this version or a later one, do not disturb.
+        let batch = SampleBatch {
+            other_records: 7,
+            ..batch
+        };
         assert_eq!(decode(&batch).expect("own columns"), rows);
     }
 }

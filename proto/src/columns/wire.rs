@@ -115,7 +115,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
                     2 => first_record = value,
                     3 => unit = value as u32,
                     6 => cpu_is_off = value != 0,
-                    _ if number < FIELDS => return Some(None),
+                    field::TIME..=field::RECORD_SKIP => return Some(None),
                     _ => {}
                 }
                 used
