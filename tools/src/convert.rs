@@ -9,7 +9,7 @@ use stackbeat_collector::model::Trace;
 
 use crate::cli::ExportArgs;
 use crate::export::{self, Options, Summary};
-use crate::{terminal, units};
+use crate::{report, terminal, units};
 
 /// Runs the command.
 pub fn run(args: &ExportArgs) -> Result<u8> {
@@ -20,6 +20,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
         );
     }
     let trace = Trace::open(&args.file)?;
+    report::warn_of_damage(&args.file, &trace);
     let options = Options {
         weight: args.weight.unwrap_or_default(),
         threads: args.thread.clone(),

@@ -19,7 +19,7 @@ use crate::page;
 use crate::terminal;
 use facts::Facts;
 
-pub use load::{Report, load, recording, summarize};
+pub use load::{Report, load, recording, summarize, warn_of_damage};
 pub use tables::function_text;
 
 /// Lines per table when nothing else is asked for.

@@ -1,5 +1,6 @@
 //! Amounts by function, and blocking calls by the stack that made them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex};
@@ -121,6 +122,21 @@ pub struct SiteRow {
     pub longest_thread: ThreadIndex,
 }
 
+impl SiteRow {
+    /// Adds another site's calls. Ties go to the lower thread, so that equal traces give equal reports.
+    pub fn add(&mut self, other: &SiteRow) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        if (other.longest_ns, Reverse(other.longest_thread))
+            > (self.longest_ns, Reverse(self.longest_thread))
+        {
+            self.longest_ns = other.longest_ns;
+            self.longest_at_ns = other.longest_at_ns;
+            self.longest_thread = other.longest_thread;
+        }
+    }
+}
+
 /// Every place that blocked, longest total first.
 pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<SiteRow> {
     let mut sites: HashMap<u32, SiteRow> = HashMap::new();
@@ -131,29 +147,23 @@ pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -
         if !wanted(*thread) {
             continue;
         }
-        let site = sites.entry(*place).or_insert(SiteRow {
+        let site = SiteRow {
             place: *place,
             probe,
             cause: probe.cause(),
-            count: 0,
-            total_ns: 0,
-            longest_ns: 0,
-            longest_at_ns: 0,
+            count: cell.count,
+            total_ns: cell.time_ns,
+            longest_ns: cell.longest_ns,
+            longest_at_ns: cell.longest_at_ns,
             longest_thread: *thread,
-        });
-        site.count += cell.count;
-        site.total_ns += cell.time_ns;
-        // Ties go to the lower thread, so that equal traces give equal reports.
-        if (cell.longest_ns, std::cmp::Reverse(*thread))
-            > (site.longest_ns, std::cmp::Reverse(site.longest_thread))
-        {
-            site.longest_ns = cell.longest_ns;
-            site.longest_at_ns = cell.longest_at_ns;
-            site.longest_thread = *thread;
-        }
+        };
+        sites
+            .entry(*place)
+            .and_modify(|row| row.add(&site))
+            .or_insert(site);
     }
     let mut sites: Vec<_> = sites.into_values().collect();
-    sites.sort_by_key(|s| (std::cmp::Reverse(s.total_ns), s.place));
+    sites.sort_by_key(|s| (Reverse(s.total_ns), s.place));
     sites
 }
 

@@ -27,15 +27,26 @@ pub struct Report {
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
 pub fn load(path: &Path, bar_budget: usize) -> Result<Report> {
     let trace = Trace::open(path)?;
-    for damage in trace.damage() {
+    warn_of_damage(path, &trace);
+    summarize(&trace, bar_budget)
+}
+
+/// Says on standard error what of a trace cannot be shown.
+pub fn warn_of_damage(path: &Path, trace: &Trace) {
+    const SHOWN: usize = 3;
+    let path = path.display();
+    for damage in trace.damage().iter().take(SHOWN) {
         crate::record::warn(&format!(
-            "{}: damaged near byte {}: {}; the rest is shown",
-            path.display(),
-            damage.offset,
-            damage.what
+            "{path}: damaged near byte {}: {}; the rest is shown",
+            damage.offset, damage.what
         ));
     }
-    summarize(&trace, bar_budget)
+    let more = trace.damage().len().saturating_sub(SHOWN);
+    if more > 0 {
+        crate::record::warn(&format!(
+            "{path}: damaged in {more} more places; `stackbeat info` lists them"
+        ));
+    }
 }
 
 /// As `load`, for a trace that is open.

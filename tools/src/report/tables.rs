@@ -1,8 +1,9 @@
 //! The report as tables for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
 use super::Report;
@@ -244,7 +245,7 @@ fn site_table(
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
 ) -> String {
-    let sites = blocking_sites(profile, wanted);
+    let sites = alike(facts, profile, blocking_sites(profile, wanted));
     let mut out = String::new();
     title(&mut out, layout, "Blocking calls by total time");
     if sites.is_empty() {
@@ -259,19 +260,36 @@ fn site_table(
         Column::text("CALL", 1),
         Column::list("CALLED FROM", 0),
     ]);
-    for site in sites.iter().take(layout.top) {
+    for (site, callers) in sites.iter().take(layout.top) {
         table.row(vec![
             duration(site.total_ns),
             duration(site.longest_ns),
             count(site.count),
             site.cause.name().into(),
             site.probe.name().into_owned(),
-            callers(facts, profile, site),
+            callers.clone(),
         ]);
     }
     out.push_str(&table.render(layout.width, layout.style));
     more(&mut out, layout, sites.len());
     out
+}
+
+/// Sites that a reader of the table could not tell apart are one, longest total first.
+fn alike(facts: &Facts, profile: &Profile, sites: Vec<SiteRow>) -> Vec<(SiteRow, String)> {
+    let mut rows: BTreeMap<(ProbeId, String), SiteRow> = BTreeMap::new();
+    for site in sites {
+        let callers = callers(facts, profile, &site);
+        rows.entry((site.probe, callers))
+            .and_modify(|row| row.add(&site))
+            .or_insert(site);
+    }
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|((_, callers), site)| (site, callers))
+        .collect();
+    rows.sort_by_key(|(site, _)| std::cmp::Reverse(site.total_ns));
+    rows
 }
 
 /// The innermost callers of a blocking call that tell something: the layers of a standard library
