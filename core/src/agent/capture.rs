@@ -3,7 +3,7 @@
 use super::process;
 use super::stack;
 use super::thread::{self, Scratch};
-use super::{PROBE_MASK, Wait, registered};
+use super::{Wait, registered};
 use crate::buffer::{self, Writer};
 use crate::gate;
 use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss};
@@ -217,8 +217,6 @@ struct Capture<'a> {
 
 impl Capture<'_> {
     fn run(mut self, registers: &Registers) -> u32 {
-        let mask = self.control.probe_mask.load(Ordering::Relaxed) | process::ALWAYS;
-        PROBE_MASK.store(mask, Ordering::Relaxed);
         self.follow_class();
         let request = self.request;
         if request.interrupted.is_none() && request.begin == 0 {

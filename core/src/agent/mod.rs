@@ -22,7 +22,7 @@ use crate::probe::{Category, Probe};
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use process::{
     before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent,
@@ -32,13 +32,19 @@ pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 
 use capture::Request;
 
-/// The session's probe mask, kept near; brought up to date by every capture.
-static PROBE_MASK: AtomicU64 = AtomicU64::new(0);
+/// Stands for the session's mask until there is one.
+static NO_PROBES: AtomicU64 = AtomicU64::new(0);
+
+/// Where the session's probe mask stands: in the mapping, so that a change is seen by the next hook, also
+/// in a process whose probes were all off.
+static PROBE_MASK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PROBES).cast_mut());
 
 /// True when the probe's category captures.
 #[inline(always)]
 fn is_enabled(probe: Probe) -> bool {
-    PROBE_MASK.load(Ordering::Relaxed) & probe.category().bit() != 0
+    // SAFETY: a static of ours, or in the mapping, which is never unmapped.
+    let mask = unsafe { &*PROBE_MASK.load(Ordering::Relaxed) };
+    (mask.load(Ordering::Relaxed) | process::ALWAYS) & probe.category().bit() != 0
 }
 
 /// The calling thread's entry and tick word; `None` on the way that is not hot.

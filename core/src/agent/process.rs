@@ -224,8 +224,8 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     AGENT.uid.store(uid, Ordering::Relaxed);
     AGENT.pid.store(new.pid, Ordering::Relaxed);
     publish_signal(mapping);
-    let mask = mapping.control().probe_mask.load(Ordering::Relaxed) | ALWAYS;
-    PROBE_MASK.store(mask, Ordering::Relaxed);
+    let mask = core::ptr::from_ref(&mapping.control().probe_mask);
+    PROBE_MASK.store(mask.cast_mut(), Ordering::Relaxed);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
     thread::thread_started(None, thread::Creator::UNKNOWN);
     write_texts(mapping);
