@@ -9,6 +9,7 @@ use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamErr
 use stackbeat_proto::v1::{self, packet::Body};
 
 use super::names::Names;
+use super::settings::Settings;
 use super::stacks::{RawNode, Stacks};
 use super::trace::{Source, open_source};
 use super::{
@@ -89,6 +90,7 @@ struct Loader {
     losses: Vec<Loss>,
     loss_of: HashMap<(u32, i32), usize>,
     turns: Vec<(ThreadIndex, u64)>,
+    settings: Vec<v1::Event>,
     damage: Vec<Damage>,
     more_damage: u64,
     bytes: u64,
@@ -169,9 +171,14 @@ impl Loader {
             }
             Some(Body::Clock(clock)) => self.clock.push(clock),
             Some(Body::Event(event)) => {
-                if event.kind == v1::event::Kind::Turn as i32 {
-                    let thread = self.thread_index(event.thread_uid);
-                    self.turns.push((thread, event.time_ns));
+                use v1::event::Kind;
+                match event.kind() {
+                    Kind::Turn => {
+                        let thread = self.thread_index(event.thread_uid);
+                        self.turns.push((thread, event.time_ns));
+                    }
+                    Kind::IntervalChanged | Kind::ConfigChanged => self.settings.push(event),
+                    _ => {}
                 }
             }
             Some(Body::Counters(_)) => {}
@@ -420,10 +427,12 @@ impl Loader {
             self.damage.push(Damage { offset: 0, what });
         }
         self.turns.sort_unstable();
+        let config = self.header.config.clone().unwrap_or_default();
         Trace {
+            settings: Settings::new(&config, &self.settings),
             path: path.to_owned(),
             source,
-            config: self.header.config.clone().unwrap_or_default(),
+            config,
             summary: self.header.summary.clone().unwrap_or_default(),
             header: self.header,
             footer: self.footer,

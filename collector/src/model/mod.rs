@@ -11,6 +11,7 @@ mod check;
 mod load;
 mod names;
 mod segments;
+mod settings;
 mod slices;
 mod stacks;
 #[cfg(any(test, feature = "testing"))]
@@ -26,6 +27,7 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
 pub use check::{Violation, conservation};
+pub use settings::Settings;
 pub use slices::{SliceSink, Slicer};
 pub use trace::{Damage, Loss, Module, Origin, Process, Thread, Trace, TraceError};
 pub use visit::{Counter, ThreadTotals, Visitor};

@@ -11,9 +11,9 @@
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
-use super::stacks::Stacks;
 use super::{
-    Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex, each,
+    Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex, ThreadIndex,
+    Trace, each,
 };
 
 /// Interval assumed when the file does not say one.
@@ -48,14 +48,18 @@ struct Between {
     waited_at_b: bool,
     /// B speaks for the time around it.
     b_speaks: bool,
+    /// In this part of it nothing was captured, because the session was switched off.
+    off: Option<(u64, u64)>,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
 #[derive(Debug)]
 pub(super) struct Segmenter {
     thread: ThreadIndex,
+    is_main: bool,
     start_ns: u64,
     end_ns: u64,
+    /// The interval in force around the last sample.
     interval_ns: u64,
     last: Option<Last>,
     /// Highest totals seen, as a base for differences.
@@ -69,16 +73,14 @@ pub(super) struct Segmenter {
 }
 
 impl Segmenter {
-    /// `interval_ns`: the thread's sampling interval, 0 when the file does not say one.
-    pub fn new(thread: ThreadIndex, start_ns: u64, end_ns: u64, interval_ns: u64) -> Segmenter {
+    /// `times`: the thread's start and end.
+    pub fn new(thread: ThreadIndex, is_main: bool, times: (u64, u64)) -> Segmenter {
         Segmenter {
             thread,
-            start_ns,
-            end_ns,
-            interval_ns: match interval_ns {
-                0 => DEFAULT_INTERVAL_NS,
-                interval => interval,
-            },
+            is_main,
+            start_ns: times.0,
+            end_ns: times.1,
+            interval_ns: DEFAULT_INTERVAL_NS,
             last: None,
             seen: Amounts::default(),
             cpu_before_start_ns: 0,
@@ -94,13 +96,16 @@ impl Segmenter {
         row: &SampleRow,
         stack: StackIndex,
         turn_ns: Option<u64>,
-        stacks: &Stacks,
+        trace: &Trace,
         out: &mut impl FnMut(&Segment),
     ) {
+        let (stacks, settings) = (&trace.stacks, &trace.settings);
         let from = self.last.map_or(self.start_ns, |last| last.end_ns);
         let end = row.time_ns.clamp(from, self.end_ns.max(from));
         let begin = end.saturating_sub(row.duration_ns).max(from);
         let probe = ProbeId(row.probe);
+        self.take_interval(settings, from, end);
+        let off = settings.off_between(from, begin);
         let lost = self
             .last
             .is_some_and(|last| row.record > last.record.saturating_add(1));
@@ -134,6 +139,7 @@ impl Segmenter {
             preempted,
             waited_at_b,
             b_speaks,
+            off,
         });
         let (a_end, b_begin) = match turn_ns {
             // The turn tells better than the middle where the change lies.
@@ -148,7 +154,9 @@ impl Segmenter {
         // What happened between the samples, shared out over A's part and B's.
         let (a_wall, b_wall) = (a_end - from, begin - b_begin);
         let mut in_gap = Amounts::default();
-        if lost && b_begin > a_end {
+        if off.is_some() {
+            in_gap = self.take_share(&mut delta, b_begin - a_end, begin - from);
+        } else if lost && b_begin > a_end {
             // Nothing tells whose work it was.
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
@@ -228,9 +236,15 @@ impl Segmenter {
     }
 
     /// The thread has no more samples. `totals` are its exact counters at its end, if known.
-    pub fn finish(&mut self, totals: Option<&Amounts>, out: &mut impl FnMut(&Segment)) {
+    pub fn finish(
+        &mut self,
+        totals: Option<&Amounts>,
+        settings: &Settings,
+        out: &mut impl FnMut(&Segment),
+    ) {
         let from = self.last.map_or(self.start_ns, |last| last.end_ns);
         let end = self.end_ns.max(from);
+        self.take_interval(settings, from, end);
         let mut rest = Amounts::default();
         if let Some(totals) = totals {
             rest = difference(totals, &self.seen);
@@ -245,6 +259,13 @@ impl Segmenter {
                 if end > from || rest != Amounts::default() {
                     self.push(StackIndex::NONE, SegmentKind::Gap, from, end, rest, out);
                 }
+            }
+            Some(last) if settings.off_between(from, end).is_some() => {
+                // Switched off and perhaps on again, without a sample since.
+                let at = settings.off_between(from, end).map_or(end, |off| off.0);
+                let in_gap = self.take_share(&mut rest, end - at, end - from);
+                self.push(last.stack, SegmentKind::Running, from, at, rest, out);
+                self.push(StackIndex::NONE, SegmentKind::Gap, at, end, in_gap, out);
             }
             Some(last) => {
                 let off = (end - from).saturating_sub(rest.cpu_ns);
@@ -263,6 +284,22 @@ impl Segmenter {
             }
         }
         self.flush(out);
+    }
+
+    fn take_interval(&mut self, settings: &Settings, from: u64, to: u64) {
+        self.interval_ns = match settings.interval_ns(self.is_main, from, to) {
+            0 => DEFAULT_INTERVAL_NS,
+            ns => ns,
+        };
+    }
+
+    /// Takes out of `amounts` the share of a stretch in which nobody looked.
+    fn take_share(&self, amounts: &mut Amounts, part: u64, whole: u64) -> Amounts {
+        let mut taken = Amounts::default();
+        each(&mut taken, amounts, |_, amount| share(amount, part, whole));
+        taken.samples = 0;
+        *amounts = difference(amounts, &taken);
+        taken
     }
 
     /// Totals that `row` adds to what has been seen.
@@ -328,6 +365,12 @@ impl Segmenter {
     /// is always in the trace, whatever the ticks: it says nothing but that it happened.
     fn bounds(&self, between: &Between) -> (u64, u64) {
         let Between { from, to, lost, .. } = *between;
+        if let Some((begin, end)) = between.off {
+            return match self.last {
+                Some(_) => (begin, end),
+                None => (from, end),
+            };
+        }
         let length = to - from;
         let running = between.cpu_ns.min(length);
         let off = if lost { length } else { length - running };

@@ -208,6 +208,7 @@ pub struct Trace {
     pub(super) process_of_uid: hashbrown::HashMap<u32, ProcessIndex>,
     /// Turns of event loops that the file marks, by thread and time.
     pub(super) turns: Vec<(ThreadIndex, u64)>,
+    pub(super) settings: super::Settings,
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,
     pub(super) samples: u64,
@@ -253,6 +254,11 @@ impl Trace {
 
     pub fn config(&self) -> &v1::Config {
         &self.config
+    }
+
+    /// What was switched while it ran.
+    pub fn settings(&self) -> &super::Settings {
+        &self.settings
     }
 
     /// How the recording ended, and what it wrote, stored and lost.

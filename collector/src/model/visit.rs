@@ -166,13 +166,8 @@ impl Visit<'_> {
         }
         let trace = self.trace;
         let thread = trace.thread(index);
-        let interval_ns = if thread.is_main && trace.config.main_interval_ns != 0 {
-            trace.config.main_interval_ns
-        } else {
-            trace.config.interval_ns
-        };
         let state = ThreadState {
-            segmenter: Segmenter::new(index, thread.start_ns, thread.end_ns, interval_ns),
+            segmenter: Segmenter::new(index, thread.is_main, (thread.start_ns, thread.end_ns)),
             slicer: self.wants_slices.then(|| Slicer::new(index)),
             totals: ThreadTotals::default(),
             batches_left: thread.batches,
@@ -218,7 +213,7 @@ impl Visit<'_> {
                     *next_turn += 1;
                 }
                 visitor.sample(trace, index, row, stack);
-                segmenter.sample(row, stack, turn, &trace.stacks, &mut |segment| {
+                segmenter.sample(row, stack, turn, trace, &mut |segment| {
                     deliver(trace, visitor, slicer, totals, segment);
                 });
             }
@@ -241,7 +236,8 @@ impl Visit<'_> {
             totals,
             ..
         } = &mut *state;
-        segmenter.finish(trace.thread(index).totals.as_ref(), &mut |segment| {
+        let totals_at_end = trace.thread(index).totals.as_ref();
+        segmenter.finish(totals_at_end, &trace.settings, &mut |segment| {
             deliver(trace, visitor, slicer, totals, segment);
         });
         totals.cpu_before_start_ns = segmenter.cpu_before_start_ns;

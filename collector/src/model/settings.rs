@@ -1,0 +1,143 @@
+//! The settings in force at every time, from the events that say when one changed.
+
+use stackbeat_proto::v1::{Config, Event, event};
+
+/// What was switched, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Stretches in which nothing was captured, in order of time; the last one may be open (`u64::MAX`).
+    off: Vec<(u64, u64)>,
+    /// Intervals from a time on, of threads and of main threads, in order of time.
+    intervals: [Vec<(u64, u64)>; 2],
+}
+
+impl Settings {
+    /// `events` need not be in order.
+    pub(super) fn new(config: &Config, events: &[Event]) -> Settings {
+        let mut settings = Settings::default();
+        settings.intervals[0].push((0, config.interval_ns));
+        settings.intervals[1].push((
+            0,
+            match config.main_interval_ns {
+                0 => config.interval_ns,
+                ns => ns,
+            },
+        ));
+        let mut events: Vec<&Event> = events.iter().collect();
+        events.sort_by_key(|event| event.time_ns);
+        for event in events {
+            match (event.kind(), event.name.as_str()) {
+                (event::Kind::IntervalChanged, name) => {
+                    let list = &mut settings.intervals[usize::from(name == "main threads")];
+                    list.push((event.time_ns, event.value.max(0) as u64));
+                }
+                (event::Kind::ConfigChanged, "capture") => {
+                    settings.switch(event.time_ns, event.value != 0);
+                }
+                _ => {}
+            }
+        }
+        settings
+    }
+
+    fn switch(&mut self, at: u64, on: bool) {
+        match self.off.last_mut() {
+            Some((_, end)) if *end == u64::MAX && on => *end = at,
+            Some((_, u64::MAX)) => {}
+            _ if !on => self.off.push((at, u64::MAX)),
+            _ => {}
+        }
+    }
+
+    /// Whether it was ever off.
+    pub fn was_off(&self) -> bool {
+        !self.off.is_empty()
+    }
+
+    /// Time in which nothing was captured between these two, ns.
+    pub fn off_ns(&self, from: u64, to: u64) -> u64 {
+        let inside = |(begin, end): &(u64, u64)| (*end).min(to).saturating_sub((*begin).max(from));
+        self.off.iter().map(inside).sum()
+    }
+
+    /// From the first to the last moment between these two at which nothing was captured.
+    pub(super) fn off_between(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        if self.off.is_empty() {
+            return None;
+        }
+        let first = self.off.partition_point(|(_, end)| *end <= from);
+        let behind = self.off.partition_point(|(begin, _)| *begin < to);
+        let inside = self.off.get(first..behind)?;
+        let (first, last) = (inside.first()?, inside.last()?);
+        let off = (first.0.max(from), last.1.min(to));
+        (off.0 < off.1).then_some(off)
+    }
+
+    /// The longest interval that was in force between these two.
+    pub(super) fn interval_ns(&self, is_main: bool, from: u64, to: u64) -> u64 {
+        let list = &self.intervals[usize::from(is_main)];
+        let first = list.partition_point(|(at, _)| *at <= from);
+        let behind = list.partition_point(|(at, _)| *at < to);
+        let in_force = &list[first.saturating_sub(1)..behind.max(first)];
+        in_force.iter().map(|(_, ns)| *ns).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(time_ns: u64, kind: event::Kind, name: &str, value: i64) -> Event {
+        Event {
+            time_ns,
+            kind: kind.into(),
+            name: name.to_owned(),
+            value,
+            ..Event::default()
+        }
+    }
+
+    #[test]
+    fn switches_make_stretches() {
+        use event::Kind::ConfigChanged;
+        let events = [
+            event(50, ConfigChanged, "capture", 1),
+            event(10, ConfigChanged, "capture", 0),
+            event(20, ConfigChanged, "capture", 1),
+            event(40, ConfigChanged, "capture", 0),
+            event(90, ConfigChanged, "capture", 0),
+            event(95, ConfigChanged, "mode", 0),
+        ];
+        let settings = Settings::new(&Config::default(), &events);
+        assert!(settings.was_off());
+        assert_eq!(settings.off_ns(0, 100), 10 + 10 + 10);
+        assert_eq!(settings.off_ns(15, 45), 5 + 5);
+        assert_eq!(settings.off_between(0, 10), None);
+        assert_eq!(settings.off_between(0, 11), Some((10, 11)));
+        assert_eq!(settings.off_between(15, 45), Some((15, 45)));
+        assert_eq!(settings.off_between(20, 40), None);
+        assert_eq!(settings.off_between(0, 100), Some((10, 100)));
+        assert_eq!(settings.off_between(200, 300), Some((200, 300)));
+    }
+
+    #[test]
+    fn the_longest_interval_in_force_counts() {
+        use event::Kind::IntervalChanged;
+        let config = Config {
+            interval_ns: 1000,
+            ..Config::default()
+        };
+        let events = [
+            event(10, IntervalChanged, "threads", 5000),
+            event(20, IntervalChanged, "threads", 50),
+            event(30, IntervalChanged, "main threads", 70),
+        ];
+        let settings = Settings::new(&config, &events);
+        assert_eq!(settings.interval_ns(false, 0, 5), 1000);
+        assert_eq!(settings.interval_ns(false, 5, 25), 5000);
+        assert_eq!(settings.interval_ns(false, 20, 25), 50);
+        assert_eq!(settings.interval_ns(false, 22, 22), 50);
+        assert_eq!(settings.interval_ns(true, 0, 25), 1000);
+        assert_eq!(settings.interval_ns(true, 31, 32), 70);
+    }
+}
