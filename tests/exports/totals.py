@@ -89,7 +89,8 @@ def firefox(path):
             totals[strings[int(functions["name"][int(function)])]] += weight * 1_000_000
         markers = thread["markers"]
         for begin, end, name in zip(markers["startTime"], markers["endTime"], markers["name"]):
-            assert begin <= end and strings[int(name)]
+            # A moment has no end.
+            assert (end is None or begin <= end) and strings[int(name)]
     return {name: int(total) for name, total in totals.items()}
 
 

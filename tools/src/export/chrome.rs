@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use stackbeat_collector::model::{ProcessIndex, Segment, ThreadIndex, Trace};
+use stackbeat_proto::v1;
 
 use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
@@ -93,6 +94,37 @@ impl Writer<'_> {
         self.out.write_all(b"}}")
     }
 
+    /// An event of a thread, or across everything.
+    fn instant(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+    ) -> io::Result<()> {
+        let kind = names::event_kind(event.kind());
+        self.separator.next(self.out)?;
+        write!(self.out, "\n{{\"ph\":\"i\",\"cat\":\"{kind}\",\"name\":")?;
+        let name = if event.name.is_empty() {
+            kind
+        } else {
+            &event.name
+        };
+        json::string(self.out, name)?;
+        // A global instant belongs to some process all the same.
+        let (scope, thread) = match thread {
+            Some(thread) => ("t", trace.threads().get(thread.0 as usize)),
+            None => ("g", trace.threads().first()),
+        };
+        let pid = thread.map_or(0, |t| trace.process(t.process).pid);
+        let tid = thread.map_or(0, |t| t.tid);
+        write!(
+            self.out,
+            ",\"s\":\"{scope}\",\"pid\":{pid},\"tid\":{tid},\"ts\":"
+        )?;
+        json::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
+        write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
+    }
+
     fn counters(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
         for (process, readings) in meters.processes(&self.identities) {
@@ -137,6 +169,15 @@ impl Sink for Writer<'_> {
         let result = nesting.advance(trace, segment, &mut slices);
         self.threads[index] = Some(nesting);
         result
+    }
+
+    fn event(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+    ) -> io::Result<()> {
+        self.instant(trace, thread, event)
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

@@ -27,7 +27,8 @@ pub(super) trait Sink {
         Ok(())
     }
 
-    fn event(&mut self, _: &Trace, _: ThreadIndex, _: &v1::Event) -> io::Result<()> {
+    /// An event of a thread, or of the whole session.
+    fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, _: &v1::Event) -> io::Result<()> {
         Ok(())
     }
 
@@ -92,11 +93,8 @@ impl Visitor for Feed<'_> {
         event: &v1::Event,
         _: StackIndex,
     ) {
-        let Some(thread) = thread else {
-            return;
-        };
         if self.result.is_ok()
-            && self.selection.has_thread(thread)
+            && thread.is_none_or(|thread| self.selection.has_thread(thread))
             && self.selection.has_time(event.time_ns)
         {
             self.result = self.sink.event(trace, thread, event);

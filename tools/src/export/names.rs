@@ -3,6 +3,7 @@
 use stackbeat_collector::model::{
     FrameIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace,
 };
+use stackbeat_proto::v1::event;
 
 /// The slice or leaf that stands for time without evidence.
 pub const GAP_NAME: &str = "[no evidence]";
@@ -98,4 +99,17 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// What kind of event it is.
+pub(super) fn event_kind(kind: event::Kind) -> &'static str {
+    match kind {
+        event::Kind::Mark => "mark",
+        event::Kind::ScopeBegin => "scope begin",
+        event::Kind::ScopeEnd => "scope end",
+        event::Kind::IntervalChanged => "interval changed",
+        event::Kind::ConfigChanged => "configuration changed",
+        event::Kind::Turn => "turn",
+        event::Kind::Note => "note",
+    }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use stackbeat_collector::model::{
     Amounts, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
+use stackbeat_proto::v1;
 
 use super::feed::{self, Sink};
 use super::{Selection, Summary};
@@ -26,6 +27,8 @@ pub(super) struct Spool {
     /// For each thread with segments: its blocks (offset, bytes) in order of time.
     threads: Vec<(ThreadIndex, Vec<(u64, u32)>)>,
     pub summary: Summary,
+    /// In the order of the trace.
+    pub events: Vec<(Option<ThreadIndex>, v1::Event)>,
 }
 
 impl Spool {
@@ -40,6 +43,7 @@ impl Spool {
             file,
             end: 0,
             threads: Vec::new(),
+            events: Vec::new(),
         };
         let summary = feed::run(trace, selection, &mut filler)?;
         for thread in 0..filler.threads.len() {
@@ -56,6 +60,7 @@ impl Spool {
             file: filler.file,
             threads,
             summary,
+            events: filler.events,
         })
     }
 
@@ -99,6 +104,7 @@ struct Filler {
     file: File,
     end: u64,
     threads: Vec<Pending>,
+    events: Vec<(Option<ThreadIndex>, v1::Event)>,
 }
 
 impl Filler {
@@ -126,6 +132,16 @@ impl Sink for Filler {
         if buffer.len() >= BLOCK_SEGMENTS * SEGMENT_BYTES {
             self.flush(thread)?;
         }
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        _: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+    ) -> io::Result<()> {
+        self.events.push((thread, event.clone()));
         Ok(())
     }
 

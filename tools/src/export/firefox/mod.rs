@@ -52,9 +52,19 @@ pub(super) fn write(
     // The profiler shows a process by its main thread: main threads first.
     let mut threads = spool.threads();
     threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
+    let mut events = std::mem::take(&mut spool.events);
+    events.sort_by_key(|(_, event)| event.time_ns);
+    let first = threads.first().copied();
     for thread in threads {
         separator.next(out)?;
-        Tables::new(trace, &names, &libs, &identities, thread).write(&mut spool, out)?;
+        // What concerns the whole session stands with the first thread.
+        let own = events
+            .iter()
+            .filter(|(of, _)| of.or(first) == Some(thread))
+            .map(|(_, event)| event);
+        Tables::new(trace, &names, &libs, &identities, thread)
+            .with_events(own.collect())
+            .write(&mut spool, out)?;
     }
     out.write_all(b"]}\n")?;
     Ok(spool.summary)
@@ -96,7 +106,7 @@ fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()>
         )?;
     }
     out.write_all(
-        br#"],"markerSchema":[{"name":"blocked","display":["marker-chart","marker-table","timeline-overview"],"chartLabel":"{marker.name}","tableLabel":"{marker.name} {marker.data.cause}","data":[{"key":"cause","label":"Waits for","format":"string","searchable":true},{"key":"argument","label":"Argument","format":"string"},{"key":"result","label":"Result","format":"integer"},{"key":"wokenBy","label":"Woken by thread","format":"integer"}]}]}"#,
+        br#"],"markerSchema":[{"name":"blocked","display":["marker-chart","marker-table","timeline-overview"],"chartLabel":"{marker.name}","tableLabel":"{marker.name} {marker.data.cause}","data":[{"key":"cause","label":"Waits for","format":"string","searchable":true},{"key":"argument","label":"Argument","format":"string"},{"key":"result","label":"Result","format":"integer"},{"key":"wokenBy","label":"Woken by thread","format":"integer"}]},{"name":"event","display":["marker-chart","marker-table","timeline-overview"],"chartLabel":"{marker.name}","tableLabel":"{marker.name}","data":[{"key":"kind","label":"Kind","format":"string"},{"key":"value","label":"Value","format":"integer"}]}]}"#,
     )
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use stackbeat_collector::model::{
     FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
+use stackbeat_proto::v1::Event;
 
 use super::super::identity::Identities;
 use super::super::json::{self, Separator};
@@ -27,6 +28,28 @@ enum FrameKey {
     Leaf(Leaf),
 }
 
+/// A row of the markers.
+#[derive(Clone, Copy)]
+enum Marker<'a> {
+    Blocked(&'a Segment, ProbeId),
+    Event(&'a Event),
+}
+
+fn blocked_data(out: &mut dyn Write, segment: &Segment, probe: ProbeId) -> io::Result<()> {
+    let cause = probe.cause().name();
+    write!(out, r#"{{"type":"blocked","cause":"{cause}""#)?;
+    if let Some(argument) = segment.arg {
+        write!(out, r#","argument":"{argument:#x}""#)?;
+    }
+    if let Some(result) = segment.result {
+        write!(out, r#","result":{result}"#)?;
+    }
+    if let Some(waker_tid) = segment.waker_tid {
+        write!(out, r#","wokenBy":{waker_tid}"#)?;
+    }
+    out.write_all(b"}")
+}
+
 /// The tables of one thread: rows are added as samples need them.
 pub(super) struct Tables<'a> {
     trace: &'a Trace,
@@ -46,6 +69,7 @@ pub(super) struct Tables<'a> {
     stack_list: Vec<(Option<usize>, usize, usize)>,
     whole_stacks: HashMap<(StackIndex, Leaf), usize>,
     path: Vec<FrameIndex>,
+    events: Vec<&'a Event>,
 }
 
 impl<'a> Tables<'a> {
@@ -72,7 +96,13 @@ impl<'a> Tables<'a> {
             stack_list: Vec::new(),
             whole_stacks: HashMap::new(),
             path: Vec::new(),
+            events: Vec::new(),
         }
+    }
+
+    /// Also shows these, which are in order of time.
+    pub fn with_events(self, events: Vec<&'a Event>) -> Self {
+        Tables { events, ..self }
     }
 
     fn string(&mut self, text: &str) -> usize {
@@ -211,6 +241,7 @@ impl<'a> Tables<'a> {
         write!(out, r#"],"length":{}}}"#, length + 1)
     }
 
+    /// Blocking calls, and between them events, in order of time.
     fn markers(
         &mut self,
         spool: &mut Spool,
@@ -218,56 +249,81 @@ impl<'a> Tables<'a> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let thread = self.thread;
+        let events = std::mem::take(&mut self.events);
         let column = |spool: &mut Spool,
                       out: &mut dyn Write,
-                      cell: &mut dyn FnMut(&mut dyn Write, &Segment, ProbeId) -> io::Result<()>|
+                      cell: &mut dyn FnMut(&mut dyn Write, Marker<'_>) -> io::Result<()>|
          -> io::Result<u64> {
             let mut separator = Separator::default();
             let mut length = 0;
-            spool.read(thread, |segment| match segment.kind {
-                SegmentKind::Blocked(probe) => {
-                    length += 1;
-                    separator.next(out)?;
-                    cell(out, segment, probe)
+            let mut one = |out: &mut dyn Write, marker: Marker<'_>| {
+                length += 1;
+                separator.next(out)?;
+                cell(out, marker)
+            };
+            let mut rest = &events[..];
+            spool.read(thread, |segment| {
+                let SegmentKind::Blocked(probe) = segment.kind else {
+                    return Ok(());
+                };
+                while let Some((event, later)) = rest.split_first()
+                    && event.time_ns <= segment.begin_ns
+                {
+                    one(out, Marker::Event(event))?;
+                    rest = later;
                 }
-                _ => Ok(()),
+                one(out, Marker::Blocked(segment, probe))
             })?;
+            for event in rest {
+                one(out, Marker::Event(event))?;
+            }
             Ok(length)
         };
         out.write_all(br#","markers":{"name":["#)?;
-        column(spool, out, &mut |out, _, probe| {
-            let name = self.string(&probe.name());
+        column(spool, out, &mut |out, marker| {
+            let name = match marker {
+                Marker::Blocked(_, probe) => self.string(&probe.name()),
+                Marker::Event(event) if event.name.is_empty() => {
+                    self.string(names::event_kind(event.kind()))
+                }
+                Marker::Event(event) => self.string(&event.name),
+            };
             write!(out, "{name}")
         })?;
         out.write_all(br#"],"startTime":["#)?;
-        column(spool, out, &mut |out, segment, _| {
-            json::millis(out, segment.begin_ns.saturating_sub(origin_ns))
+        column(spool, out, &mut |out, marker| {
+            let at = match marker {
+                Marker::Blocked(segment, _) => segment.begin_ns,
+                Marker::Event(event) => event.time_ns,
+            };
+            json::millis(out, at.saturating_sub(origin_ns))
         })?;
         out.write_all(br#"],"endTime":["#)?;
-        column(spool, out, &mut |out, segment, _| {
-            json::millis(out, segment.end_ns.saturating_sub(origin_ns))
+        column(spool, out, &mut |out, marker| match marker {
+            Marker::Blocked(segment, _) => {
+                json::millis(out, segment.end_ns.saturating_sub(origin_ns))
+            }
+            Marker::Event(_) => out.write_all(b"null"),
         })?;
         out.write_all(br#"],"phase":["#)?;
-        // 1: an interval.
-        column(spool, out, &mut |out, _, _| out.write_all(b"1"))?;
+        // 0: a moment, 1: an interval.
+        column(spool, out, &mut |out, marker| match marker {
+            Marker::Blocked(..) => out.write_all(b"1"),
+            Marker::Event(_) => out.write_all(b"0"),
+        })?;
         out.write_all(br#"],"category":["#)?;
-        column(spool, out, &mut |out, _, probe| {
-            write!(out, "{}", category_of(probe))
+        column(spool, out, &mut |out, marker| match marker {
+            Marker::Blocked(_, probe) => write!(out, "{}", category_of(probe)),
+            Marker::Event(_) => write!(out, "{CATEGORY_CODE}"),
         })?;
         out.write_all(br#"],"data":["#)?;
-        let length = column(spool, out, &mut |out, segment, probe| {
-            let cause = probe.cause().name();
-            write!(out, r#"{{"type":"blocked","cause":"{cause}""#)?;
-            if let Some(argument) = segment.arg {
-                write!(out, r#","argument":"{argument:#x}""#)?;
+        let length = column(spool, out, &mut |out, marker| match marker {
+            Marker::Blocked(segment, probe) => blocked_data(out, segment, probe),
+            Marker::Event(event) => {
+                let kind = names::event_kind(event.kind());
+                let value = event.value;
+                write!(out, r#"{{"type":"event","kind":"{kind}","value":{value}}}"#)
             }
-            if let Some(result) = segment.result {
-                write!(out, r#","result":{result}"#)?;
-            }
-            if let Some(waker_tid) = segment.waker_tid {
-                write!(out, r#","wokenBy":{waker_tid}"#)?;
-            }
-            out.write_all(b"}")
         })?;
         write!(out, r#"],"length":{length}}}"#)
     }

@@ -203,7 +203,12 @@ impl Sink for Exporter<'_> {
             .sample(trace, self.names, thread, row, stack, &mut self.packets)
     }
 
-    fn event(&mut self, trace: &Trace, thread: ThreadIndex, event: &v1::Event) -> io::Result<()> {
+    fn event(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &v1::Event,
+    ) -> io::Result<()> {
         session::event(trace, thread, event, &self.uuids, &mut self.packets)
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use stackbeat_collector::model::{ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
-use stackbeat_proto::v1::{self, event::Kind};
+use stackbeat_proto::v1;
 
 use super::super::names;
 use super::packets::{self, Packets, Sequence, Uuids};
@@ -80,40 +80,25 @@ pub(super) fn losses(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) ->
     Ok(())
 }
 
-/// An event of a thread as an instant on its track.
+/// An event as an instant, on the track of its thread or of the session.
 pub(super) fn event(
     trace: &Trace,
-    thread: ThreadIndex,
+    thread: Option<ThreadIndex>,
     event: &v1::Event,
     uuids: &Uuids,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let kind = match event.kind() {
-        Kind::Mark => "mark",
-        Kind::ScopeBegin => "scope begin",
-        Kind::ScopeEnd => "scope end",
-        Kind::IntervalChanged => "interval changed",
-        Kind::ConfigChanged => "configuration changed",
-        Kind::Turn => "turn",
-        Kind::Note => "note",
-    };
+    let kind = names::event_kind(event.kind());
     let name = if event.name.is_empty() {
         kind
     } else {
         &event.name
     };
-    let annotations = vec![
-        annotation("value", Some(event.value), None),
-        annotation("thread", None, Some(names::thread_label(trace, thread))),
-    ];
-    instant(
-        packets,
-        uuids.thread(thread),
-        event.time_ns,
-        name,
-        kind,
-        annotations,
-    )
+    let mut annotations = vec![annotation("value", Some(event.value), None)];
+    let label = thread.map(|thread| names::thread_label(trace, thread));
+    annotations.extend(label.map(|label| annotation("thread", None, Some(label))));
+    let track = thread.map_or(uuids.session(), |thread| uuids.thread(thread));
+    instant(packets, track, event.time_ns, name, kind, annotations)
 }
 
 fn annotation(name: &str, int_value: Option<i64>, text: Option<String>) -> pb::DebugAnnotation {
