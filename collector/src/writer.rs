@@ -63,6 +63,11 @@ impl Writer {
         &self.path
     }
 
+    /// False for pipes and devices, which nobody can read again.
+    pub fn is_regular(&self) -> bool {
+        self.regular
+    }
+
     /// Bytes of complete packets.
     pub fn bytes(&self) -> u64 {
         self.end

@@ -1,6 +1,8 @@
 //! The arguments, as they are typed. This one definition feeds `--help`, the man page and the shell
 //! completions; the commands resolve what they get here into options.
 
+pub mod control;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -32,6 +34,12 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Record(RecordArgs),
+    Status(control::StatusArgs),
+    Start(control::StartArgs),
+    Stop(control::StopArgs),
+    Set(control::SetArgs),
+    Mark(control::MarkArgs),
+    Dump(control::DumpArgs),
     Recover(RecoverArgs),
     Report(ReportArgs),
     Export(ExportArgs),
@@ -65,6 +73,7 @@ Examples:
   stackbeat record -o build.beat -- make -j8
   stackbeat record --interval 100us --probes lock,wait -- ./server
   stackbeat record --no-children -- git log
+  stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
 
 Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
 With `none`, only the sampler interrupts running threads.")]
@@ -102,6 +111,9 @@ pub struct RecordArgs {
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
     pub no_interrupt: bool,
+    /// Capture nothing until `stackbeat start` says so.
+    #[arg(long)]
+    pub start_disabled: bool,
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod control;
 pub mod convert;
 pub mod demo;
 pub mod doctor;
@@ -52,6 +53,12 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     use cli::Command;
     match command {
         Command::Record(args) => record::run(&args),
+        Command::Status(args) => control::status(&args),
+        Command::Start(args) => control::start(&args),
+        Command::Stop(args) => control::stop(&args),
+        Command::Set(args) => control::set(&args),
+        Command::Mark(args) => control::mark(&args),
+        Command::Dump(args) => control::dump(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => convert::run(&args),

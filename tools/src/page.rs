@@ -21,6 +21,7 @@ use serde::Serialize;
 use stackbeat_collector::model::ProbeId;
 use stackbeat_core::probe::Cause;
 
+use crate::report::events::EventRow;
 use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording};
 use crate::report::profile::{CAUSES, Label, Profile};
 use timeline::Timeline;
@@ -54,6 +55,7 @@ struct Meta<'a> {
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
     losses: Vec<LossRow>,
+    events: &'a [EventRow],
     cut: Cut,
 }
 
@@ -139,6 +141,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
         probes,
         losses: facts.losses_by_cause(),
+        events: &facts.events,
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),

@@ -70,20 +70,27 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.probes = probes;
     options.depth_limit = args.depth;
     options.buffer_bytes = args.buffer;
-    options.mode = match args.mode {
-        ModeArg::Endless => Mode::Endless,
-        ModeArg::Ring => Mode::Ring,
-        ModeArg::Startup => Mode::Startup,
-    };
+    options.mode = args.mode.into();
     options.follow_children = !args.no_children;
     options.wait_children = args.wait_children;
     options.interrupt_running = !args.no_interrupt;
     options.compress = args.compress;
+    options.start_disabled = args.start_disabled;
     options.validate()?;
     Ok(options)
 }
 
-fn interval(flag: &str, ns: u64) -> Result<u64> {
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Mode {
+        match mode {
+            ModeArg::Endless => Mode::Endless,
+            ModeArg::Ring => Mode::Ring,
+            ModeArg::Startup => Mode::Startup,
+        }
+    }
+}
+
+pub(crate) fn interval(flag: &str, ns: u64) -> Result<u64> {
     if ns < MIN_INTERVAL_NS {
         bail!(
             "{flag} {}: too short; {} is the shortest that can be kept",
@@ -95,7 +102,7 @@ fn interval(flag: &str, ns: u64) -> Result<u64> {
 }
 
 /// The mask for `alloc,lock`, `all` or `none`.
-fn parse_probes(text: &str) -> Result<u64> {
+pub(crate) fn parse_probes(text: &str) -> Result<u64> {
     let mut mask = 0;
     for name in text.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         mask |= match name {

@@ -111,7 +111,7 @@ pub struct Drainer {
     pub nodes: Nodes,
     pub totals: Totals,
     /// Unit of times in columns, ns.
-    unit_ns: u32,
+    pub unit_ns: u32,
     compress: bool,
     words: Vec<u64>,
     rows: Vec<SampleRow>,
@@ -336,6 +336,54 @@ impl Drainer {
         self.words = words;
     }
 
+    /// Copies what stands in the sub-buffers and leaves it there: samples by thread, in the order of
+    /// their records, and events.
+    pub fn copy_records(&mut self, mapping: &Mapping) -> (Vec<(u32, Vec<SampleRow>)>, Vec<Event>) {
+        let (mut samples, mut events) = (Vec::new(), Vec::new());
+        let mut words = std::mem::take(&mut self.words);
+        for (i, next) in self.waiting(mapping) {
+            let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
+                continue;
+            };
+            self.census.note_thread(mapping, &drained, &self.converter);
+            let mut rows = Vec::new();
+            let mut rest = &words[..];
+            for number in 0..u64::from(drained.records) {
+                let Ok(Some(record)) = decode::next(&mut rest) else {
+                    break;
+                };
+                let number = drained.first_record.wrapping_add(number);
+                match record {
+                    _ if number < next => {}
+                    Record::Sample(sample) => rows.push(self.row(number, &sample)),
+                    Record::Mark {
+                        kind,
+                        cycles,
+                        value,
+                        name,
+                    } => events.push(self.event(drained.thread_uid, kind, cycles, value, name)),
+                    other => self.census.take(&drained, other),
+                }
+            }
+            samples.push((drained.thread_uid, rows));
+        }
+        self.words = words;
+        (samples, events)
+    }
+
+    fn event(&mut self, thread_uid: u32, kind: u8, cycles: u64, value: i64, name: String) -> Event {
+        Event {
+            thread_uid,
+            time_ns: self.date(cycles),
+            name,
+            kind: event::Kind::try_from(i32::from(kind))
+                .unwrap_or(event::Kind::Mark)
+                .into(),
+            value,
+            node: 0,
+        }
+    }
+
     /// Turns words into packets. Records below `next` are in the trace already.
     fn encode_records(
         &mut self,
@@ -379,16 +427,7 @@ impl Drainer {
                     value,
                     name,
                 } => {
-                    let mark = Event {
-                        thread_uid: drained.thread_uid,
-                        time_ns: self.date(cycles),
-                        name,
-                        kind: event::Kind::try_from(i32::from(kind))
-                            .unwrap_or(event::Kind::Mark)
-                            .into(),
-                        value,
-                        node: 0,
-                    };
+                    let mark = self.event(drained.thread_uid, kind, cycles, value, name);
                     if !self.census.event_is_known(&mark) {
                         encode(packet::Body::Event(mark), &mut batch.samples);
                         batch.packets += 1;

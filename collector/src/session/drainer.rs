@@ -2,14 +2,15 @@
 //! patience with a disk that is full.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::Mode;
 use stackbeat_core::sys;
-use stackbeat_proto::v1::{Summary, summary};
+use stackbeat_proto::v1::{Event, Summary, packet, summary};
 
+use super::dump::Frozen;
 use super::shared::{Shared, count};
 use crate::drain::{Drainer, Keep};
 use crate::writer::Writer;
@@ -26,6 +27,15 @@ const COMFORTABLE_FILL: f64 = 0.2;
 const TIGHT_FILL: f64 = 0.5;
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
+/// What others want of the drain.
+#[derive(Debug)]
+pub enum Order {
+    /// Put this into the trace.
+    Say(Event),
+    /// Store everything, then say what the session holds at this moment.
+    Freeze(mpsc::SyncSender<io::Result<Frozen>>),
+}
+
 /// Everything the drain owns.
 #[derive(Debug)]
 pub struct DrainThread {
@@ -34,19 +44,29 @@ pub struct DrainThread {
     pub writer: Writer,
     keep: Keep,
     last_summary: Instant,
+    /// The session is over: everything is stored, whatever the mode.
+    closing: bool,
 }
 
 impl DrainThread {
-    pub fn new(shared: Arc<Shared>, drainer: Drainer, writer: Writer, mode: Mode) -> DrainThread {
+    pub fn new(shared: Arc<Shared>, drainer: Drainer, writer: Writer) -> DrainThread {
         DrainThread {
             shared,
             drainer,
             writer,
-            keep: match mode {
-                Mode::Endless => Keep::Nothing,
-                Mode::Ring | Mode::Startup => Keep::Records,
-            },
+            keep: Keep::Nothing,
             last_summary: Instant::now(),
+            closing: false,
+        }
+    }
+
+    /// What the mode in force leaves in the sub-buffers.
+    fn keep(&self) -> Keep {
+        let mode = self.shared.mapping.control().mode.load(Ordering::Relaxed);
+        if mode == Mode::Endless as u32 || self.closing {
+            Keep::Nothing
+        } else {
+            Keep::Records
         }
     }
 
@@ -81,6 +101,14 @@ impl DrainThread {
     /// One pass, and what is to be told about it.
     fn pass(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
+        self.keep = self.keep();
+        let mut waiting = Vec::new();
+        for order in shared.take_orders() {
+            match order {
+                Order::Say(event) => self.drainer.census.say(packet::Body::Event(event)),
+                Order::Freeze(reply) => waiting.push(reply),
+            }
+        }
         let began = Instant::now();
         let result = self
             .drainer
@@ -93,7 +121,19 @@ impl DrainThread {
             .drain_max_ns
             .fetch_max(took, Ordering::Relaxed);
         self.tell(result.as_ref().err());
+        for reply in waiting {
+            // Who asked may be gone.
+            let _ = reply.send(self.freeze(&result));
+        }
         result
+    }
+
+    fn freeze(&mut self, stored: &io::Result<()>) -> io::Result<Frozen> {
+        if let Err(error) = stored {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        let mapping = &self.shared.mapping;
+        Frozen::take(mapping, &mut self.drainer, &mut self.writer)
     }
 
     /// Publishes the status, and now and then the summary.
@@ -135,7 +175,7 @@ impl DrainThread {
 
     /// Everything that is left, whatever the mode.
     pub fn last_pass(&mut self) -> io::Result<()> {
-        self.keep = Keep::Nothing;
+        self.closing = true;
         self.drainer.census.closing = true;
         self.pass()
     }

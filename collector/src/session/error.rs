@@ -89,6 +89,10 @@ pub enum Warning {
         "the cycle counter of this machine is not reliable; CLOCK_MONOTONIC dates samples (slower)"
     )]
     NoCycleCounter,
+    #[error(
+        "the session cannot be steered while it runs (`stackbeat status` does not see it): {0}"
+    )]
+    NoControl(String),
     #[error("no agent reported: the program did not load the library, the trace has no samples")]
     NoAgent,
     #[error("{count} child processes could not be seen (statically linked or privileged)")]

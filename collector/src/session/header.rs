@@ -27,11 +27,7 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
         format_version: FORMAT_VERSION,
         session_id: session_id.to_vec(),
         stackbeat_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command_line: options
-            .command
-            .iter()
-            .map(|a| a.to_string_lossy().into_owned())
-            .collect(),
+        command_line: command_line(options),
         working_directory: std::env::current_dir()
             .map(|d| d.to_string_lossy().into_owned())
             .unwrap_or_default(),
@@ -68,6 +64,14 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
         page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32,
         summary: None,
     }
+}
+
+/// The recorded command.
+pub fn command_line(options: &Options) -> Vec<String> {
+    let arguments = options.command.iter();
+    arguments
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect()
 }
 
 fn cpu_model() -> String {

@@ -5,7 +5,9 @@
 //! for the program and for signals, one advances the ticks and interrupts running threads, one drains
 //! and writes.
 
+pub mod control;
 mod drainer;
+mod dump;
 mod error;
 pub(crate) mod finish;
 mod header;
@@ -21,6 +23,7 @@ mod ticker;
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,6 +40,7 @@ pub use options::{
 use crate::drain::Drainer;
 use crate::drain::census::Census;
 use crate::writer::Writer;
+use control::{Server, Session};
 use drainer::DrainThread;
 use program::Program;
 use sampler::Sampler;
@@ -118,16 +122,38 @@ pub fn record(
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
-    let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer, options.mode);
+    let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer);
     let sampler = Sampler::new(options.interrupt_running, mapping_name);
     let threads = Threads::start(&shared, drain_thread, sampler).map_err(RecordError::Thread)?;
 
-    shared.mapping.control().switch.store(1, Ordering::SeqCst);
-    let began = Instant::now();
-    let began_at = SystemTime::now();
+    let session = Arc::new(Session {
+        shared: Arc::clone(&shared),
+        name: control::session_name(session_id),
+        command: header::command_line(options),
+        trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
+        program_pid: AtomicU32::new(0),
+        began: Instant::now(),
+        began_at: SystemTime::now(),
+        source,
+        start,
+    });
+    let (began, began_at) = (session.began, session.began_at);
+    session.begin(!options.start_disabled);
+    let server = match Server::start(Arc::clone(&session)) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            let warning = Warning::NoControl(error.to_string());
+            progress(&Progress::Warning(warning.clone()));
+            warnings.push(warning);
+            None
+        }
+    };
     let child = match start_program(options, &program, &storage, &signals) {
         Ok(child) => child,
         Err(source) => {
+            if let Some(server) = server {
+                server.stop();
+            }
             threads.join(&shared);
             // Nothing ran: the trace is nobody's.
             finish::remove_output(&options.output);
@@ -138,12 +164,15 @@ pub fn record(
         }
     };
     let mut supervisor = Supervisor::new(child, signal_descriptor);
-    progress(&Progress::Started {
-        pid: supervisor.pid() as u32,
-    });
+    let pid = supervisor.pid() as u32;
+    session.program_pid.store(pid, Ordering::Relaxed);
+    progress(&Progress::Started { pid });
     let ended = supervise(&mut supervisor, &shared, began, progress);
     if options.wait_children {
         wait_for_children(&mut supervisor, &shared, progress);
+    }
+    if let Some(server) = server {
+        server.stop();
     }
     let drain_thread = threads.join(&shared);
     let finisher = finish::Finisher {

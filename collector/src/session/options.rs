@@ -51,6 +51,8 @@ pub struct Options {
     pub interrupt_running: bool,
     /// Compress the packets of the trace.
     pub compress: bool,
+    /// Capture nothing until the session is told to start.
+    pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     pub symbolize: bool,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
@@ -77,6 +79,7 @@ impl Options {
             wait_children: false,
             interrupt_running: true,
             compress: false,
+            start_disabled: false,
             symbolize: true,
             mapping_folder: None,
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sys;
 
+use super::drainer::Order;
 use super::options::Status;
 
 macro_rules! figures {
@@ -78,6 +79,8 @@ pub fn count(figure: &AtomicU64, amount: u64) {
 pub struct State {
     pub status: Status,
     pub write_error: Option<String>,
+    /// What the drain is to do besides, in this order.
+    orders: Vec<Order>,
     drain_is_wanted: bool,
 }
 
@@ -115,10 +118,29 @@ impl Shared {
     /// Asks the session's threads to come to their end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        let parked = &self.mapping.control().parked;
-        parked.store(0, Ordering::SeqCst);
-        sys::wake(parked, 1);
+        self.wake_ticker();
         self.want_drain();
+    }
+
+    /// Ends the ticker's sleep while parked or switched off, so that it looks at the control block.
+    pub fn wake_ticker(&self) {
+        let control = self.mapping.control();
+        control.parked.store(0, Ordering::SeqCst);
+        sys::wake(&control.parked, 1);
+        sys::wake(&control.switch, 1);
+    }
+
+    /// Asks the drain for something; it is done with its next pass, which comes soon.
+    pub fn order(&self, order: Order) {
+        let mut state = self.state();
+        state.orders.push(order);
+        state.drain_is_wanted = true;
+        self.drain_wanted.notify_all();
+    }
+
+    /// What was ordered since the last call.
+    pub fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut self.state().orders)
     }
 
     /// Wakes the drain.

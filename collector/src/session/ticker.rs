@@ -35,6 +35,11 @@ const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
 
+/// While switched off: distance between two looks whether threads need entries, ns.
+const RESTING_LOOK_NS: u64 = 100_000_000;
+/// Longest sleep, ns: a change of the intervals is noticed by then.
+const LONGEST_SLEEP_NS: u64 = 100_000_000;
+
 /// When the words of one class advance.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
@@ -57,12 +62,21 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
     let mut advanced = Vec::new();
     let mut pool_looks = 0u16;
     while !shared.stopping() {
-        sleep_until(next_wake(&schedules, &sampler));
+        if !is_on(shared) {
+            rest(shared, &mut ticker);
+            sampler.suspect_all();
+            ticker.advance_all(control);
+            schedules = begin(shared, now_ns());
+            last_activity_ns = now_ns();
+            continue;
+        }
+        sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
         let now = now_ns();
         count(&shared.figures.ticks, 1);
         let ticks = shared.figures.ticks.load(Ordering::Relaxed);
         let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
+            schedule.set_interval(interval_ns(shared, class), now);
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
@@ -143,12 +157,41 @@ fn next_wake(schedules: &[Schedule; CLASSES], sampler: &Sampler) -> u64 {
 }
 
 fn begin(shared: &Shared, now: u64) -> [Schedule; CLASSES] {
-    let intervals = &shared.mapping.control().interval_ns;
     std::array::from_fn(|class| Schedule {
-        interval_ns: u64::from(intervals[class].load(Ordering::Relaxed)).max(1),
+        interval_ns: interval_ns(shared, class),
         next_ns: now,
         phase: 0,
     })
+}
+
+fn interval_ns(shared: &Shared, class: usize) -> u64 {
+    let intervals = &shared.mapping.control().interval_ns;
+    u64::from(intervals[class].load(Ordering::Relaxed)).max(1)
+}
+
+impl Schedule {
+    /// Takes a changed interval over; a shorter one does not wait for the end of the longer one.
+    fn set_interval(&mut self, interval_ns: u64, now: u64) {
+        if interval_ns != self.interval_ns {
+            self.interval_ns = interval_ns;
+            self.next_ns = self.next_ns.min(now + interval_ns);
+        }
+    }
+}
+
+fn is_on(shared: &Shared) -> bool {
+    shared.mapping.control().switch.load(Ordering::SeqCst) == 1
+}
+
+/// Until the session is switched on. The words keep an ordinary value meanwhile: each thread takes the
+/// slow path once and is quiet from then on.
+fn rest(shared: &Shared, ticker: &mut Ticker) {
+    let control = shared.mapping.control();
+    ticker.advance_all(control);
+    while !is_on(shared) && !shared.stopping() {
+        sys::wait(&control.switch, 0, Some(RESTING_LOOK_NS));
+        reserve_threads(shared);
+    }
 }
 
 /// Sleeps until a hook is passed, a thread is found running all the same, or the session stops.
@@ -158,7 +201,7 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler) {
     let before = sampler.program_cpu_ns();
     ticker.park(control);
     let mut look_ns = PARKED_LOOK_NS.0;
-    while throttle::is_parked(control) && !shared.stopping() {
+    while throttle::is_parked(control) && is_on(shared) && !shared.stopping() {
         sys::wait(&control.parked, 1, Some(look_ns));
         look_ns = (look_ns * 2).min(PARKED_LOOK_NS.1);
         sampler.refresh(&shared.mapping, now_ns());

@@ -199,6 +199,7 @@ class Timeline {
       this.drawTrack(c, track, track.y - top);
     }
     this.drawRuler(c);
+    this.drawEvents(c, height);
     const range = this.dragRange || this.view.range;
     if (range) {
       // What is not selected steps back.
@@ -247,6 +248,28 @@ class Timeline {
     c.fillRect(0, 0, LABEL_WIDTH, RULER - 1);
     c.fillStyle = colors.dim;
     c.fillText(`showing ${formatTime(to - from)}`, 10, RULER / 2);
+  }
+
+  // Marks and changed settings: a line through all tracks, and what they say where there is room.
+  drawEvents(c, height) {
+    const { colors } = this, events = this.data.meta.events;
+    c.font = "11px " + colors.font;
+    let painted = -1, texts = -1;
+    for (const event of events) {
+      const x = Math.round(this.x(event.at_ns)) + 0.5;
+      if (x < LABEL_WIDTH || x > this.width || x - painted < 1) continue;
+      painted = x;
+      c.fillStyle = event.kind === "mark" ? colors.accent : colors.dim;
+      c.globalAlpha = 0.75;
+      c.fillRect(x - 0.5, RULER, 1, height - RULER);
+      c.globalAlpha = 1;
+      const width = Math.min(c.measureText(event.text).width, 240) + 6;
+      if (x < texts || x + width > this.width) continue;
+      texts = x + width + 4;
+      c.fillRect(x - 0.5, height - 15, width, 15);
+      c.fillStyle = colors.back;
+      c.fillText(fitText(event.text, 240, 6.2), x + 2.5, height - 7.5);
+    }
   }
 
   drawTrack(c, track, y) {

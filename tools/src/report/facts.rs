@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use super::events::EventRow;
+
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Recording {
@@ -88,6 +90,9 @@ pub struct Facts {
     pub threads: Vec<ThreadFacts>,
     pub losses: Vec<LossRow>,
     pub functions: Vec<FunctionName>,
+    /// Marks and changed settings, in order of time, and how many more there were.
+    pub events: Vec<EventRow>,
+    pub events_left_out: u64,
 }
 
 impl Facts {

@@ -9,6 +9,7 @@ use stackbeat_collector::model::ThreadIndex;
 use stackbeat_core::probe::Cause;
 
 use super::Report;
+use super::events::EventRow;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
@@ -27,6 +28,7 @@ pub struct ReportJson {
     threads: Vec<ThreadJson>,
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
+    events: Vec<EventRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     focus: Option<FocusJson>,
 }
@@ -154,6 +156,7 @@ pub fn report(
             })
             .collect(),
         blocking_sites: sites(facts, profile, wanted, top),
+        events: facts.events.clone(),
         focus,
     })
 }

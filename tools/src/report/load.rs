@@ -8,8 +8,10 @@ use stackbeat_collector::model::{
     FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
+use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::summary::Outcome;
 
+use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::profile::{Profile, ROOT};
 use crate::losses;
@@ -57,8 +59,10 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
     profile
         .threads
         .resize_with(trace.threads().len(), Default::default);
+    let mut facts = facts(trace);
+    (facts.events, facts.events_left_out) = adder.events.finish();
     Ok(Report {
-        facts: facts(trace),
+        facts,
         profile,
         timeline: adder.timeline,
     })
@@ -117,6 +121,8 @@ fn facts(trace: &Trace) -> Facts {
         threads: threads.collect(),
         losses: losses.collect(),
         functions: functions.collect(),
+        events: Vec::new(),
+        events_left_out: 0,
     }
 }
 
@@ -178,6 +184,7 @@ struct Last {
 struct Adder {
     profile: Profile,
     timeline: Timeline,
+    events: Events,
     with_timeline: bool,
     /// Place by stack, `u32::MAX` when not yet known.
     paths: Vec<u32>,
@@ -193,6 +200,7 @@ impl Adder {
         Adder {
             profile: Profile::default(),
             timeline: Timeline::new(bar_budget),
+            events: Events::default(),
             with_timeline: bar_budget > 0,
             paths: Vec::new(),
             last: HashMap::new(),
@@ -282,6 +290,10 @@ fn continuing(trace: &Trace, before: &[FrameIndex], after: &[FrameIndex]) -> u32
 }
 
 impl Visitor for Adder {
+    fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
+        self.events.add(trace, thread, event);
+    }
+
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let path = self.path(trace, segment.stack);
         let place = self.profile.add(segment, path);

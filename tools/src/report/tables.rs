@@ -7,6 +7,7 @@ use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
 use super::Report;
+use super::events;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
@@ -37,6 +38,17 @@ pub fn report(
     out.push_str(&threads(facts, profile, wanted, layout));
     out.push_str(&function_table(facts, profile, wanted, sort, layout));
     out.push_str(&site_table(facts, profile, wanted, layout));
+    let threads: Vec<_> = facts
+        .threads
+        .iter()
+        .map(|t| (t.uid, t.name.clone()))
+        .collect();
+    out.push_str(&events::table(
+        &facts.events,
+        facts.events_left_out,
+        &threads,
+        layout,
+    ));
     out.push_str(&losses(facts, layout));
     out
 }
@@ -65,11 +77,11 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     out
 }
 
-fn title(out: &mut String, layout: &Layout, text: &str) {
+pub fn title(out: &mut String, layout: &Layout, text: &str) {
     let _ = writeln!(out, "\n{}", layout.style.bold(text));
 }
 
-fn more(out: &mut String, layout: &Layout, total: usize) {
+pub fn more(out: &mut String, layout: &Layout, total: usize) {
     if total > layout.top {
         let text = format!("  … and {} more (--top 0 shows all)", total - layout.top);
         let _ = writeln!(out, "{}", layout.style.dim(&text));

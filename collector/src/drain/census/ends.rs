@@ -71,16 +71,38 @@ impl Census {
         if thread.dirty {
             self.say(packet::Body::Thread(thread.packet.clone()));
         }
-        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
-        // A thread that is killed between committing a record and counting it has one more.
-        let written = get(&entry.records).max(thread.next_record);
-        self.past.written += written;
+        let end = self.totals(entry, thread, exited, converter);
+        self.past.written += end.records_written;
         self.past.stored += thread.counts.0;
         self.past.seeded += thread.seeded;
         self.past.damaged += thread.counts.2;
+        self.say(packet::Body::ThreadEnd(end));
+        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
+        for (cause, count) in entry.losses.iter().enumerate() {
+            let count = get(count);
+            if count > 0 {
+                self.past.losses[cause] += count;
+                self.say(packet::Body::Loss(v1::Loss {
+                    thread_uid: thread.packet.uid,
+                    cause: cause as i32,
+                    count,
+                }));
+            }
+        }
+    }
+
+    /// The totals of a thread as they are now.
+    fn totals(
+        &self,
+        entry: &ThreadEntry,
+        thread: &Thread,
+        exited: bool,
+        converter: &Converter,
+    ) -> v1::ThreadEnd {
+        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
         let rusage = thread.rusage;
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
-        self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
+        v1::ThreadEnd {
             uid: thread.packet.uid,
             end_ns: match get(&entry.end_cycles) {
                 // Killed: in a mapping that was found later, its last sign of life is all there is.
@@ -93,23 +115,31 @@ impl Census {
             allocations: get(&entry.allocations),
             allocated_bytes: get(&entry.allocated_bytes),
             frees: get(&entry.frees),
-            records_written: written,
+            // A thread that is killed between committing a record and counting it has one more.
+            records_written: get(&entry.records).max(thread.next_record),
             minor_faults: usage(|r| r.minor_faults),
             major_faults: usage(|r| r.major_faults),
             voluntary_switches: usage(|r| r.voluntary_switches),
             involuntary_switches: usage(|r| r.involuntary_switches),
-        }));
-        for (cause, count) in entry.losses.iter().enumerate() {
-            let count = get(count);
-            if count > 0 {
-                self.past.losses[cause] += count;
-                self.say(packet::Body::Loss(v1::Loss {
-                    thread_uid: thread.packet.uid,
-                    cause: cause as i32,
-                    count,
-                }));
-            }
         }
+    }
+
+    /// The totals of those that live, as if the session ended now, and how many of each one's records
+    /// the ring has overwritten.
+    pub fn totals_of_living(
+        &self,
+        mapping: &Mapping,
+        converter: &Converter,
+    ) -> Vec<(v1::ThreadEnd, u64)> {
+        let threads = self.threads.values();
+        threads
+            .filter_map(|thread| {
+                let entry = mapping.thread(thread.entry)?;
+                let overwritten = entry.losses[loss::OVERWRITTEN].load(Ordering::Relaxed);
+                let end = self.totals(entry, thread, thread.ended, converter);
+                Some((end, overwritten))
+            })
+            .collect()
     }
 
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of

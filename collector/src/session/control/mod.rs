@@ -1,0 +1,298 @@
+//! Control while a session runs: `stackbeat status|start|stop|set|mark|dump` speak to the collector
+//! through a Unix socket, the collector acts on the control block and puts what it changed into the
+//! trace.
+//!
+//! The recording does not depend on clients: one thread serves them with bounded memory, time and pace,
+//! and shares with the recording only the control block and the drain's list of orders.
+
+pub mod client;
+pub mod protocol;
+mod serve;
+mod socket;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Instant, SystemTime};
+
+use stackbeat_core::clock::Snapshot;
+use stackbeat_core::layout::{ClockSource, Mode, ThreadClass, entry_state};
+use stackbeat_core::probe::Category;
+use stackbeat_core::registry;
+use stackbeat_proto::v1::{Event, event};
+
+use super::drainer::Order;
+use super::dump::{self, Window};
+use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
+use super::shared::Shared;
+use super::ticker::now_ns;
+use protocol::{DumpReply, DumpRequest, MAX_MARK, Reply, Request, SessionStatus, Settings};
+pub use serve::Server;
+
+/// Most pids that a status lists.
+const MAX_PIDS: usize = 1000;
+
+/// What control knows of a session.
+#[derive(Debug)]
+pub struct Session {
+    pub shared: Arc<Shared>,
+    /// `PID.ID`.
+    pub name: String,
+    pub command: Vec<String>,
+    pub trace: PathBuf,
+    pub program_pid: AtomicU32,
+    pub began: Instant,
+    pub began_at: SystemTime,
+    /// The clocks when it began, for the rate of the cycle counter.
+    pub source: ClockSource,
+    pub start: Snapshot,
+}
+
+/// The name of a session.
+pub fn session_name(session_id: [u8; 16]) -> String {
+    let [a, b, c, d, ..] = session_id;
+    let id = u32::from_be_bytes([a, b, c, d]);
+    format!("{}.{id:08x}", std::process::id())
+}
+
+/// The name of a mode in files and on the command line.
+pub fn mode_name(mode: u32) -> &'static str {
+    match mode {
+        1 => "ring",
+        2 => "startup",
+        _ => "endless",
+    }
+}
+
+/// The mode with this name.
+pub fn mode_from_name(name: &str) -> Option<Mode> {
+    [Mode::Endless, Mode::Ring, Mode::Startup]
+        .into_iter()
+        .find(|mode| mode_name(*mode as u32) == name)
+}
+
+impl Session {
+    /// Does what is asked for. Everything but a dump takes microseconds.
+    pub fn handle(&self, request: &Request) -> Reply {
+        let done = match request {
+            Request::Status {} => Ok(None),
+            Request::Start {} => {
+                self.switch(true);
+                Ok(None)
+            }
+            Request::Stop {} => {
+                self.switch(false);
+                Ok(None)
+            }
+            Request::Set(settings) => self.set(settings).map(|()| None),
+            Request::Mark { text } => self.mark(text).map(|()| None),
+            Request::Dump(request) => self.dump(request).map(Some),
+        };
+        match done {
+            Ok(dump) => Reply {
+                ok: true,
+                error: None,
+                session: Some(self.status()),
+                dump,
+            },
+            Err(error) => Reply::error(error),
+        }
+    }
+
+    fn say(&self, kind: event::Kind, name: &str, value: i64) {
+        self.shared.order(Order::Say(Event {
+            time_ns: now_ns(),
+            name: name.to_owned(),
+            kind: kind.into(),
+            value,
+            ..Event::default()
+        }));
+    }
+
+    /// The session begins, capturing or not.
+    pub fn begin(&self, capturing: bool) {
+        let control = self.shared.mapping.control();
+        control.switch.store(u32::from(capturing), Ordering::SeqCst);
+        if capturing {
+            self.shared.wake_ticker();
+        } else {
+            self.say(event::Kind::ConfigChanged, "capture", 0);
+        }
+    }
+
+    /// Begins or ends capturing.
+    pub fn switch(&self, on: bool) {
+        let control = self.shared.mapping.control();
+        let before = control.switch.swap(u32::from(on), Ordering::SeqCst);
+        if before != u32::from(on) {
+            self.say(event::Kind::ConfigChanged, "capture", i64::from(on));
+            self.shared.wake_ticker();
+        }
+    }
+
+    fn set(&self, settings: &Settings) -> Result<(), String> {
+        let control = self.shared.mapping.control();
+        // Everything is checked before anything is changed.
+        let intervals = [settings.interval_ns, settings.main_interval_ns];
+        for ns in intervals.into_iter().flatten() {
+            if !(MIN_INTERVAL_NS..=MAX_INTERVAL_NS).contains(&ns) {
+                return Err(format!(
+                    "an interval of {ns} ns is out of range: {MIN_INTERVAL_NS} to \
+                     {MAX_INTERVAL_NS} ns are possible"
+                ));
+            }
+        }
+        let probes = settings.probes.as_deref().map(mask_of).transpose()?;
+        let mode = match &settings.mode {
+            None => None,
+            Some(name) => Some(mode_from_name(name).ok_or_else(|| {
+                format!("`{name}` is no mode; known are endless, ring and startup")
+            })?),
+        };
+        if intervals == [None; 2] && probes.is_none() && mode.is_none() {
+            return Err("nothing to set: name an interval, probes or a mode".to_owned());
+        }
+        if let Some(ns) = settings.interval_ns {
+            self.set_interval(&[ThreadClass::Other, ThreadClass::Named], ns);
+            self.say(event::Kind::IntervalChanged, "threads", ns as i64);
+        }
+        if let Some(ns) = settings.main_interval_ns {
+            self.set_interval(&[ThreadClass::Main], ns);
+            self.say(event::Kind::IntervalChanged, "main threads", ns as i64);
+        }
+        if let Some(mask) = probes {
+            control.probe_mask.store(mask, Ordering::SeqCst);
+            self.say(event::Kind::ConfigChanged, "probes", mask as i64);
+        }
+        if let Some(mode) = mode {
+            control.mode.store(mode as u32, Ordering::SeqCst);
+            self.say(event::Kind::ConfigChanged, "mode", mode as i64);
+        }
+        self.shared.wake_ticker();
+        Ok(())
+    }
+
+    /// Changes the interval of these classes; not noted in the trace.
+    pub fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
+        let now = Snapshot::take(self.source);
+        let elapsed = now.monotonic_ns.saturating_sub(self.start.monotonic_ns);
+        let cycles = now.cycles.saturating_sub(self.start.cycles);
+        let in_cycles = u128::from(cycles) * u128::from(ns) / u128::from(elapsed.max(1));
+        let control = self.shared.mapping.control();
+        for class in classes {
+            control.interval_cycles[*class as usize].store(in_cycles as u64, Ordering::Relaxed);
+            control.interval_ns[*class as usize].store(ns as u32, Ordering::Relaxed);
+        }
+    }
+
+    fn mark(&self, text: &str) -> Result<(), String> {
+        if text.is_empty() || text.len() > MAX_MARK {
+            return Err(format!(
+                "a mark has 1 to {MAX_MARK} bytes of text, not {}",
+                text.len()
+            ));
+        }
+        self.say(event::Kind::Mark, text, 0);
+        Ok(())
+    }
+
+    fn dump(&self, request: &DumpRequest) -> Result<DumpReply, String> {
+        if !request.output.is_absolute() {
+            return Err(format!(
+                "{}: not an absolute path",
+                request.output.display()
+            ));
+        }
+        let (reply, frozen) = mpsc::sync_channel(1);
+        self.shared.order(Order::Freeze(reply));
+        let ended = "the session has ended meanwhile";
+        let frozen = frozen.recv().map_err(|_| ended.to_owned())?;
+        let window = Window {
+            output: request.output.clone(),
+            overwrite: request.overwrite,
+            last_ns: request.last_ns,
+            symbolize: request.symbolize,
+            jit_maps_not_before: self.began_at,
+        };
+        let written = frozen
+            .and_then(|frozen| dump::write(frozen, &window))
+            .map_err(|error| explain(&request.output, &error))?;
+        Ok(DumpReply {
+            output: request.output.to_string_lossy().into_owned(),
+            samples: written.samples,
+            threads: written.threads,
+            bytes: written.bytes,
+            covered_ns: written.covered_ns,
+        })
+    }
+
+    /// Where the session stands.
+    pub fn status(&self) -> SessionStatus {
+        let mapping = &self.shared.mapping;
+        let control = mapping.control();
+        let interval = |class: ThreadClass| {
+            u64::from(control.interval_ns[class as usize].load(Ordering::Relaxed))
+        };
+        let mask = control.probe_mask.load(Ordering::Relaxed);
+        let status = self.shared.state().status;
+        let live = registry::processes(mapping)
+            .filter(|(_, p)| p.state.load(Ordering::Relaxed) == entry_state::LIVE);
+        SessionStatus {
+            session: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            collector_pid: std::process::id(),
+            program_pid: self.program_pid.load(Ordering::Relaxed),
+            command: self.command.clone(),
+            trace: self.trace.to_string_lossy().into_owned(),
+            elapsed_ns: self.began.elapsed().as_nanos() as u64,
+            capturing: control.switch.load(Ordering::Relaxed) == 1,
+            interval_ns: interval(ThreadClass::Other),
+            main_interval_ns: interval(ThreadClass::Main),
+            probes: names_of(mask),
+            mode: mode_name(control.mode.load(Ordering::Relaxed)).to_owned(),
+            pids: live
+                .map(|(_, p)| p.pid.load(Ordering::Relaxed))
+                .take(MAX_PIDS)
+                .collect(),
+            live_threads: status.live_threads,
+            processes: status.processes,
+            threads: status.threads,
+            samples: status.samples,
+            lost: status.lost,
+            trace_bytes: status.bytes,
+            write_failing: status.write_failing,
+        }
+    }
+}
+
+/// The names of the probe groups in a mask.
+pub fn names_of(mask: u64) -> Vec<String> {
+    let groups = Category::SELECTABLE.iter();
+    groups
+        .filter(|c| mask & c.bit() != 0)
+        .map(|c| c.name().to_owned())
+        .collect()
+}
+
+fn mask_of(names: &[String]) -> Result<u64, String> {
+    names.iter().try_fold(0, |mask, name| {
+        let group = Category::from_name(name).ok_or_else(|| {
+            let known: Vec<_> = Category::SELECTABLE.iter().map(|c| c.name()).collect();
+            format!(
+                "`{name}` is no group of probes; known are {}",
+                known.join(", ")
+            )
+        })?;
+        Ok(mask | group.bit())
+    })
+}
+
+fn explain(output: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AlreadyExists => format!(
+            "{}: exists already; choose another output or allow to replace it",
+            output.display()
+        ),
+        _ => format!("{}: {error}", output.display()),
+    }
+}

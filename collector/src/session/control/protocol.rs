@@ -1,0 +1,238 @@
+//! What client and collector say to each other: one line of JSON each way, then the connection ends.
+//!
+//! ```text
+//!   client     {"stackbeat":1,"command":"set","interval_ns":500000}
+//!   collector  {"ok":true,"session":{…}}
+//!   collector  {"ok":false,"error":"interval of 1 ns is out of range: …"}
+//! ```
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Changes with every incompatible change of the protocol.
+pub const VERSION: u64 = 1;
+/// Longest request, bytes.
+pub const MAX_REQUEST: usize = 64 << 10;
+/// Longest text of a mark, bytes.
+pub const MAX_MARK: usize = 1024;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Request {
+    /// Where the session stands. The answer to every other request says it, too.
+    Status {},
+    /// Capture from now on.
+    Start {},
+    /// Capture nothing from now on; the session goes on.
+    Stop {},
+    /// Change settings; what is not named stays.
+    Set(Settings),
+    /// Put a mark into the trace.
+    Mark { text: String },
+    /// Write what the session holds into a trace of its own.
+    Dump(DumpRequest),
+}
+
+/// Settings to change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub main_interval_ns: Option<u64>,
+    /// Names of probe groups; an empty list for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Vec<String>>,
+    /// `endless`, `ring` or `startup`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+}
+
+/// What to dump, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DumpRequest {
+    /// An absolute path.
+    pub output: PathBuf,
+    #[serde(default)]
+    pub overwrite: bool,
+    /// Only this long before now.
+    #[serde(default)]
+    pub last_ns: Option<u64>,
+    #[serde(default)]
+    pub symbolize: bool,
+}
+
+/// The collector's answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reply {
+    pub ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dump: Option<DumpReply>,
+}
+
+/// Where a session stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionStatus {
+    /// Its name: the collector's pid and a part of the session's id.
+    pub session: String,
+    pub version: String,
+    pub collector_pid: u32,
+    pub program_pid: u32,
+    pub command: Vec<String>,
+    pub trace: String,
+    pub elapsed_ns: u64,
+    /// False: switched off.
+    pub capturing: bool,
+    pub interval_ns: u64,
+    pub main_interval_ns: u64,
+    pub probes: Vec<String>,
+    pub mode: String,
+    /// Recorded processes that live.
+    pub pids: Vec<u32>,
+    pub live_threads: u32,
+    pub processes: u32,
+    pub threads: u32,
+    pub samples: u64,
+    pub lost: u64,
+    pub trace_bytes: u64,
+    /// The trace cannot be written at the moment.
+    pub write_failing: bool,
+}
+
+/// What was dumped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DumpReply {
+    pub output: String,
+    pub samples: u64,
+    pub threads: u64,
+    pub bytes: u64,
+    /// From the first sample to the moment of the dump.
+    pub covered_ns: u64,
+}
+
+impl Reply {
+    /// A refusal.
+    pub fn error(text: impl Into<String>) -> Reply {
+        Reply {
+            error: Some(text.into()),
+            ..Reply::default()
+        }
+    }
+}
+
+/// The request's line, with its end.
+pub fn encode_request(request: &Request) -> Vec<u8> {
+    let mut value = serde_json::to_value(request).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("stackbeat".to_owned(), VERSION.into());
+    }
+    line(&value)
+}
+
+/// A line of JSON.
+pub fn line(value: &impl Serialize) -> Vec<u8> {
+    // Plain data with names as keys cannot fail.
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Reads a request.
+///
+/// # Errors
+///
+/// Says what is wrong with it and what would be right.
+pub fn decode_request(line: &[u8]) -> Result<Request, String> {
+    let mut value: Value = serde_json::from_slice(line)
+        .map_err(|e| format!("the request is no JSON in one line: {e}"))?;
+    let version = value.as_object_mut().and_then(|o| o.remove("stackbeat"));
+    match version.as_ref().and_then(Value::as_u64) {
+        Some(VERSION) => {}
+        Some(other) => {
+            return Err(format!(
+                "the request has version {other} of the protocol, this collector ({}) speaks \
+                 version {VERSION}: use the same stackbeat for both",
+                env!("CARGO_PKG_VERSION")
+            ));
+        }
+        None => {
+            return Err(format!(
+                "the request does not begin with the version of the protocol: \
+                 {{\"stackbeat\":{VERSION},\"command\":…}}"
+            ));
+        }
+    }
+    serde_json::from_value(value).map_err(|e| format!("the request is not understood: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_survive_the_way() {
+        for request in [
+            Request::Status {},
+            Request::Stop {},
+            Request::Mark {
+                text: "deploy \"7\"\n".to_owned(),
+            },
+            Request::Set(Settings {
+                interval_ns: Some(500_000),
+                probes: Some(Vec::new()),
+                ..Settings::default()
+            }),
+            Request::Dump(DumpRequest {
+                output: "/tmp/x.beat".into(),
+                overwrite: true,
+                last_ns: Some(10),
+                symbolize: false,
+            }),
+        ] {
+            let line = encode_request(&request);
+            assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
+            assert_eq!(decode_request(&line), Ok(request));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, part) in [
+            ("", "no JSON"),
+            ("GET / HTTP/1.1", "no JSON"),
+            ("[1]", "does not begin with the version"),
+            (r#"{"command":"status"}"#, "does not begin with the version"),
+            (
+                r#"{"stackbeat":2,"command":"status"}"#,
+                "version 2 of the protocol",
+            ),
+            (
+                r#"{"stackbeat":1,"command":"reboot"}"#,
+                "unknown variant `reboot`, expected one of `status`",
+            ),
+            (
+                r#"{"stackbeat":1,"command":"set","intervall":1}"#,
+                "unknown field `intervall`",
+            ),
+            (
+                r#"{"stackbeat":1,"command":"mark"}"#,
+                "missing field `text`",
+            ),
+        ] {
+            let error = decode_request(line.as_bytes()).expect_err(line);
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}

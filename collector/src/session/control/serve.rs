@@ -1,0 +1,241 @@
+//! Serves clients: one thread, a few connections at a time, each with one request and little time.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::Session;
+use super::protocol::{MAX_REQUEST, Reply, Request, decode_request, line};
+use super::socket;
+
+/// Connections at a time; further ones wait in the kernel.
+const MAX_CLIENTS: usize = 16;
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client may take to read the answer.
+const WRITE_PATIENCE: Duration = Duration::from_millis(200);
+/// Rest after a round in which something was done: a client that floods gets no more than this.
+const PACE: Duration = Duration::from_millis(1);
+
+/// The thread that serves clients.
+#[derive(Debug)]
+pub struct Server {
+    thread: JoinHandle<()>,
+    /// Closed to end it.
+    wake: UnixStream,
+}
+
+impl Server {
+    /// Begins to serve.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be had; the session can go on without.
+    pub fn start(session: Arc<Session>) -> io::Result<Server> {
+        let listener = socket::listen(&session.name)?;
+        let (wake, waked) = UnixStream::pair()?;
+        let thread = thread::Builder::new()
+            .name("stackbeat control".to_owned())
+            .spawn(move || {
+                Serving {
+                    session,
+                    listener,
+                    waked,
+                    clients: Vec::new(),
+                    dump: None,
+                }
+                .run();
+            })?;
+        Ok(Server { thread, wake })
+    }
+
+    /// Ends it. A dump that is under way is finished first.
+    pub fn stop(self) {
+        drop(self.wake);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// A connection whose request is not complete.
+struct Client {
+    stream: UnixStream,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+/// What became of a connection.
+enum Progress {
+    Waiting,
+    Gone,
+    Said,
+}
+
+struct Serving {
+    session: Arc<Session>,
+    listener: UnixListener,
+    waked: UnixStream,
+    clients: Vec<Client>,
+    dump: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    fn run(mut self) {
+        loop {
+            let ready = self.wait();
+            if ready.first().copied().unwrap_or(true) {
+                break;
+            }
+            if ready.get(1).copied().unwrap_or(false) {
+                self.accept();
+            }
+            let clients = std::mem::take(&mut self.clients);
+            for (i, client) in clients.into_iter().enumerate() {
+                let is_ready = ready.get(i + 2).copied().unwrap_or(false);
+                self.serve(client, is_ready);
+            }
+            thread::sleep(PACE);
+        }
+        if let Some(dump) = self.dump.take() {
+            // Its own end is said to its client.
+            let _ = dump.join();
+        }
+    }
+
+    /// Waits for something to do: which of the wake-up, the listener and the clients are ready.
+    fn wait(&self) -> Vec<bool> {
+        let polled = |fd: RawFd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // poll leaves out negative descriptors.
+        let listener = if self.clients.len() < MAX_CLIENTS {
+            self.listener.as_raw_fd()
+        } else {
+            -1
+        };
+        let mut all = vec![polled(self.waked.as_raw_fd()), polled(listener)];
+        all.extend(self.clients.iter().map(|c| polled(c.stream.as_raw_fd())));
+        let now = Instant::now();
+        let nearest = self.clients.iter().map(|c| c.until).min();
+        let timeout_ms = nearest.map_or(-1, |until| {
+            until.saturating_duration_since(now).as_millis() as libc::c_int + 1
+        });
+        // SAFETY: the array has as many elements as it says.
+        unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, timeout_ms) };
+        all.iter().map(|p| p.revents != 0).collect()
+    }
+
+    fn accept(&mut self) {
+        while self.clients.len() < MAX_CLIENTS {
+            let Ok((stream, _)) = self.listener.accept() else {
+                return;
+            };
+            let is_allowed = socket::peer_uid(&stream)
+                .is_ok_and(|uid| socket::may_steer(uid, socket::own_uid()));
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if !is_allowed {
+                answer(
+                    stream,
+                    &Reply::error("only the session's user and root may steer it"),
+                );
+                continue;
+            }
+            self.clients.push(Client {
+                stream,
+                said: Vec::new(),
+                until: Instant::now() + PATIENCE,
+            });
+        }
+    }
+
+    fn serve(&mut self, mut client: Client, is_ready: bool) {
+        let progress = if is_ready {
+            client.read()
+        } else {
+            Progress::Waiting
+        };
+        match progress {
+            Progress::Gone => {}
+            Progress::Said => self.handle(client),
+            Progress::Waiting if client.said.len() > MAX_REQUEST => {
+                answer(client.stream, &Reply::error("the request is too long"));
+            }
+            Progress::Waiting if Instant::now() >= client.until => {
+                answer(client.stream, &Reply::error("no request came in time"));
+            }
+            Progress::Waiting => self.clients.push(client),
+        }
+    }
+
+    fn handle(&mut self, client: Client) {
+        let request = match decode_request(&client.said) {
+            Ok(request) => request,
+            Err(error) => return answer(client.stream, &Reply::error(error)),
+        };
+        if !matches!(request, Request::Dump(_)) {
+            return answer(client.stream, &self.session.handle(&request));
+        }
+        if self.dump.as_ref().is_some_and(|dump| !dump.is_finished()) {
+            return answer(
+                client.stream,
+                &Reply::error("another dump is under way; try again when it is done"),
+            );
+        }
+        let session = Arc::clone(&self.session);
+        let dump = thread::Builder::new().name("stackbeat dump".to_owned());
+        self.dump = dump
+            .spawn(move || {
+                be_nice();
+                answer(client.stream, &session.handle(&request));
+            })
+            .ok();
+    }
+}
+
+/// Looking names up is not to take the processor from the program.
+fn be_nice() {
+    // SAFETY: changes a number of the calling thread (on Linux `PRIO_PROCESS` with 0 means it).
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
+impl Client {
+    fn read(&mut self) -> Progress {
+        let mut part = [0; 4096];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Progress::Gone,
+                Ok(n) => {
+                    self.said.extend_from_slice(&part[..n]);
+                    if let Some(end) = self.said.iter().position(|b| *b == b'\n') {
+                        self.said.truncate(end);
+                        return Progress::Said;
+                    }
+                    if self.said.len() > MAX_REQUEST {
+                        return Progress::Waiting;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Progress::Waiting;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Progress::Gone,
+            }
+        }
+    }
+}
+
+/// Says it and ends the connection. A client that does not listen does not matter.
+fn answer(mut stream: UnixStream, reply: &Reply) {
+    let _ = stream.set_nonblocking(false);
+    let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
+    let _ = stream.write_all(&line(reply));
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+}
