@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+pub mod nodes;
 pub mod stream;
 
 /// Types generated from `stackbeat.proto`.

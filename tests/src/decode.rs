@@ -89,25 +89,14 @@ impl Trace {
     }
 
     fn take_nodes(&mut self, nodes: &v1::CallstackNodes) {
-        let kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
-            let kind = NodeKind::try_from(run[1] as i32).expect("a known kind");
-            std::iter::repeat_n(kind, run[0] as usize)
-        });
-        let kinds = kinds.chain(std::iter::repeat(NodeKind::Native));
-        let (mut id, mut address) = (0i64, 0i64);
-        for (i, kind) in (0..nodes.id.len()).zip(kinds) {
-            id += nodes.id[i];
-            address = address.wrapping_add(nodes.address[i]);
-            let node = Node {
-                parent: if nodes.parent[i] == 0 {
-                    0
-                } else {
-                    (id - nodes.parent[i]) as u32
-                },
-                address: address as u64,
+        for node in stackbeat_proto::nodes::nodes(nodes).expect("columns that fit") {
+            let kind = NodeKind::try_from(node.kind as i32).expect("a known kind");
+            let kept = Node {
+                parent: node.parent,
+                address: node.address,
                 kind,
             };
-            self.nodes.insert(id as u32, node);
+            self.nodes.insert(node.id, kept);
         }
     }
 

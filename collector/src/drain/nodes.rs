@@ -268,6 +268,10 @@ fn columns(rows: &[Row], id_of: impl Fn(u32) -> u32) -> CallstackNodes {
             _ => columns.kind_runs.extend([1, value.kind]),
         }
     }
+    // Ids usually follow each other, which need not be written.
+    while columns.id.len() > 1 && columns.id.last() == Some(&1) {
+        columns.id.pop();
+    }
     if columns.kind_runs.get(1) == Some(&node_kind::NATIVE) && columns.kind_runs.len() == 2 {
         columns.kind_runs.clear();
     }

@@ -290,11 +290,8 @@ fn a_full_table_is_followed_by_the_next_generation() {
     let mut ids = Vec::new();
     for body in memory.bodies() {
         if let packet::Body::Nodes(nodes) = body {
-            let mut id = 0;
-            for delta in nodes.id {
-                id += delta;
-                ids.push(id as u32);
-            }
+            let nodes = stackbeat_proto::nodes::nodes(&nodes).expect("columns that fit");
+            ids.extend(nodes.map(|node| node.id));
         }
     }
     assert!(expected.iter().all(|id| ids.contains(id)));

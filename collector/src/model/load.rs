@@ -5,12 +5,13 @@ use std::path::Path;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use stackbeat_proto::columns;
+use stackbeat_proto::nodes::Node;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
 use super::names::Names;
 use super::settings::Settings;
-use super::stacks::{RawNode, Stacks};
+use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
     Amounts, Damage, Loss, Module, Origin, Process, ProcessIndex, StackIndex, Thread, ThreadIndex,
@@ -85,7 +86,7 @@ struct Loader {
     thread_of_uid: HashMap<u32, ThreadIndex>,
     modules: Vec<Module>,
     module_of: HashMap<(ProcessIndex, u64, u32), usize>,
-    nodes: Vec<RawNode>,
+    nodes: Vec<Node>,
     names: Option<Names>,
     losses: Vec<Loss>,
     loss_of: HashMap<(u32, i32), usize>,
@@ -337,32 +338,12 @@ impl Loader {
     }
 
     fn nodes(&mut self, nodes: &v1::CallstackNodes, offset: u64) {
-        let n = nodes.id.len();
-        if nodes.parent.len() != n || nodes.address.len() != n {
-            let what = format!("the columns of the nodes at byte {offset} differ in length");
-            return self.damage(offset, what);
-        }
-        let mut kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
-            let kind = run.get(1).copied().unwrap_or(0).min(255) as u8;
-            std::iter::repeat_n(kind, run[0] as usize)
-        });
-        let (mut id, mut address) = (0u32, 0u64);
-        self.nodes.reserve(n);
-        for i in 0..n {
-            id = id.wrapping_add(nodes.id[i] as u32);
-            address = address.wrapping_add(nodes.address[i] as u64);
-            let kind = kinds.next().unwrap_or(0);
-            let parent = if kind == v1::NodeKind::Root as u8 {
-                0
-            } else {
-                id.wrapping_sub(nodes.parent[i] as u32)
-            };
-            self.nodes.push(RawNode {
-                id,
-                parent,
-                address,
-                kind,
-            });
+        match stackbeat_proto::nodes::nodes(nodes) {
+            Some(nodes) => self.nodes.extend(nodes),
+            None => {
+                let what = format!("the columns of the nodes at byte {offset} differ in length");
+                self.damage(offset, what);
+            }
         }
     }
 

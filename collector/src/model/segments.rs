@@ -432,9 +432,10 @@ impl Segmenter {
     }
 
     fn flush(&mut self, out: &mut impl FnMut(&Segment)) {
-        if let Some(segment) = self.pending.take() {
-            out(&segment);
+        if let Some(segment) = &self.pending {
+            out(segment);
         }
+        self.pending = None;
     }
 }
 

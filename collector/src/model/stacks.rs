@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use stackbeat_proto::nodes::Node;
 use stackbeat_proto::v1::NodeKind;
 
 use super::names::Names;
@@ -15,16 +16,6 @@ use super::{FrameIndex, ProcessIndex, StackIndex};
 
 /// Nodes that a chain may have; the deepest stacks that an agent captures are far shorter.
 const DEPTH_LIMIT: u32 = 4096;
-
-/// A node as the file has it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RawNode {
-    pub id: u32,
-    /// 0 for roots.
-    pub parent: u32,
-    pub address: u64,
-    pub kind: u8,
-}
 
 /// Small, because walks over many stacks wait for memory.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +63,7 @@ enum NodeMap {
 const UNKNOWN: u32 = u32::MAX;
 
 impl NodeMap {
-    fn new(nodes: &[RawNode]) -> NodeMap {
+    fn new(nodes: &[Node]) -> NodeMap {
         // Ids are whatever the file says: the array may be larger than the nodes only within bounds.
         const SPARE_IDS: usize = 1 << 20;
         let highest = nodes.iter().map(|node| node.id).max().unwrap_or(0) as usize;
@@ -113,7 +104,7 @@ impl Stacks {
     /// Builds the stacks of `nodes`, which come in the order of the file. `process_of_uid` tells the
     /// index of a process.
     pub fn build(
-        nodes: &[RawNode],
+        nodes: &[Node],
         names: &mut Names,
         process_of_uid: &HashMap<u32, ProcessIndex>,
     ) -> Stacks {
@@ -132,7 +123,8 @@ impl Stacks {
                 this.odd_nodes += 1;
                 continue;
             }
-            let is_root = node.kind == NodeKind::Root as u8;
+            let kind = node.kind.min(255) as u8;
+            let is_root = kind == NodeKind::Root as u8;
             let parent = if is_root {
                 0
             } else {
@@ -147,7 +139,7 @@ impl Stacks {
                     }
                 }
             };
-            let stack = match known.entry((parent, node.address, node.kind)) {
+            let stack = match known.entry((parent, node.address, kind)) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
                     let stack = if is_root {
@@ -160,7 +152,7 @@ impl Stacks {
                     } else {
                         let space = this.spaces[parent as usize];
                         let frames =
-                            names.frames_of(space.process, space.epoch, node.address, node.kind);
+                            names.frames_of(space.process, space.epoch, node.address, kind);
                         if names.are_the_agents(&frames) {
                             parent
                         } else {

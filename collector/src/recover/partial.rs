@@ -124,28 +124,19 @@ impl Partial {
     }
 
     fn take_nodes(&mut self, nodes: &v1::CallstackNodes) {
-        let mut kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
-            let (count, kind) = (run[0] as usize, run.get(1).copied().unwrap_or(0));
-            std::iter::repeat_n(kind, count)
-        });
-        let (mut id, mut address) = (0u32, 0u64);
-        for ((d_id, parent), d_address) in nodes.id.iter().zip(&nodes.parent).zip(&nodes.address) {
-            id = id.wrapping_add(*d_id as u32);
-            address = address.wrapping_add(*d_address as u64);
-            let kind = kinds.next().unwrap_or(0);
-            let root = if kind == v1::NodeKind::Root as u32 {
-                Some(address)
+        for node in stackbeat_proto::nodes::nodes(nodes).into_iter().flatten() {
+            let root = if node.kind == v1::NodeKind::Root as u32 {
+                Some(node.address)
             } else {
-                let parent = id.wrapping_sub(*parent as u32);
-                self.nodes.get(&parent).map(|node| node.root)
+                self.nodes.get(&node.parent).map(|parent| parent.root)
             };
             if let Some(root) = root {
-                let node = SeedNode {
-                    address,
-                    kind,
+                let seed = SeedNode {
+                    address: node.address,
+                    kind: node.kind,
                     root,
                 };
-                self.nodes.insert(id, node);
+                self.nodes.insert(node.id, seed);
             }
         }
     }

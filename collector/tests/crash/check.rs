@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
-use stackbeat_proto::v1::{self, NodeKind, loss::Cause, packet, summary};
+use stackbeat_proto::v1::{self, loss::Cause, packet, summary};
 
 use crate::writer::{leaf, seal};
 
@@ -190,25 +190,14 @@ fn add_nodes(
     columns: &v1::CallstackNodes,
     nodes: &mut HashMap<u32, (u32, u64, u32)>,
 ) -> Result<(), String> {
-    let mut kinds = columns
-        .kind_runs
-        .chunks(2)
-        .flat_map(|run| std::iter::repeat_n(run[1], run[0] as usize));
-    let (mut id, mut address) = (0i64, 0u64);
-    for i in 0..columns.id.len() {
-        id += columns.id[i];
-        address = address.wrapping_add(columns.address[i] as u64);
-        let kind = kinds.next().unwrap_or(0);
-        let parent = if kind == NodeKind::Root as u32 {
-            0
-        } else {
-            (id - columns.parent[i]) as u32
-        };
+    let found = stackbeat_proto::nodes::nodes(columns).ok_or("columns of nodes do not fit")?;
+    for node in found {
+        let (id, parent) = (node.id, node.parent);
         ensure!(
             parent == 0 || nodes.contains_key(&parent),
             "node {id} comes before its parent {parent}"
         );
-        let before = nodes.insert(id as u32, (parent, address, kind));
+        let before = nodes.insert(id, (parent, node.address, node.kind));
         ensure!(before.is_none(), "node {id} comes twice");
     }
     Ok(())

@@ -1,5 +1,8 @@
 //! From the columns of a batch to rows.
 
+use super::counters::Units;
+use super::kinds::{self, Kind};
+use super::usage;
 use super::wire::{Columns, Values, field, name, unzigzag};
 use super::{ColumnError, PRESENCE_FLAGS, Rusage, SampleRow};
 use crate::v1::SampleBatch;
@@ -17,43 +20,107 @@ impl Columns<'_> {
     /// Replaces the content of `rows` by the rows of the batch.
     pub fn rows_into(&self, rows: &mut Vec<SampleRow>) -> Result<(), ColumnError> {
         let mut times = self.column(field::TIME);
-        let n = times.count();
         let unit = self.unit;
         rows.clear();
-        rows.reserve(n);
-        let mut time = 0u64;
-        for i in 0..n as u64 {
-            time = time.wrapping_add(unzigzag(times.next().ok_or(ColumnError::Damaged)?));
+        rows.reserve(times.count());
+        let units = Units::from_bits(self.counter_units);
+        let signed = |column, unit| Total::new(self.column(column), unzigzag, unit);
+        let growing = |column, unit| Total::new(self.column(column), |delta| delta, unit);
+        let mut cpu = signed(field::CPU, 0)?;
+        let mut node = signed(field::NODE, 0)?;
+        let mut allocations = growing(field::ALLOCATIONS, units.allocations)?;
+        let mut allocated_bytes = growing(field::ALLOCATED_BYTES, units.allocated_bytes)?;
+        let mut live = signed(field::LIVE, units.live)?;
+        let (mut time, mut record) = (0u64.wrapping_sub(self.time_step), self.first_record);
+        // Side by side, because each value has to wait for the end of the one before it in its column.
+        while !times.is_empty() {
+            let step = unzigzag(times.take().ok_or(ColumnError::Damaged)?);
+            time = time.wrapping_add(step).wrapping_add(self.time_step);
+            let cpu = match self.cpu_is_off {
+                true => time.wrapping_sub(cpu.next()),
+                false => cpu.next(),
+            };
+            let allocations = allocations.next();
             rows.push(SampleRow {
-                record: self.first_record.wrapping_add(i),
+                record,
                 time_ns: time.wrapping_mul(unit),
+                cpu_ns: cpu.wrapping_mul(unit),
+                node: node.next() as u32,
+                allocations,
+                allocated_bytes: allocated_bytes.next(),
+                frees: units.frees(allocations, live.next()),
                 ..SampleRow::default()
             });
+            record = record.wrapping_add(1);
         }
+        let n = rows.len();
+        cpu.finish(field::CPU, n)?;
+        node.finish(field::NODE, n)?;
+        allocations.finish(field::ALLOCATIONS, n)?;
+        allocated_bytes.finish(field::ALLOCATED_BYTES, n)?;
+        live.finish(field::LIVE, n)?;
         let rows = rows.as_mut_slice();
-        let dense = |column: usize| Dense {
-            values: self.column(column),
-            field: column,
-        };
-        if self.cpu_is_off {
-            rows.iter_mut().for_each(|row| row.cpu_ns = row.time_ns);
-            dense(field::CPU).fill(rows, unzigzag, |row, off| {
-                row.cpu_ns = (row.time_ns / unit).wrapping_sub(off).wrapping_mul(unit);
-            })?;
+        if self.column(field::KINDS).is_empty() {
+            self.by_position(rows)?;
         } else {
-            dense(field::CPU).fill(rows, unzigzag, |row, cpu| {
-                row.cpu_ns = cpu.wrapping_mul(unit);
-            })?;
+            self.by_kind(rows)?;
         }
-        dense(field::NODE).fill(rows, unzigzag, |row, node| row.node = node as u32)?;
-        dense(field::ALLOCATIONS).fill(rows, as_it_is, |row, total| row.allocations = total)?;
-        dense(field::ALLOCATED_BYTES).fill(rows, as_it_is, |row, total| {
-            row.allocated_bytes = total;
+        self.skips(rows)
+    }
+
+    /// Reads the values that only some samples have, where their kinds say which.
+    fn by_kind(&self, rows: &mut [SampleRow]) -> Result<(), ColumnError> {
+        let mut durations = self.column(field::DURATION);
+        let mut args = self.column(field::ARG);
+        let mut results = self.column(field::RESULT);
+        let no_results = results.is_empty();
+        let mut usages = self.column(field::USAGE);
+        let mut wakers = self.column(field::WAKER_TID);
+        let mut last_arg = [0u64; 256];
+        let mut usage = Rusage::default();
+        let next = |values: &mut Values<'_>| values.take().ok_or(ColumnError::Damaged);
+        kinds::runs(self, rows, |kind, rows| {
+            for row in rows {
+                row.probe = kind.0 as u8;
+                row.flags = (kind.0 >> 8) as u8 & !PRESENCE_FLAGS;
+                if kind.has(Kind::DURATION) {
+                    row.duration_ns = next(&mut durations)?;
+                }
+                if kind.has(Kind::ARG) {
+                    let last = &mut last_arg[usize::from(row.probe)];
+                    *last = last.wrapping_add(unzigzag(next(&mut args)?));
+                    let result = match no_results {
+                        true => 0,
+                        false => unzigzag(next(&mut results)?),
+                    };
+                    row.arg = Some((*last, result as i64));
+                }
+                if kind.has(Kind::RUSAGE) {
+                    usage::read(&mut usages, &mut usage)?;
+                    row.rusage = Some(usage);
+                }
+                if kind.has(Kind::WAKER) {
+                    row.waker_tid = Some(next(&mut wakers)? as u32);
+                }
+            }
+            Ok(())
         })?;
-        rows.iter_mut().for_each(|row| row.frees = row.allocations);
-        dense(field::LIVE).fill(rows, unzigzag, |row, live| {
-            row.frees = row.allocations.wrapping_sub(live);
-        })?;
+        for (values, column) in [
+            (durations, field::DURATION),
+            (args, field::ARG),
+            (results, field::RESULT),
+            (usages, field::USAGE),
+            (wakers, field::WAKER_TID),
+        ] {
+            if !values.is_empty() {
+                return Err(length(column, values.count(), 0));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same where columns of positions say which samples they are.
+    fn by_position(&self, rows: &mut [SampleRow]) -> Result<(), ColumnError> {
         self.kinds(rows)?;
         self.sparse(
             rows,
@@ -67,8 +134,7 @@ impl Columns<'_> {
         self.usage(rows)?;
         self.sparse(rows, field::WAKER_AT, field::WAKER_TID, |row, tid| {
             row.waker_tid = Some(tid as u32);
-        })?;
-        self.skips(rows)
+        })
     }
 
     fn kinds(&self, rows: &mut [SampleRow]) -> Result<(), ColumnError> {
@@ -76,7 +142,7 @@ impl Columns<'_> {
         let n = rows.len();
         let mut at = 0usize;
         while !runs.is_empty() {
-            let run = runs.next().and_then(|count| Some((count, runs.next()?)));
+            let run = runs.take().and_then(|count| Some((count, runs.take()?)));
             let (count, kind) = run.ok_or(ColumnError::Damaged)?;
             let end = at.saturating_add(count as u32 as usize);
             let part = rows.get_mut(at..end).ok_or(ColumnError::Position {
@@ -108,7 +174,7 @@ impl Columns<'_> {
             *last = last.wrapping_add(unzigzag(delta));
             let result = match no_results {
                 true => 0,
-                false => unzigzag(results.next().unwrap_or(0)),
+                false => unzigzag(results.take().unwrap_or(0)),
             };
             row.arg = Some((*last, result as i64));
         })
@@ -132,7 +198,7 @@ impl Columns<'_> {
         self.sparse(rows, field::RUSAGE_AT, field::MINOR_FAULTS, |row, delta| {
             minor_faults = minor_faults.wrapping_add(unzigzag(delta));
             for (values, total) in &mut others {
-                if let Some(delta) = values.next() {
+                if let Some(delta) = values.take() {
                     *total = total.wrapping_add(unzigzag(delta));
                 }
             }
@@ -161,7 +227,7 @@ impl Columns<'_> {
             }
         };
         while !positions.is_empty() {
-            let step = positions.next().ok_or(ColumnError::Damaged)?;
+            let step = positions.take().ok_or(ColumnError::Damaged)?;
             position = position.saturating_add(step as u32 as usize);
             if position >= n {
                 return Err(ColumnError::Position {
@@ -171,7 +237,7 @@ impl Columns<'_> {
             }
             skip(&mut rows[done..=position], skipped);
             done = position + 1;
-            skipped = skipped.wrapping_add(counts.next().ok_or(ColumnError::Damaged)?);
+            skipped = skipped.wrapping_add(counts.take().ok_or(ColumnError::Damaged)?);
         }
         skip(&mut rows[done..], skipped);
         Ok(())
@@ -194,19 +260,19 @@ impl Columns<'_> {
                 return Err(length(column, found, n));
             }
             for row in rows.iter_mut().take(found) {
-                set(row, values.next().ok_or(ColumnError::Damaged)?);
+                set(row, values.take().ok_or(ColumnError::Damaged)?);
             }
             return Ok(());
         }
         let mut position = 0usize;
         while !positions.is_empty() {
-            let step = positions.next().ok_or(ColumnError::Damaged)?;
+            let step = positions.take().ok_or(ColumnError::Damaged)?;
             position = position.saturating_add(step as u32 as usize);
             let row = rows.get_mut(position).ok_or(ColumnError::Position {
                 column: name(column),
                 rows: n,
             })?;
-            let value = values.next().ok_or_else(|| length(column, 0, n))?;
+            let value = values.take().ok_or_else(|| length(column, 0, n))?;
             set(row, value);
         }
         match values.is_empty() {
@@ -216,53 +282,56 @@ impl Columns<'_> {
     }
 }
 
-/// A column with one value a sample, one for all, or none.
-struct Dense<'a> {
+/// A column with one value a sample, one for all, or none: the sum of its differences so far.
+struct Total<'a, D> {
     values: Values<'a>,
-    field: usize,
+    delta: D,
+    /// Bits that differences are shifted by.
+    unit: u32,
+    sum: u64,
+    /// `sum` is the next sample's already: the first one's, or that of all.
+    ready: bool,
+    constant: bool,
+    short: bool,
 }
 
-impl Dense<'_> {
-    /// Hands the values, summed up, to `set`.
-    #[inline(always)]
-    fn fill(
-        mut self,
-        rows: &mut [SampleRow],
-        delta: impl Fn(u64) -> u64,
-        mut set: impl FnMut(&mut SampleRow, u64),
-    ) -> Result<(), ColumnError> {
-        if self.values.is_empty() {
-            return Ok(());
-        }
-        let n = rows.len();
-        let all = self.values;
-        let wrong = || length(self.field, all.count(), n);
-        let mut rows = rows.iter_mut();
-        let mut sum = delta(self.values.next().ok_or(ColumnError::Damaged)?);
-        let Some(first) = rows.next() else {
-            return match self.values.is_empty() {
-                true => Ok(()),
-                false => Err(wrong()),
-            };
+impl<'a, D: Fn(u64) -> u64> Total<'a, D> {
+    fn new(mut values: Values<'a>, delta: D, unit: u32) -> Result<Total<'a, D>, ColumnError> {
+        let sum = match values.is_empty() {
+            true => 0,
+            false => delta(values.take().ok_or(ColumnError::Damaged)?),
         };
-        set(first, sum);
-        if self.values.is_empty() {
-            rows.for_each(|row| set(row, sum));
-            return Ok(());
+        Ok(Total {
+            constant: values.is_empty(),
+            values,
+            delta,
+            unit,
+            sum,
+            ready: true,
+            short: false,
+        })
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> u64 {
+        if self.constant || std::mem::take(&mut self.ready) {
+            return self.sum;
         }
-        for row in rows {
-            sum = sum.wrapping_add(delta(self.values.next().ok_or_else(wrong)?));
-            set(row, sum);
+        match self.values.take() {
+            Some(raw) => self.sum = self.sum.wrapping_add((self.delta)(raw) << self.unit),
+            None => self.short = true,
         }
-        match self.values.is_empty() {
-            true => Ok(()),
-            false => Err(wrong()),
+        self.sum
+    }
+
+    /// After `rows` values: whether these were all that there were.
+    fn finish(self, column: usize, rows: usize) -> Result<(), ColumnError> {
+        let left = self.values.count();
+        match self.short || left != 0 {
+            true => Err(length(column, rows + left - usize::from(self.short), rows)),
+            false => Ok(()),
         }
     }
-}
-
-fn as_it_is(raw: u64) -> u64 {
-    raw
 }
 
 fn length(column: usize, found: usize, rows: usize) -> ColumnError {

@@ -1,10 +1,13 @@
 //! From rows to the columns of a batch.
 
-use super::{PRESENCE_FLAGS, Rusage, SampleRow};
+use super::counters::{Units, live, rounded_down, rounded_up};
+use super::kinds::Kind;
+use super::{PRESENCE_FLAGS, Rusage, SampleRow, usage};
 use crate::v1::SampleBatch;
 
 /// The columns of `rows`, all of the thread `thread_uid`, in the order of their record numbers. Times
-/// are rounded down to multiples of `unit` ns (0 means 1), see [`time_unit_ns`].
+/// are rounded down to multiples of `unit` ns, see [`super::time_unit_ns`], and counters to units that
+/// follow their pace; with a unit of 1 (or 0) everything is exact.
 pub fn encode(thread_uid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
     let unit = u64::from(unit.max(1));
     let mut batch = SampleBatch {
@@ -14,6 +17,7 @@ pub fn encode(thread_uid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
         ..SampleBatch::default()
     };
     batch.time = deltas(rows.iter().map(|row| row.time_ns / unit)).collect();
+    batch.time_step = take_step(&mut batch.time);
     let cpu: Vec<i64> = deltas(rows.iter().map(|row| row.cpu_ns / unit)).collect();
     let off: Vec<i64> = deltas(
         rows.iter()
@@ -23,94 +27,114 @@ pub fn encode(thread_uid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
     batch.cpu_is_off = encoded_bytes(&off) < encoded_bytes(&cpu);
     batch.cpu = dense(if batch.cpu_is_off { off } else { cpu });
     batch.node = dense(deltas(rows.iter().map(|row| u64::from(row.node))).collect());
-    batch.allocations = growing(rows.iter().map(|row| row.allocations));
-    batch.allocated_bytes = growing(rows.iter().map(|row| row.allocated_bytes));
-    batch.live = dense(
-        deltas(
-            rows.iter()
-                .map(|row| row.allocations.wrapping_sub(row.frees)),
-        )
-        .collect(),
-    );
+
+    let units = match unit {
+        1 => Units::default(),
+        _ => Units::of(rows),
+    };
+    batch.counter_units = units.to_bits();
+    batch.allocations = growing(rounded_down(
+        rows.iter().map(|row| row.allocations),
+        units.allocations,
+    ));
+    batch.allocated_bytes = growing(rounded_down(
+        rows.iter().map(|row| row.allocated_bytes),
+        units.allocated_bytes,
+    ));
+    batch.live = dense(deltas(rounded_up(rows.iter().map(live), units.live)).collect());
 
     let mut last_arg = [0u64; 256];
-    let mut duration_at = Positions::default();
-    let mut arg_at = Positions::default();
-    let mut rusage_at = Positions::default();
-    let mut waker_at = Positions::default();
-    let mut record_at = Positions::default();
     let mut rusage = Rusage::default();
-    let mut run: Option<(u32, u32)> = None;
+    let mut last_skip = 0usize;
     for (i, row) in rows.iter().enumerate() {
-        let kind = u32::from(row.probe) | u32::from(row.flags & !PRESENCE_FLAGS) << 8;
-        match &mut run {
-            Some((count, k)) if *k == kind => *count += 1,
-            _ => {
-                if let Some((count, k)) = run.replace((1, kind)) {
-                    batch.kind_runs.extend([count, k]);
-                }
-            }
-        }
         if row.duration_ns != 0 {
-            duration_at.push(i);
             batch.duration.push(row.duration_ns);
         }
         if let Some((arg, result)) = row.arg {
-            arg_at.push(i);
             let last = &mut last_arg[usize::from(row.probe)];
             batch.arg.push(arg.wrapping_sub(*last) as i64);
             *last = arg;
             batch.result.push(result);
         }
         if let Some(now) = row.rusage {
-            rusage_at.push(i);
-            let delta = |now: u64, then: u64| now.wrapping_sub(then) as i64;
-            batch
-                .minor_faults
-                .push(delta(now.minor_faults, rusage.minor_faults));
-            batch
-                .major_faults
-                .push(delta(now.major_faults, rusage.major_faults));
-            batch
-                .voluntary_switches
-                .push(delta(now.voluntary_switches, rusage.voluntary_switches));
-            batch
-                .involuntary_switches
-                .push(delta(now.involuntary_switches, rusage.involuntary_switches));
+            usage::write(&now, &rusage, &mut batch.usage);
             rusage = now;
         }
-        if let Some(tid) = row.waker_tid {
-            waker_at.push(i);
-            batch.waker_tid.push(tid);
-        }
+        batch.waker_tid.extend(row.waker_tid);
         if let Some(next) = rows.get(i + 1) {
             let skip = next.record.wrapping_sub(row.record).wrapping_sub(1);
             if skip != 0 {
-                record_at.push(i);
+                batch.record_at.push((i - last_skip) as u32);
                 batch.record_skip.push(skip);
+                last_skip = i;
             }
         }
-    }
-    if let Some((count, kind)) = run {
-        batch.kind_runs.extend([count, kind]);
     }
     if batch.result.iter().all(|result| *result == 0) {
         batch.result.clear();
     }
-    // `minor_faults` always stays as it is, it carries the number of values.
-    for column in [
-        &mut batch.major_faults,
-        &mut batch.voluntary_switches,
-        &mut batch.involuntary_switches,
-    ] {
-        *column = dense(std::mem::take(column));
-    }
-    batch.duration_at = duration_at.finish(rows.len());
-    batch.arg_at = arg_at.finish(rows.len());
-    batch.rusage_at = rusage_at.finish(rows.len());
-    batch.waker_at = waker_at.finish(rows.len());
-    batch.record_at = record_at.finish(rows.len());
+    kinds(rows, &mut batch);
     batch
+}
+
+/// Writes the kinds that occur, and the runs in which they do.
+fn kinds(rows: &[SampleRow], batch: &mut SampleBatch) {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for row in rows {
+        let kind = Kind::of(row).0;
+        let index = match batch.kinds.iter().position(|known| *known == kind) {
+            Some(index) => index,
+            None => {
+                batch.kinds.push(kind);
+                batch.kinds.len() - 1
+            }
+        };
+        match runs.last_mut() {
+            Some((count, last)) if *last == index as u64 => *count += 1,
+            _ => runs.push((1, index as u64)),
+        }
+    }
+    if batch.kinds.len() > 1 {
+        let kinds = batch.kinds.len() as u64;
+        let run = |(count, index)| (count - 1) * kinds + index;
+        batch.kind_steps = runs.into_iter().map(run).collect();
+    }
+}
+
+impl Kind {
+    fn of(row: &SampleRow) -> Kind {
+        let mut bits = u32::from(row.probe) | u32::from(row.flags & !PRESENCE_FLAGS) << 8;
+        for (present, bit) in [
+            (row.arg.is_some(), Kind::ARG),
+            (row.rusage.is_some(), Kind::RUSAGE),
+            (row.waker_tid.is_some(), Kind::WAKER),
+            (row.duration_ns != 0, Kind::DURATION),
+        ] {
+            bits |= if present { bit } else { 0 };
+        }
+        Kind(bits)
+    }
+}
+
+/// The step that samples usually take, taken out of all differences but the first; 0 when that does not
+/// shorten them.
+fn take_step(time: &mut [i64]) -> i64 {
+    let Some(differences) = time.get_mut(1..).filter(|rest| !rest.is_empty()) else {
+        return 0;
+    };
+    let mut sorted = differences.to_vec();
+    let (_, step, _) = sorted.select_nth_unstable(differences.len() / 2);
+    let step = *step;
+    for difference in &mut sorted {
+        *difference = difference.wrapping_sub(step);
+    }
+    if encoded_bytes(&sorted) >= encoded_bytes(differences) {
+        return 0;
+    }
+    for difference in differences {
+        *difference = difference.wrapping_sub(step);
+    }
+    step
 }
 
 /// First value, then differences.
@@ -145,27 +169,4 @@ fn encoded_bytes(column: &[i64]) -> usize {
         .iter()
         .map(|v| prost::encoding::encoded_len_varint(((v << 1) ^ (v >> 63)) as u64))
         .sum()
-}
-
-/// Collects delta-coded positions.
-#[derive(Default)]
-struct Positions {
-    at: Vec<u32>,
-    last: usize,
-}
-
-impl Positions {
-    fn push(&mut self, position: usize) {
-        self.at.push((position - self.last) as u32);
-        self.last = position;
-    }
-
-    /// Positions are left out when every row has a value.
-    fn finish(self, rows: usize) -> Vec<u32> {
-        if self.at.len() == rows {
-            Vec::new()
-        } else {
-            self.at
-        }
-    }
 }

@@ -1,10 +1,13 @@
 //! Samples as columns: between the rows that a collector drains or a reader hands out and the
 //! delta-coded columns of `SampleBatch`.
 
+mod counters;
 mod decode;
 mod encode;
+mod kinds;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod wire;
 
 pub use decode::decode;
@@ -63,10 +66,10 @@ pub enum ColumnError {
     Position { column: &'static str, rows: usize },
 }
 
-/// The unit for times that keeps deltas of up to two intervals within two bytes: a power of two, in ns.
+/// The unit for times: a power of two in ns, about a thousandth of the interval, so that the differences
+/// to it take one byte as long as samples come within a sixteenth of it.
 pub fn time_unit_ns(interval_ns: u64) -> u32 {
-    // Two bytes of a zigzag varint reach to ±8191.
-    (interval_ns / 4096 + 1)
+    (interval_ns / 1024 + 1)
         .checked_next_power_of_two()
         .map_or(1 << 20, |unit| unit.min(1 << 20) as u32)
 }

@@ -108,25 +108,62 @@ fn rows_without_change_come_back() {
 }
 
 #[test]
-fn a_unit_rounds_times_down_and_nothing_else() {
+fn a_unit_rounds_times_down() {
     let mut random = Random(4);
     let rows: Vec<SampleRow> = (0..50)
         .map(|record| SampleRow {
             time_ns: 1 << 50 | random.below(1 << 40),
             cpu_ns: random.below(1 << 40),
+            allocations: 5,
+            allocated_bytes: 5,
+            frees: 4,
             ..row(&mut random, record, 50)
         })
         .collect();
     let unit = time_unit_ns(1_000_000);
-    assert_eq!(unit, 256);
+    assert_eq!(unit, 1024);
     let back = decode(&encode(1, &rows, unit)).expect("own columns");
     for (row, back) in rows.iter().zip(back) {
         let expected = SampleRow {
-            time_ns: row.time_ns / 256 * 256,
-            cpu_ns: row.cpu_ns / 256 * 256,
+            time_ns: row.time_ns / 1024 * 1024,
+            cpu_ns: row.cpu_ns / 1024 * 1024,
             ..*row
         };
         assert_eq!(back, expected);
+    }
+}
+
+#[test]
+fn counters_that_run_fast_are_rounded_and_never_up() {
+    let mut random = Random(6);
+    for pace in [1, 20, 1000, 1 << 20] {
+        let (mut allocations, mut allocated_bytes, mut frees) = (0, 0, 0);
+        let rows: Vec<SampleRow> = (0..100)
+            .map(|record| {
+                allocations += pace / 2 + random.below(pace);
+                allocated_bytes += 100 * pace + random.below(pace);
+                frees += random.below(allocations - frees + 1);
+                SampleRow {
+                    record,
+                    time_ns: record << 20,
+                    allocations,
+                    allocated_bytes,
+                    frees,
+                    ..SampleRow::default()
+                }
+            })
+            .collect();
+        let back = decode(&encode(1, &rows, 1024)).expect("own columns");
+        for (row, back) in rows.iter().zip(back) {
+            for (exact, rounded, step) in [
+                (row.allocations, back.allocations, pace),
+                (row.allocated_bytes, back.allocated_bytes, 100 * pace),
+                (row.frees, back.frees, 3 * pace),
+            ] {
+                assert!(rounded <= exact);
+                assert!(exact - rounded <= step / 16, "{exact} {rounded} {pace}");
+            }
+        }
     }
 }
 
@@ -135,23 +172,57 @@ fn columns_that_do_not_fit_are_refused() {
     let rows: Vec<SampleRow> = (0..4)
         .map(|record| row(&mut Random(7 + record), record, 100))
         .collect();
-    let good = encode(1, &rows, 1);
+    let by_kind = encode(1, &rows, 1);
+    assert!(by_kind.kinds.len() > 1);
+    let by_position = SampleBatch {
+        time: vec![9, 1, 1, 1],
+        kind_runs: vec![4, 10],
+        duration: vec![1; 4],
+        arg: vec![1; 4],
+        minor_faults: vec![1; 4],
+        ..SampleBatch::default()
+    };
     type Damage = fn(&mut SampleBatch);
-    let damages: [Damage; 8] = [
-        |b| b.node.push(1),
-        |b| b.kind_runs[0] = u32::MAX,
-        |b| b.kind_runs.clear(),
-        |b| b.duration_at = vec![0, u32::MAX, u32::MAX, 1],
-        |b| b.arg_at = vec![1],
+    let refused = |good: &SampleBatch, damages: &[Damage]| {
+        decode(good).expect("nothing is wrong yet");
+        for (i, damage) in damages.iter().enumerate() {
+            let mut bad = good.clone();
+            damage(&mut bad);
+            assert!(decode(&bad).is_err(), "damage {i}");
+        }
+    };
+    let for_both: [Damage; 4] = [
+        |b| b.node = vec![1; 5],
         |b| b.result.push(1),
         |b| b.record_skip.push(1),
-        |b| b.major_faults = vec![1, 1],
+        |b| b.allocations = vec![1; 3],
     ];
-    for (i, damage) in damages.iter().enumerate() {
-        let mut bad = good.clone();
-        damage(&mut bad);
-        assert!(decode(&bad).is_err(), "damage {i}");
-    }
+    refused(&by_kind, &for_both);
+    refused(&by_position, &for_both);
+    refused(
+        &by_kind,
+        &[
+            |b| b.kinds.clear(),
+            |b| b.kind_steps.clear(),
+            |b| b.kind_steps.push(0),
+            |b| b.kind_steps[0] = u64::MAX,
+            |b| b.duration.push(1),
+            |b| b.arg.clear(),
+            |b| b.usage.truncate(1),
+            |b| b.usage.push(0),
+            |b| b.waker_tid.clear(),
+        ],
+    );
+    refused(
+        &by_position,
+        &[
+            |b| b.kind_runs[0] = u32::MAX,
+            |b| b.kind_runs.clear(),
+            |b| b.duration_at = vec![0, u32::MAX, u32::MAX, 1],
+            |b| b.arg_at = vec![1],
+            |b| b.major_faults = vec![1, 1],
+        ],
+    );
 }
 
 #[test]

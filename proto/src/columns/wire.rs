@@ -32,6 +32,9 @@ pub(super) mod field {
     pub const WAKER_TID: usize = 23;
     pub const RECORD_AT: usize = 24;
     pub const RECORD_SKIP: usize = 25;
+    pub const KINDS: usize = 28;
+    pub const KIND_STEPS: usize = 29;
+    pub const USAGE: usize = 30;
 }
 
 /// What a column is called in messages.
@@ -40,6 +43,9 @@ pub(super) fn name(column: usize) -> &'static str {
         field::CPU => "cpu",
         field::NODE => "node",
         field::KIND_RUNS => "kind_runs",
+        field::KINDS => "kinds",
+        field::KIND_STEPS => "kind_steps",
+        field::USAGE => "usage",
         field::ALLOCATIONS => "allocations",
         field::ALLOCATED_BYTES => "allocated_bytes",
         field::LIVE => "live",
@@ -64,6 +70,9 @@ pub struct Columns<'a> {
     /// Unit of times, at least 1 ns.
     pub(super) unit: u64,
     pub(super) cpu_is_off: bool,
+    /// Added to each difference of times but the first.
+    pub(super) time_step: u64,
+    pub(super) counter_units: u32,
     bytes: Cow<'a, [u8]>,
     /// By field number, where in `bytes` the column stands.
     columns: [Range<usize>; FIELDS],
@@ -101,6 +110,8 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
     let mut first_record = 0;
     let mut unit = 0;
     let mut cpu_is_off = false;
+    let mut time_step = 0;
+    let mut counter_units = 0;
     let mut columns = [const { 0..0 }; FIELDS];
     let mut at = 0;
     while at < bytes.len() {
@@ -115,7 +126,11 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
                     2 => first_record = value,
                     3 => unit = value as u32,
                     6 => cpu_is_off = value != 0,
-                    field::TIME..=field::RECORD_SKIP => return Some(None),
+                    27 => counter_units = value as u32,
+                    31 => time_step = unzigzag(value),
+                    field::TIME..=field::RECORD_SKIP | field::KINDS..=field::USAGE => {
+                        return Some(None);
+                    }
                     _ => {}
                 }
                 used
@@ -143,6 +158,8 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
         first_record,
         unit: u64::from(unit).max(1),
         cpu_is_off,
+        time_step,
+        counter_units,
         bytes,
         columns,
     }))
@@ -175,7 +192,7 @@ impl Values<'_> {
 
     /// The next value; `None` behind the last one and where bytes are no varint.
     #[inline(always)]
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn take(&mut self) -> Option<u64> {
         let word = self
             .bytes
             .get(self.at..self.at + 8)
@@ -191,12 +208,12 @@ impl Values<'_> {
                 }
                 Some(compact(word & (u64::MAX >> (64 - bits))))
             }
-            _ => self.next_slowly(),
+            _ => self.take_slowly(),
         }
     }
 
     #[cold]
-    fn next_slowly(&mut self) -> Option<u64> {
+    fn take_slowly(&mut self) -> Option<u64> {
         let rest = self.bytes.get(self.at..self.end)?;
         let taken = take_varint(rest);
         self.at += taken.map_or(rest.len(), |(_, used)| used);
@@ -242,9 +259,11 @@ pub fn outline(batch: &[u8]) -> Option<Outline> {
     let mut values = columns.column(field::TIME);
     let (mut time, mut last) = (0u64, 0u64);
     while !values.is_empty() {
-        time = time.wrapping_add(unzigzag(values.next()?));
+        time = time.wrapping_add(unzigzag(values.take()?));
         if outline.rows == 0 {
             outline.first_ns = time.wrapping_mul(columns.unit);
+        } else {
+            time = time.wrapping_add(columns.time_step);
         }
         last = last.max(time);
         outline.rows += 1;
