@@ -2,6 +2,7 @@
 //! of the format's first version that `tests/` keeps.
 
 mod builder;
+mod large;
 mod wire;
 
 use std::io;
@@ -10,6 +11,7 @@ use std::path::Path;
 use stackbeat_core::probe::Probe;
 
 pub use builder::{Builder, LEAF_PC, NATIVE, Name, ROOT, Script, TRUNCATED};
+pub use large::Program;
 pub use wire::Message;
 
 const MS: u64 = 1_000_000;
