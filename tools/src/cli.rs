@@ -6,7 +6,7 @@ pub mod control;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::export::{Format, Weight};
 use crate::units::{parse_duration_ns, parse_size_bytes};
@@ -76,7 +76,8 @@ Examples:
   stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
 
 Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
-With `none`, only the sampler interrupts running threads.")]
+With `none`, only the sampler interrupts running threads.
+Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).")]
 pub struct RecordArgs {
     /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -106,7 +107,7 @@ pub struct RecordArgs {
     #[arg(long)]
     pub no_children: bool,
     /// Go on after the program has ended until its children have ended too.
-    #[arg(long, conflicts_with = "no_children")]
+    #[arg(long)]
     pub wait_children: bool,
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
@@ -338,7 +339,12 @@ pub struct WorkerArgs {
 /// Prints the completions for one shell.
 pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "stackbeat", &mut text);
+    clap_complete::generate(
+        shell,
+        &mut crate::settings::definition(),
+        "stackbeat",
+        &mut text,
+    );
     crate::terminal::print(&String::from_utf8_lossy(&text))?;
     Ok(0)
 }
@@ -346,7 +352,7 @@ pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
 /// Prints one manual page with all commands.
 pub fn print_man_page() -> anyhow::Result<u8> {
     let mut text = Vec::new();
-    let mut command = Cli::command();
+    let mut command = crate::settings::definition();
     command.build();
     let page = clap_mangen::Man::new(command.clone());
     page.render(&mut text)?;
@@ -368,6 +374,8 @@ pub fn print_man_page() -> anyhow::Result<u8> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

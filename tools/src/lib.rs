@@ -20,6 +20,7 @@ pub mod record;
 pub mod recover;
 pub mod report;
 pub mod self_test;
+pub mod settings;
 pub mod table;
 pub mod terminal;
 #[cfg(test)]
@@ -28,7 +29,7 @@ pub mod units;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 /// Exit code for errors of our own (wrong usage, unreadable files).
 pub const EXIT_ERROR: u8 = 2;
@@ -37,9 +38,7 @@ pub const EXIT_NEGATIVE: u8 = 1;
 
 /// Parses the arguments, runs the command and turns its result into the process' exit code.
 pub fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    terminal::set_color(cli.color);
-    match run(cli.command) {
+    match parse().and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,6 +46,17 @@ pub fn main() -> ExitCode {
             ExitCode::from(EXIT_ERROR)
         }
     }
+}
+
+/// What was typed; what a recording is not told comes from the settings.
+fn parse() -> anyhow::Result<cli::Command> {
+    let mut matches = settings::definition().get_matches();
+    if matches.subcommand_name() == Some(settings::COMMAND) {
+        matches = settings::command()?.get_matches();
+    }
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    terminal::set_color(cli.color);
+    Ok(cli.command)
 }
 
 fn run(command: cli::Command) -> anyhow::Result<u8> {
@@ -73,13 +83,11 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn help_is_as_documented() {
-        let mut command = cli::Cli::command().term_width(100);
+        let mut command = settings::definition().term_width(100);
         command.build();
         testing::golden("help.txt", &command.render_long_help().to_string());
         for sub in command.get_subcommands_mut() {

@@ -49,6 +49,12 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         None => interval_ns,
     };
     let probes = parse_probes(&args.probes)?;
+    if args.no_children && args.wait_children {
+        bail!(
+            "no-children and wait-children exclude each other; take one back with \
+             --no-children=false or --wait-children=false"
+        );
+    }
     let output = match &args.output {
         Some(path) => path.clone(),
         None => default_output(&args.command[0], args.force),

@@ -17,9 +17,12 @@ use crate::report::profile::{Profile, ROOT};
 
 /// Compares a text with `tools/tests/golden/NAME`; `STACKBEAT_BLESS=1` writes the file instead.
 pub fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    golden_at(&format!("tests/golden/{name}"), text);
+}
+
+/// As [`golden`], with a path from the package's folder.
+pub fn golden_at(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("STACKBEAT_BLESS").is_some() {
         fs::write(&path, text).expect("the golden file can be written");
         return;

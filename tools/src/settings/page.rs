@@ -1,0 +1,67 @@
+//! The page about settings, from the definition of the command line.
+
+use std::fmt::Write;
+
+use super::{
+    FILE_NAME, FILE_VARIABLE, OTHER_VARIABLES, SETTINGS, arg_of, default_of, definition, variable,
+};
+
+/// docs/configuration.md.
+pub fn page() -> String {
+    let command = definition();
+    let mut out = format!(
+        "# Configuration
+
+Settings of `stackbeat record` come from flags, from the environment and from a file, with the same names, the
+same units and the same checks. A flag counts before a variable, a variable before the file, the file before the default.
+
+The file is the one that `{FILE_VARIABLE}` names, otherwise `{FILE_NAME}` in the current folder, otherwise
+`stackbeat/{FILE_NAME}` in `$XDG_CONFIG_HOME` (`~/.config`). One file is read, they are not merged. `{FILE_VARIABLE}=` (empty)
+reads none. What is wrong in it is said with line and column, and nothing is recorded. Example:
+
+    [record]
+    interval = \"250us\"
+    probes = [\"lock\", \"wait\", \"io\"]
+    mode = \"ring\"
+    buffer = \"64MiB\"
+    no-children = true
+
+Switches can be taken back by a flag: `--no-children=false`.
+
+<!-- Made from the definition of the flags; `cargo test` compares. -->
+
+| key in `[record]`, flag `--` | variable | default | what it is |
+|---|---|---|---|
+"
+    );
+    for name in SETTINGS {
+        let Some(arg) = arg_of(&command, name) else {
+            continue;
+        };
+        let values: Vec<_> = arg
+            .get_possible_values()
+            .iter()
+            .filter(|_| !arg.is_hide_possible_values_set())
+            .map(|v| format!("`{}`", v.get_name()))
+            .collect();
+        let help = arg.get_help().map_or(String::new(), ToString::to_string);
+        let mut what = help.trim_end_matches('.').to_owned();
+        if !values.is_empty() {
+            let _ = write!(what, ": {}", values.join(", "));
+        }
+        let default = match default_of(arg) {
+            text if text.is_empty() => String::new(),
+            text => format!("`{text}`"),
+        };
+        let _ = writeln!(
+            out,
+            "| `{name}` | `{}` | {default} | {what} |",
+            variable(name)
+        );
+    }
+    out.push_str("\nOther variables:\n\n| variable | what it is |\n|---|---|\n");
+    for (name, what) in OTHER_VARIABLES {
+        let _ = writeln!(out, "| `{name}` | {what} |");
+    }
+    out
+}
