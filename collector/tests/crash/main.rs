@@ -159,7 +159,15 @@ mod run {
                 .map_err(|e| e.to_string())?;
             let program = started(&mut collector)?;
             limit_files(collector.id(), 200_000);
-            std::thread::sleep(Duration::from_millis(1500));
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while let Err(error) = check::says_disk_full(&output) {
+                if Instant::now() > deadline {
+                    return Err(format!("the file never got full: {error}"));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // It goes on like this for a while, trying again and again.
+            std::thread::sleep(Duration::from_millis(1200));
             let length = std::fs::metadata(&output).map_err(|e| e.to_string())?.len();
             if length > 200_000 {
                 return Err(format!("the limit did not work: {length} bytes"));
