@@ -2,12 +2,15 @@
 //! units as they are needed; the lines where functions are defined come from their entries.
 
 use super::debug_files::{Buffers, Files};
+use super::demangle::is_mangled;
 use super::elf::{Elf, ElfFile};
+use super::scopes::Scopes;
 use addr2line::gimli::{self, AttributeValue, EndianSlice, RunTimeEndian, UnitOffset, UnitRef};
 use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -20,12 +23,13 @@ pub struct Dwarf<'a> {
     context: addr2line::Context<Reader<'a>>,
     files: &'a Files,
     buffers: &'a Buffers,
+    scopes: Scopes,
 }
 
 /// One frame as DWARF knows it.
 #[derive(Debug, Default)]
 pub struct DwarfFrame {
-    /// Linkage name when there is one.
+    /// Linkage name when there is one, else the name with the namespaces that the function stands in.
     pub name: Option<String>,
     /// File and line being executed.
     pub file: Option<String>,
@@ -56,6 +60,7 @@ impl<'a> Dwarf<'a> {
             context: addr2line::Context::from_dwarf(dwarf).ok()?,
             files,
             buffers,
+            scopes: Scopes::default(),
         })
     }
 
@@ -79,6 +84,12 @@ impl<'a> Dwarf<'a> {
                 found.line = location.line.unwrap_or(0);
             }
             if let (Some(unit), Some(offset)) = (&unit, frame.dw_die_offset) {
+                if let Some(name) = &mut found.name
+                    && !is_mangled(name)
+                    && let Some(scope) = self.scope(*unit, offset)
+                {
+                    *name = format!("{scope}::{name}");
+                }
                 let definition = definition(*unit, offset);
                 found.definition_line = definition.line;
                 found.definition_file = definition
@@ -88,6 +99,11 @@ impl<'a> Dwarf<'a> {
             out.push(found);
         }
         out
+    }
+
+    /// What the function of an entry stands in.
+    fn scope(&self, unit: UnitRef<'_, Reader<'a>>, offset: UnitOffset) -> Option<Rc<str>> {
+        origins(unit, offset).find_map(|at| self.scopes.of(unit, at))
     }
 
     fn resolve<L>(&self, mut result: LookupResult<L>) -> L::Output
@@ -148,10 +164,26 @@ struct Definition {
     file: Option<String>,
 }
 
+/// An entry, and those that it points at for what it does not say itself.
+fn origins(unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> impl Iterator<Item = UnitOffset> {
+    let next = move |offset: &UnitOffset| {
+        let entry = unit.entry(*offset).ok()?;
+        let origin = entry
+            .attr_value(gimli::DW_AT_abstract_origin)
+            .or_else(|| entry.attr_value(gimli::DW_AT_specification));
+        match origin {
+            Some(AttributeValue::UnitRef(next)) => Some(next),
+            // Another unit (link-time optimization) or the supplementary file.
+            _ => None,
+        }
+    };
+    std::iter::successors(Some(offset), next).take(ORIGINS)
+}
+
 /// Follows an entry to the one that says where the function is defined.
-fn definition(unit: UnitRef<'_, Reader<'_>>, mut offset: UnitOffset) -> Definition {
+fn definition(unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> Definition {
     let mut found = Definition::default();
-    for _ in 0..ORIGINS {
+    for offset in origins(unit, offset) {
         let Ok(entry) = unit.entry(offset) else { break };
         if let Some(line) = entry
             .attr_value(gimli::DW_AT_decl_line)
@@ -162,14 +194,6 @@ fn definition(unit: UnitRef<'_, Reader<'_>>, mut offset: UnitOffset) -> Definiti
                 .attr_value(gimli::DW_AT_decl_file)
                 .and_then(|value| file_name(unit, value));
             break;
-        }
-        let origin = entry
-            .attr_value(gimli::DW_AT_abstract_origin)
-            .or_else(|| entry.attr_value(gimli::DW_AT_specification));
-        match origin {
-            Some(AttributeValue::UnitRef(next)) => offset = next,
-            // Another unit (link-time optimization) or the supplementary file.
-            _ => break,
         }
     }
     found

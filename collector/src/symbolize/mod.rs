@@ -12,6 +12,7 @@ mod elf;
 mod jit;
 mod module;
 mod plt;
+mod scopes;
 mod symtab;
 
 pub use demangle::demangle;
