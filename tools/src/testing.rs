@@ -171,6 +171,8 @@ pub fn report() -> Report {
         facts: facts(end_ns - START_NS, &profile),
         profile,
         timeline,
+        calibration_ns: None,
+        allocation_samples: Default::default(),
     }
 }
 
@@ -237,6 +239,8 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         facts,
         profile,
         timeline,
+        calibration_ns: None,
+        allocation_samples: Default::default(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
+    Counter, FrameIndex, ProbeId, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    Visitor,
 };
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
@@ -17,6 +18,9 @@ use super::profile::{Profile, ROOT};
 use crate::losses;
 use crate::page::timeline::{Bar, Timeline};
 
+/// Name of the session's counter that holds the time of the calibration loop in ns.
+pub const CALIBRATION: &str = "calibration";
+
 /// A trace, ready to be shown.
 #[derive(Debug)]
 pub struct Report {
@@ -24,6 +28,10 @@ pub struct Report {
     pub profile: Profile,
     /// Empty when no page was asked for.
     pub timeline: Timeline,
+    /// How long the calibration loop took that ran before the program, when one did.
+    pub calibration_ns: Option<u64>,
+    /// Samples that an allocation took, by thread and place: evidence of where allocations are made.
+    pub allocation_samples: HashMap<(ThreadIndex, u32), u64>,
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
@@ -65,6 +73,8 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
         facts,
         profile,
         timeline: adder.timeline,
+        calibration_ns: adder.calibration_ns,
+        allocation_samples: adder.allocation_samples,
     })
 }
 
@@ -193,6 +203,8 @@ struct Adder {
     event_loops: HashMap<ThreadIndex, StackIndex>,
     /// Frames that go on from one stack to another.
     continuing: HashMap<(StackIndex, StackIndex), u32>,
+    calibration_ns: Option<u64>,
+    allocation_samples: HashMap<(ThreadIndex, u32), u64>,
 }
 
 impl Adder {
@@ -206,6 +218,8 @@ impl Adder {
             last: HashMap::new(),
             event_loops: HashMap::new(),
             continuing: HashMap::new(),
+            calibration_ns: None,
+            allocation_samples: HashMap::new(),
         }
     }
 
@@ -292,6 +306,20 @@ fn continuing(trace: &Trace, before: &[FrameIndex], after: &[FrameIndex]) -> u32
 impl Visitor for Adder {
     fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
         self.events.add(trace, thread, event);
+    }
+
+    fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {
+        if ProbeId(row.probe).category() == Some(Category::Alloc) {
+            let place = self.path(trace, stack);
+            *self.allocation_samples.entry((thread, place)).or_default() += 1;
+        }
+    }
+
+    fn counter(&mut self, _: &Trace, counter: &Counter) {
+        if counter.name == CALIBRATION && counter.process.is_none() {
+            let last = counter.values.last().map(|(_, value)| *value);
+            self.calibration_ns = last.and_then(|ns| u64::try_from(ns).ok());
+        }
     }
 
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
