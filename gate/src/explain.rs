@@ -184,7 +184,7 @@ fn explain_wall(table: &Table) -> Explanation {
 
 /// Explains a change of a metric that is a sum over places.
 pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Explanation {
-    let columns = table.places(metric);
+    let columns = evidence(table, metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
     let start = match role {
         Some(role) => place_of_role(table, role).unwrap_or(ROOT),
@@ -198,12 +198,50 @@ pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Expla
 
 /// Explains the change of one function.
 pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId) -> Explanation {
-    let columns = table.places(metric);
+    let columns = evidence(table, metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
     let start = place_of_role(table, role).unwrap_or(ROOT);
     let totals = totals(table, &columns, start);
     let deepest = Some((role, function));
     describe(table, metric, Some(role), &changes, &totals, start, deepest)
+}
+
+/// A metric of all places, callees included. Allocations between two samples are spread over the time
+/// between them, which does not say who made them; samples that an allocation took do. So allocations are
+/// shared out by these, each side's taken together. Too few of them are no evidence at all.
+fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
+    const FEWEST: f64 = 10.0;
+    let columns = table.places(metric);
+    if !matches!(
+        metric,
+        Metric::Allocations | Metric::AllocatedBytes | Metric::Frees
+    ) {
+        return columns;
+    }
+    let samples = table.places(Metric::AllocationSamples);
+    let sums = |column: &Column| -> [f64; 2] {
+        let (baseline, candidate) = table.split(column);
+        [baseline.iter().sum(), candidate.iter().sum()]
+    };
+    let all = sums(&samples[ROOT as usize]);
+    let whole = &columns[ROOT as usize];
+    let shared = |column: &Column| -> Column {
+        let part = sums(column);
+        let of_run = |run: usize| {
+            let side = usize::from(run >= table.baseline_count);
+            part[side] / all[side].max(1.0) * whole[run]
+        };
+        (0..whole.len()).map(of_run).collect()
+    };
+    let is_enough = all.iter().all(|n| *n >= FEWEST);
+    let places = samples.iter().enumerate();
+    places
+        .map(|(place, column)| match place as u32 {
+            ROOT => whole.clone(),
+            _ if is_enough => shared(column),
+            _ => vec![0.0; whole.len()],
+        })
+        .collect()
 }
 
 /// Puts together what is known of a function that explains the change below `start`.

@@ -31,6 +31,8 @@ pub enum Metric {
     /// Calls that waited, as far as they were seen.
     Calls,
     Threads,
+    /// Samples that an allocation took: evidence of where allocations are made.
+    AllocationSamples,
 }
 
 /// How amounts are written.
@@ -42,7 +44,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 22] = [
+    pub const ALL: [Metric; 23] = [
         Metric::Wall,
         Metric::Cpu,
         Metric::Ready,
@@ -65,6 +67,7 @@ impl Metric {
         Metric::InvoluntarySwitches,
         Metric::Calls,
         Metric::Threads,
+        Metric::AllocationSamples,
     ];
 
     /// The name in JSON and in policies.
@@ -92,6 +95,7 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary-switches",
             Metric::Calls => "waiting-calls",
             Metric::Threads => "threads",
+            Metric::AllocationSamples => "allocation-samples",
         }
     }
 
@@ -124,6 +128,7 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary switches",
             Metric::Calls => "calls that waited",
             Metric::Threads => "threads",
+            Metric::AllocationSamples => "samples in allocations",
         }
     }
 

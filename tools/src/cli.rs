@@ -22,7 +22,8 @@ Examples:
   stackbeat report python3.beat --html page.html   flame graph and timeline in one page
   stackbeat demo                                   record two programs and show all of it
 
-Exit codes: 0 it worked, 1 a check said no, 2 an error; `record` exits as the recorded program did.")]
+Exit codes: 0 it worked, 1 a check said no, 2 an error, 3 a gate cannot tell; `record` exits as the
+recorded program did.")]
 pub struct Cli {
     /// When to use colours; `auto` honours NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
@@ -43,6 +44,7 @@ pub enum Command {
     Recover(RecoverArgs),
     Report(ReportArgs),
     Export(ExportArgs),
+    Gate(GateArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
@@ -274,6 +276,47 @@ pub struct ExportArgs {
     /// Print what was written as JSON (docs/json.md).
     #[arg(long)]
     pub json: bool,
+}
+
+/// Say whether a program became slower, where, why, and how sure that is.
+///
+/// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
+/// machine. Counts that do not vary are compared exactly; times by tests that keep the chance of a false
+/// alarm over all comparisons at 1 %. docs/gate.md has every formula.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat gate --baseline main/ --candidate branch/
+  stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
+  stackbeat gate --baseline main/ --candidate branch/ --format markdown > comment.md
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+pub struct GateArgs {
+    /// Traces of the baseline: folders, files, or patterns in quotes.
+    #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub baseline: Vec<String>,
+    /// Traces of the candidate.
+    #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub candidate: Vec<String>,
+    /// The n-th run of one side belongs to the n-th of the other, by the time they began.
+    #[arg(long)]
+    pub paired: bool,
+    /// What to print.
+    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+}
+
+/// How a verdict is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GateFormat {
+    /// For a terminal.
+    Text,
+    /// For a comment on a pull request.
+    Markdown,
+    /// For scripts (docs/json.md).
+    Json,
 }
 
 /// Show what a trace says about itself: settings, counts, losses, completeness.

@@ -13,6 +13,7 @@ pub mod convert;
 pub mod demo;
 pub mod doctor;
 pub mod export;
+pub mod gate;
 pub mod info;
 pub mod losses;
 pub mod page;
@@ -35,6 +36,8 @@ use clap::FromArgMatches;
 pub const EXIT_ERROR: u8 = 2;
 /// Exit code for "it worked, and the answer is no": a failed check.
 pub const EXIT_NEGATIVE: u8 = 1;
+/// Exit code for "it worked, and there is no answer yet": a gate with too few runs, or too noisy ones.
+pub const EXIT_UNKNOWN: u8 = 3;
 
 /// Parses the arguments, runs the command and turns its result into the process' exit code.
 pub fn main() -> ExitCode {
@@ -72,6 +75,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => convert::run(&args),
+        Command::Gate(args) => gate::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),

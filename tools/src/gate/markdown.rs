@@ -1,0 +1,143 @@
+//! The verdict as a comment on a pull request: what matters first, tables folded.
+
+use std::fmt::Write;
+
+use stackbeat_gate::decide::{Row, Verdict};
+
+use super::view::{self, Gate, amount, change};
+
+/// GitHub refuses comments above 65,536 characters, GitLab above a million.
+const LONGEST: usize = 60_000;
+
+/// The whole comment.
+pub fn render(gate: &Gate) -> String {
+    let mut out = String::new();
+    let outcome = &gate.outcome;
+    let sign = match outcome.verdict {
+        Verdict::Regression => "❌",
+        Verdict::NoRegression => "✅",
+        Verdict::CannotTell => "❔",
+    };
+    let verdict = view::verdict_text(outcome.verdict);
+    let _ = writeln!(out, "### {sign} stackbeat: {verdict}\n");
+    let _ = writeln!(out, "{}\n", escape(&gate.headline()));
+    for (number, finding) in outcome.findings.iter().enumerate() {
+        if number > 0 {
+            let _ = writeln!(out, "**{}**\n", escape(&gate.finding_line(finding)));
+        }
+        let _ = writeln!(out, "- **where:** {}", escape(&gate.place(finding)));
+        if let Some(function) = gate.function(finding) {
+            let _ = writeln!(out, "- **function:** {}", escape(&function));
+        }
+        let mut why = finding.explanation.cause.describe().to_string();
+        for evidence in gate.evidence(finding) {
+            let _ = write!(why, "; {evidence}");
+        }
+        let _ = writeln!(out, "- **why:** {}", escape(&why));
+        if let Some(also) = gate.also(finding) {
+            let _ = writeln!(out, "- **also:** {}", escape(&also));
+        }
+        out.push('\n');
+    }
+    let rows: Vec<(String, &Row)> = gate
+        .rows()
+        .into_iter()
+        .map(|row| (row.metric.title().to_string(), row))
+        .collect();
+    table(&mut out, gate, "The whole run", &rows);
+    let rows: Vec<(String, &Row)> = outcome
+        .roles
+        .iter()
+        .map(|r| {
+            (
+                format!("{}: {}", gate.role(r.role), r.row.metric.title()),
+                &r.row,
+            )
+        })
+        .collect();
+    table(&mut out, gate, "Threads", &rows);
+    let rows: Vec<(String, &Row)> = outcome
+        .functions
+        .iter()
+        .take(20)
+        .map(|r| {
+            let name = gate.table.names.text(r.function);
+            (format!("{name}: {}", r.row.metric.title()), &r.row)
+        })
+        .collect();
+    table(&mut out, gate, "Functions themselves", &rows);
+    for moved in &outcome.moved {
+        let _ = writeln!(
+            out,
+            "- moved, not more: {} of {} (+{})",
+            moved.metric.title(),
+            escape(gate.table.names.text(moved.function)),
+            amount(moved.metric, moved.shift)
+        );
+    }
+    for warning in &outcome.warnings {
+        let _ = writeln!(out, "- ⚠️ {}", escape(warning));
+    }
+    if out.len() > LONGEST {
+        let mut at = LONGEST;
+        while !out.is_char_boundary(at) {
+            at -= 1;
+        }
+        out.truncate(at);
+        out.push_str("\n\n…\n");
+    }
+    out
+}
+
+fn table(out: &mut String, gate: &Gate, title: &str, rows: &[(String, &Row)]) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<details><summary>{title}</summary>\n");
+    out.push_str("| | baseline | candidate | change | interval | p | answer |\n");
+    out.push_str("|---|--:|--:|--:|---|--:|---|\n");
+    for (name, row) in rows {
+        let c = &row.comparison;
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            escape(name),
+            amount(row.metric, c.baseline_median),
+            amount(row.metric, c.candidate_median),
+            change(c.relative),
+            gate.interval(c),
+            escape(&view::p_of(row)),
+            view::answer(row)
+        );
+    }
+    out.push_str("\n</details>\n\n");
+}
+
+/// Names come from recorded programs: nothing in them may be markup.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '#' | '~' | '@' | '!' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_markup() {
+        assert_eq!(escape("a<b>|`x`\n@me"), "a&lt;b&gt;\\|\\`x\\` \\@me");
+    }
+}

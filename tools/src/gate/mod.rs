@@ -1,0 +1,78 @@
+//! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
+//! where and why. Reads one trace at a time; the statistics are those of `stackbeat-gate` (docs/gate.md).
+
+mod inputs;
+mod json;
+mod markdown;
+pub mod summarize;
+mod text;
+mod view;
+
+use anyhow::{Result, bail};
+use stackbeat_gate::compare::Rules;
+use stackbeat_gate::decide::{Verdict, judge};
+use stackbeat_gate::run::Side;
+use stackbeat_gate::table::Table;
+
+use crate::cli::{GateArgs, GateFormat};
+use crate::{EXIT_NEGATIVE, EXIT_UNKNOWN, terminal};
+use summarize::Reader;
+use view::Gate;
+
+/// Runs the command.
+pub fn run(args: &GateArgs) -> Result<u8> {
+    let rules = Rules {
+        paired: args.paired,
+        ..Rules::default()
+    };
+    let gate = compare(&args.baseline, &args.candidate, &rules)?;
+    terminal::print(&render(&gate, args.format)?)?;
+    Ok(exit_code(gate.outcome.verdict))
+}
+
+/// Reads both sides and judges them.
+fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<Gate> {
+    let sides = [
+        (Side::Baseline, inputs::traces("--baseline", baseline)?),
+        (Side::Candidate, inputs::traces("--candidate", candidate)?),
+    ];
+    if rules.paired && sides[0].1.len() != sides[1].1.len() {
+        bail!(
+            "--paired: {} baseline and {} candidate runs make no pairs",
+            sides[0].1.len(),
+            sides[1].1.len()
+        );
+    }
+    let mut reader = Reader::default();
+    let mut runs = Vec::new();
+    for (side, traces) in &sides {
+        for trace in traces {
+            runs.push(reader.read(trace, *side)?);
+        }
+    }
+    let table = Table::new(runs, reader.names);
+    Ok(Gate {
+        outcome: judge(&table, rules),
+        table,
+        confidence: rules.confidence,
+    })
+}
+
+fn render(gate: &Gate, format: GateFormat) -> Result<String> {
+    Ok(match format {
+        GateFormat::Text => text::render(gate, terminal::width(), terminal::Style::stdout()),
+        GateFormat::Markdown => markdown::render(gate),
+        GateFormat::Json => serde_json::to_string_pretty(&json::render(gate))? + "\n",
+    })
+}
+
+fn exit_code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::NoRegression => 0,
+        Verdict::Regression => EXIT_NEGATIVE,
+        Verdict::CannotTell => EXIT_UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! From one trace to the summary that the gate compares: the same profile that reports show, by roles
+//! instead of threads.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::Result;
+use stackbeat_core::probe::Cause;
+use stackbeat_gate::metric::{Metric, Values};
+use stackbeat_gate::names;
+use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, Side};
+
+use crate::report::facts::{Facts, FunctionName};
+use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
+use crate::report::{Report, load};
+
+/// What stays the same while traces are read one after the other.
+#[derive(Debug, Default)]
+pub struct Reader {
+    pub names: Names,
+    /// The program, as the first trace calls it: two builds may have different file names.
+    program: Option<String>,
+}
+
+impl Reader {
+    /// Reads a trace and keeps its summary only.
+    pub fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
+        let report = load(path, 0)?;
+        Ok(self.run(&report, path, side))
+    }
+
+    pub(super) fn run(&mut self, report: &Report, path: &Path, side: Side) -> Run {
+        let Report { facts, profile, .. } = report;
+        let mut builder = Builder::new(side, about(report, path));
+        let roles = self.roles(facts);
+        let functions: Vec<NameId> = facts
+            .functions
+            .iter()
+            .map(|f| self.names.function(&f.name, is_system(f), side))
+            .collect();
+        let mut calls = HashMap::new();
+        let mut places = HashMap::new();
+        let mut cells: Vec<_> = profile.cells.iter().collect();
+        cells.sort_by_key(|(key, _)| **key);
+        for ((thread, place), cell) in cells {
+            let role = roles[thread.0 as usize];
+            let label = profile.tree.places()[*place as usize].label;
+            if let Label::Blocking(probe) = label {
+                calls
+                    .entry(label)
+                    .or_insert_with(|| self.names.function(&probe.name(), true, side));
+            }
+            let mut finder = Finder {
+                profile,
+                functions: &functions,
+                calls: &calls,
+                builder: &mut builder,
+                places: &mut places,
+            };
+            let at = finder.place(role, *place);
+            builder.add(at, &cell_values(label, cell));
+        }
+        let mut samples: Vec<_> = report.allocation_samples.iter().collect();
+        samples.sort();
+        for ((thread, place), count) in samples {
+            let mut finder = Finder {
+                profile,
+                functions: &functions,
+                calls: &calls,
+                builder: &mut builder,
+                places: &mut places,
+            };
+            let at = finder.place(roles[thread.0 as usize], *place);
+            let mut values = Values::default();
+            values.set(Metric::AllocationSamples, *count);
+            builder.add(at, &values);
+        }
+        for (thread, time) in profile.threads.iter().enumerate() {
+            builder.thread(roles[thread], &thread_values(time));
+        }
+        builder.finish(facts.recording.duration_ns)
+    }
+
+    /// The role of each thread.
+    fn roles(&mut self, facts: &Facts) -> Vec<RoleId> {
+        let root_pid = facts.processes.first().map_or(0, |p| p.pid);
+        let images = || facts.processes.iter().filter(|p| p.pid == root_pid);
+        let longest = images().max_by_key(|p| p.end_ns - p.begin_ns);
+        let longest = longest.map_or_else(String::new, |p| p.name.clone());
+        let program = self.program.get_or_insert_with(|| longest.clone()).clone();
+        let is_renamed = images().all(|p| p.name != program);
+        let threads = facts.threads.iter().map(|thread| {
+            let process = &facts.processes[thread.process];
+            let mut name = process.name.clone();
+            if is_renamed && name == longest {
+                name.clone_from(&program);
+            }
+            self.names.role(Role {
+                thread: if thread.is_main {
+                    "main".to_string()
+                } else if thread.name == process.name || thread.name.is_empty() {
+                    "thread".to_string()
+                } else {
+                    names::role(&thread.name)
+                },
+                is_root: thread.is_main && process.pid == root_pid,
+                process: name,
+            })
+        });
+        threads.collect()
+    }
+}
+
+/// Finds places of the summary's tree for those of a profile.
+struct Finder<'a> {
+    profile: &'a Profile,
+    functions: &'a [NameId],
+    calls: &'a HashMap<Label, NameId>,
+    builder: &'a mut Builder,
+    places: &'a mut HashMap<(RoleId, u32), u32>,
+}
+
+impl Finder<'_> {
+    fn place(&mut self, role: RoleId, place: u32) -> u32 {
+        if place == ROOT {
+            return self.builder.tree.child(run::ROOT, run::Label::Role(role));
+        }
+        if let Some(known) = self.places.get(&(role, place)) {
+            return *known;
+        }
+        // The chain to the nearest known caller, then back down.
+        let mut chain = vec![place];
+        let mut at = self.profile.tree.places()[place as usize].parent;
+        while at != ROOT && !self.places.contains_key(&(role, at)) {
+            chain.push(at);
+            at = self.profile.tree.places()[at as usize].parent;
+        }
+        let mut below = match self.places.get(&(role, at)) {
+            Some(known) => *known,
+            None => self.builder.tree.child(run::ROOT, run::Label::Role(role)),
+        };
+        for at in chain.into_iter().rev() {
+            let label = match self.profile.tree.places()[at as usize].label {
+                Label::Function(f) => run::Label::Function(self.functions[f.0 as usize]),
+                label @ Label::Blocking(_) => run::Label::Call(self.calls[&label]),
+                Label::Gap | Label::NoStack | Label::Root => run::Label::Gap,
+                Label::Small => run::Label::Small,
+            };
+            below = self.builder.tree.child(below, label);
+            self.places.insert((role, at), below);
+        }
+        below
+    }
+}
+
+fn about(report: &Report, path: &Path) -> About {
+    let r = &report.facts.recording;
+    let group = path
+        .parent()
+        .map_or_else(String::new, |p| p.display().to_string());
+    About {
+        label: path.display().to_string(),
+        group,
+        command: r.command.join(" "),
+        machine: format!("{}, {} CPUs, {} ({})", r.cpu_model, r.cpus, r.os, r.machine),
+        started_unix_ns: r.started_unix_ns,
+        interval_ns: r.interval_ns,
+        lost: r.records_lost,
+        complete: r.outcome == "finished",
+        calibration_ns: report.calibration_ns,
+    }
+}
+
+/// Part of what every program stands on: named only when nothing of the program itself can be.
+fn is_system(function: &FunctionName) -> bool {
+    const SYSTEM: [&str; 12] = [
+        "libc.",
+        "libc-",
+        "ld-linux",
+        "ld-musl",
+        "libpthread",
+        "libm.",
+        "libm-",
+        "libstdc++",
+        "libgcc_s",
+        "libdl",
+        "librt",
+        "[vdso]",
+    ];
+    let file = function.module.rsplit('/').next().unwrap_or("");
+    SYSTEM.iter().any(|s| file.starts_with(s)) || file.starts_with("linux-vdso")
+}
+
+fn blocked_metric(cause: Cause) -> Metric {
+    match cause {
+        Cause::Lock => Metric::Lock,
+        Cause::Wait => Metric::Wait,
+        Cause::Io => Metric::Io,
+        Cause::Net => Metric::Net,
+        Cause::Poll => Metric::Poll,
+        Cause::Sleep => Metric::Sleep,
+        Cause::Join => Metric::Join,
+        Cause::Process => Metric::Process,
+        Cause::None | Cause::Unknown => Metric::Unknown,
+    }
+}
+
+fn cell_values(label: Label, cell: &Cell) -> Values {
+    let mut values = amounts(&cell.amounts);
+    values.set(Metric::Wall, cell.time_ns);
+    match label {
+        Label::Blocking(probe) => {
+            values.set(blocked_metric(probe.cause()), cell.time_ns);
+            values.set(Metric::Calls, cell.count);
+        }
+        Label::Gap => values.set(Metric::Gap, cell.time_ns),
+        _ => values.set(
+            Metric::Ready,
+            cell.time_ns.saturating_sub(cell.amounts.cpu_ns),
+        ),
+    }
+    values
+}
+
+fn thread_values(time: &ThreadTime) -> Values {
+    let mut values = amounts(&time.amounts);
+    values.set(Metric::Wall, time.wall_ns());
+    for cause in Cause::ALL {
+        let metric = blocked_metric(cause);
+        let sum = values.get(metric) + time.blocked_ns[cause as usize];
+        values.set(metric, sum);
+    }
+    values.set(Metric::Gap, time.gap_ns);
+    let ready = time.running_ns.saturating_sub(time.amounts.cpu_ns);
+    values.set(Metric::Ready, ready);
+    values
+}
+
+fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
+    let mut values = Values::default();
+    for (metric, amount) in [
+        (Metric::Cpu, amounts.cpu_ns),
+        (Metric::Allocations, amounts.allocations),
+        (Metric::AllocatedBytes, amounts.allocated_bytes),
+        (Metric::Frees, amounts.frees),
+        (Metric::MinorFaults, amounts.minor_faults),
+        (Metric::MajorFaults, amounts.major_faults),
+        (Metric::VoluntarySwitches, amounts.voluntary_switches),
+        (Metric::InvoluntarySwitches, amounts.involuntary_switches),
+    ] {
+        values.set(metric, amount);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_summary_has_the_sums_of_the_report() {
+        let report = testing::report();
+        let mut reader = Reader::default();
+        let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);
+        let mut all = ThreadTime::default();
+        for thread in &report.profile.threads {
+            all.add(thread);
+        }
+        assert_eq!(
+            run.whole.get(Metric::Wall),
+            report.facts.recording.duration_ns
+        );
+        assert_eq!(run.whole.get(Metric::Cpu), all.amounts.cpu_ns);
+        assert_eq!(
+            run.whole.get(Metric::Lock),
+            all.blocked_ns[Cause::Lock as usize]
+        );
+        assert_eq!(run.whole.get(Metric::Gap), all.gap_ns);
+        let sum = |metric| -> u64 {
+            let of_metric = run.entries.iter().filter(|e| e.metric == metric);
+            of_metric.map(|e| e.value).sum()
+        };
+        assert_eq!(sum(Metric::Cpu), all.amounts.cpu_ns);
+        assert_eq!(sum(Metric::Wall), all.wall_ns());
+        assert_eq!((run.about.group.as_str(), run.about.lost), ("a", 3));
+        // Two workers are one role; each process has its main thread.
+        let roles: Vec<String> = reader.names.roles().iter().map(Role::describe).collect();
+        assert_eq!(
+            roles,
+            [
+                "main thread of shop",
+                "worker-* of shop",
+                "main thread of sh"
+            ]
+        );
+        let workers = run
+            .roles
+            .iter()
+            .find(|(r, _)| r.0 == 1)
+            .expect("there are workers");
+        assert_eq!(workers.1.get(Metric::Threads), 2);
+    }
+
+    #[test]
+    fn a_renamed_program_keeps_its_role() {
+        let mut reader = Reader::default();
+        let before = testing::report();
+        reader.run(&before, Path::new("a.beat"), Side::Baseline);
+        let mut after = testing::report();
+        after.facts.processes[0].name = "shop-new".into();
+        reader.run(&after, Path::new("b.beat"), Side::Candidate);
+        assert_eq!(reader.names.roles().len(), 3);
+    }
+}

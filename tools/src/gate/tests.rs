@@ -1,0 +1,73 @@
+//! The outputs of gates of made-up runs, against golden files.
+
+use std::path::Path;
+
+use stackbeat_collector::model::FunctionIndex;
+use stackbeat_gate::random::Random;
+
+use super::*;
+use crate::report::profile::Label;
+use crate::testing::{self, golden};
+
+/// Ten runs a side of the made-up server; in the candidate `shop::price` computes half as much again.
+fn gate(factor: f64) -> Gate {
+    let price = Label::Function(FunctionIndex(3));
+    let mut random = Random::new(1);
+    let mut reader = Reader::default();
+    let mut runs = Vec::new();
+    for side in [Side::Baseline, Side::Candidate] {
+        for number in 0..10 {
+            let mut report = testing::report();
+            report.facts.recording.started_unix_ns += number;
+            report.facts.recording.records_lost = 0;
+            let places = report.profile.tree.places().to_vec();
+            let mut cells: Vec<_> = report.profile.cells.iter_mut().collect();
+            cells.sort_by_key(|(key, _)| **key);
+            let mut grown = vec![0i64; report.profile.threads.len()];
+            for ((thread, place), cell) in cells {
+                let is_slower = places[*place as usize].label == price && side == Side::Candidate;
+                let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
+                let scaled = |ns: u64| (ns as f64 * scale) as u64;
+                grown[thread.0 as usize] += scaled(cell.time_ns) as i64 - cell.time_ns as i64;
+                cell.time_ns = scaled(cell.time_ns);
+                cell.amounts.cpu_ns = scaled(cell.amounts.cpu_ns);
+            }
+            for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
+                thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
+                thread.amounts.cpu_ns = thread.amounts.cpu_ns.saturating_add_signed(*grown);
+            }
+            let duration = report.facts.recording.duration_ns;
+            // The server waits for its workers.
+            report.facts.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
+            let path = format!("{}/{number}.beat", side.name());
+            runs.push(reader.run(&report, Path::new(&path), side));
+        }
+    }
+    let rules = Rules::default();
+    let table = Table::new(runs, reader.names);
+    Gate {
+        outcome: judge(&table, &rules),
+        table,
+        confidence: rules.confidence,
+    }
+}
+
+#[test]
+fn a_regression_is_written_as_documented() {
+    let gate = gate(1.5);
+    assert_eq!(exit_code(gate.outcome.verdict), 1);
+    let plain = terminal::Style::default();
+    golden("gate.txt", &text::render(&gate, Some(100), plain));
+    golden("gate.md", &markdown::render(&gate));
+    let json = render(&gate, GateFormat::Json).expect("is made");
+    golden("gate.json", &json);
+}
+
+#[test]
+fn no_regression_says_what_would_have_been_seen() {
+    let gate = gate(1.0);
+    assert_eq!(exit_code(gate.outcome.verdict), 0, "{}", gate.headline());
+    let text = text::render(&gate, None, terminal::Style::default());
+    assert!(text.starts_with("no regression: "), "{text}");
+    assert!(text.contains("would have been seen"), "{text}");
+}

@@ -1,0 +1,286 @@
+//! The words and numbers that all outputs share.
+
+use stackbeat_gate::compare::{Answer, Comparison};
+use stackbeat_gate::decide::{Finding, Outcome, Row, Verdict, Way};
+use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::run::RoleId;
+use stackbeat_gate::table::Table;
+
+use crate::units;
+
+/// What a gate compared and found.
+#[derive(Debug)]
+pub struct Gate {
+    pub table: Table,
+    pub outcome: Outcome,
+    /// Share of an interval, e.g. 0.95.
+    pub confidence: f64,
+}
+
+impl Gate {
+    /// `10 against 10 runs`.
+    pub fn sizes(&self) -> String {
+        format!(
+            "{} against {} runs",
+            self.table.baseline_count,
+            self.table.candidate_count()
+        )
+    }
+
+    pub fn role(&self, role: RoleId) -> String {
+        self.table.names.roles()[role.0 as usize].describe()
+    }
+
+    /// The answer in one line, without the verdict itself.
+    pub fn headline(&self) -> String {
+        let outcome = &self.outcome;
+        match outcome.verdict {
+            Verdict::Regression => match outcome.findings.first() {
+                Some(finding) => self.finding_line(finding),
+                None => String::new(),
+            },
+            Verdict::NoRegression => {
+                let seen: Vec<String> = outcome
+                    .whole
+                    .iter()
+                    .filter(|r| matches!(r.metric, Metric::Wall | Metric::Cpu))
+                    .map(|r| self.sameness(r))
+                    .collect();
+                format!("{}, {}", seen.join("; "), self.sizes())
+            }
+            Verdict::CannotTell => {
+                let open: Vec<String> = outcome
+                    .whole
+                    .iter()
+                    .filter(|r| matches!(r.metric, Metric::Wall | Metric::Cpu))
+                    .filter(|r| r.comparison.answer == Answer::Unknown)
+                    .map(|r| format!("{} {}", r.metric.title(), self.interval(&r.comparison)))
+                    .collect();
+                let needed = match outcome.runs_needed {
+                    Some(needed) => format!("; about {needed} runs a side would tell"),
+                    None => String::new(),
+                };
+                format!("{}, {}{needed}", open.join("; "), self.sizes())
+            }
+        }
+    }
+
+    fn sameness(&self, row: &Row) -> String {
+        let title = row.metric.title();
+        match row.comparison.answer {
+            Answer::Same => format!(
+                "{title} the same (a change of {} would have been seen)",
+                percent(row.comparison.smallest_seen)
+            ),
+            Answer::Lower => format!("{title} {}", change(row.comparison.relative)),
+            _ => format!("{title} not higher ({})", self.interval(&row.comparison)),
+        }
+    }
+
+    /// What became worse, by how much, how sure.
+    pub fn finding_line(&self, finding: &Finding) -> String {
+        let c = &finding.row.comparison;
+        let of = match (finding.way, finding.explanation.function) {
+            (Way::Function, Some(function)) => format!(" of {}", self.table.names.text(function)),
+            _ => String::new(),
+        };
+        let how_sure = match (c.p, finding.row.adjusted_p) {
+            (None, _) => "counted exactly".to_string(),
+            (Some(p), adjusted) => {
+                format!(
+                    "{}, p = {}",
+                    self.interval(c),
+                    p_value(adjusted.unwrap_or(p).max(p))
+                )
+            }
+        };
+        let size = match c.relative.is_finite() {
+            true => change(c.relative),
+            false => format!("0 → {}", amount(finding.row.metric, c.candidate_median)),
+        };
+        format!(
+            "{}{of} {size} ({how_sure}), {}",
+            finding.row.metric.title(),
+            self.sizes()
+        )
+    }
+
+    /// `+6.9 … +9.3 %`.
+    pub fn interval(&self, c: &Comparison) -> String {
+        if c.p.is_none() {
+            return "exact".into();
+        }
+        if !(c.interval.low.is_finite() && c.interval.high.is_finite()) {
+            return "new".into();
+        }
+        format!(
+            "{:+.1} … {:+.1} %",
+            100.0 * c.interval.low,
+            100.0 * c.interval.high
+        )
+    }
+
+    /// Where a finding sits: the role and the path.
+    pub fn place(&self, finding: &Finding) -> String {
+        let e = &finding.explanation;
+        let role = e
+            .role
+            .map_or_else(|| "whole run".to_string(), |r| self.role(r));
+        const SHOWN: usize = 12;
+        let mut path: Vec<&str> = e.path.iter().map(String::as_str).collect();
+        if path.len() > SHOWN {
+            path.splice(2..path.len() - (SHOWN - 3), ["…"]);
+        }
+        match path.is_empty() {
+            true => role,
+            false => format!("{role}: {}", path.join(" → ")),
+        }
+    }
+
+    /// The function to look at and its share of the change.
+    pub fn function(&self, finding: &Finding) -> Option<String> {
+        let e = &finding.explanation;
+        let name = self.table.names.text(e.function?);
+        Some(format!(
+            "{name} has {:.0} % of the change{}",
+            100.0 * e.share.clamp(0.0, 1.0),
+            match e.deepest.filter(|d| Some(*d) != e.function) {
+                Some(deepest) => format!(", in {}", self.table.names.text(deepest)),
+                None => ", callees included".into(),
+            }
+        ))
+    }
+
+    /// Evidence, one line each: amounts in the function on both sides, calls that became more.
+    pub fn evidence(&self, finding: &Finding) -> Vec<String> {
+        const SHOWN: usize = 5;
+        let e = &finding.explanation;
+        // What was followed comes first, then what grew with it.
+        let followed = e.parts.iter().filter(|p| p.metric == e.metric);
+        let others = e.parts.iter().filter(|p| p.metric != e.metric);
+        let wall = e.parts.iter().find(|p| p.metric == Metric::Wall);
+        let least_ns = 0.01 * wall.map_or(0.0, |p| p.candidate);
+        let others = others.filter(|p| {
+            let is_time = p.metric.unit() == Unit::Nanoseconds;
+            !matches!(p.metric, Metric::Wall | Metric::AllocationSamples)
+                && p.change() >= 0.05 * p.baseline
+                && p.change() >= if is_time { least_ns } else { 1.0 }
+        });
+        let mut lines: Vec<String> = followed
+            .chain(others)
+            .take(SHOWN)
+            .map(|p| {
+                format!(
+                    "{} {} → {}",
+                    p.metric.title(),
+                    amount(p.metric, p.baseline),
+                    amount(p.metric, p.candidate)
+                )
+            })
+            .collect();
+        lines.extend(e.calls.iter().map(|c| {
+            format!(
+                "{} in {}: {:.0} → {:.0} calls that waited",
+                c.call, c.caller, c.baseline, c.candidate
+            )
+        }));
+        lines
+    }
+
+    /// Metrics that the same cause made worse.
+    pub fn also(&self, finding: &Finding) -> Option<String> {
+        let also = finding.also.iter().filter_map(|metric| {
+            let row = self.outcome.whole.iter().find(|r| r.metric == *metric)?;
+            Some(format!(
+                "{} {}",
+                metric.title(),
+                change(row.comparison.relative)
+            ))
+        });
+        let also: Vec<String> = also.collect();
+        (!also.is_empty()).then(|| also.join(", "))
+    }
+
+    /// Rows of the table of the whole run: costs that are worth a line, and what changed.
+    pub fn rows(&self) -> Vec<&Row> {
+        let wall = self.outcome.whole.iter().find(|r| r.metric == Metric::Wall);
+        let wall_ns = wall.map_or(0.0, |r| r.comparison.baseline_median);
+        let shown = |row: &&Row| {
+            let c = &row.comparison;
+            let least = match row.metric.unit() {
+                Unit::Nanoseconds => 0.001 * wall_ns,
+                _ => 1.0,
+            };
+            let matters = c.baseline_median.max(c.candidate_median) >= least;
+            row.metric.is_cost() && matters || matches!(c.answer, Answer::Higher | Answer::Lower)
+        };
+        self.outcome.whole.iter().filter(shown).collect()
+    }
+}
+
+/// The verdict for people.
+pub fn verdict_text(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::NoRegression => "no regression",
+        Verdict::Regression => "REGRESSION",
+        Verdict::CannotTell => "cannot tell",
+    }
+}
+
+/// An amount of a metric.
+pub fn amount(metric: Metric, value: f64) -> String {
+    let rounded = value.round().max(0.0) as u64;
+    match metric.unit() {
+        Unit::Nanoseconds => units::duration(rounded),
+        Unit::Bytes => units::bytes(rounded),
+        Unit::Count => units::count(rounded),
+    }
+}
+
+/// `+8.2 %`, or `new` when there was nothing before.
+pub fn change(relative: f64) -> String {
+    if relative.is_finite() {
+        format!("{:+.1} %", 100.0 * relative)
+    } else {
+        "new".into()
+    }
+}
+
+/// `3.0 %`.
+pub fn percent(share: f64) -> String {
+    if share.is_finite() {
+        format!("{:.1} %", 100.0 * share)
+    } else {
+        "any size".into()
+    }
+}
+
+/// Small ones in full: a p of 0.00001 says something else than one of 0.001.
+pub fn p_value(p: f64) -> String {
+    if p < 0.0001 {
+        "<0.0001".into()
+    } else {
+        format!("{p:.4}")
+    }
+}
+
+/// What stands in the column of p values.
+pub fn p_of(row: &Row) -> String {
+    match (row.comparison.p, row.adjusted_p) {
+        (None, _) => "exact".into(),
+        (Some(p), adjusted) => p_value(adjusted.map_or(p, |a| a.max(p))),
+    }
+}
+
+/// The answer for people.
+pub fn answer(row: &Row) -> String {
+    let c = &row.comparison;
+    match c.answer {
+        Answer::Higher if row.metric.is_cost() => "worse".into(),
+        Answer::Lower if row.metric.is_cost() => "better".into(),
+        Answer::Same if c.p.is_none() => "same".into(),
+        Answer::Same => format!("same (would see {})", percent(c.smallest_seen)),
+        Answer::Unknown if c.is_not_higher => "not worse".into(),
+        other => other.name().into(),
+    }
+}

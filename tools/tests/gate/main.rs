@@ -1,0 +1,103 @@
+//! Gates of real recordings: an injected slowdown is found with its function and its cause.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+/// Enough for an exact test at half a percent.
+const RUNS: usize = 6;
+
+fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(STACKBEAT)
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("STACKBEAT_AGENT")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs")
+}
+
+/// Compiles the program and records each variant in turns into folders of their names.
+fn record(folder: &Path, variants: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate/shop.c");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-g", "-pthread", "-o", "shop"])
+        .arg(source)
+        .current_dir(folder)
+        .status()
+        .expect("a C compiler");
+    assert!(compiled.success());
+    for variant in variants {
+        std::fs::create_dir(folder.join(variant)).expect("is made");
+    }
+    for run in 0..RUNS {
+        for variant in variants {
+            let output = format!("{variant}/{run}.beat");
+            let what = if variant.starts_with("base") {
+                ""
+            } else {
+                variant
+            };
+            let recorded = stackbeat(
+                folder,
+                &["record", "-q", "-o", &output, "--", "./shop", "100", what],
+            );
+            assert!(recorded.status.success(), "{recorded:?}");
+        }
+    }
+}
+
+fn gate(folder: &Path, candidate: &str) -> (Option<i32>, Value) {
+    let output = stackbeat(
+        folder,
+        &["gate", "-b", "base", "-c", candidate, "--format", "json"],
+    );
+    let json = serde_json::from_slice(&output.stdout);
+    let json = json.unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    (output.status.code(), json)
+}
+
+#[test]
+fn an_injected_slowdown_is_found_with_function_and_cause() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    record(
+        at,
+        &["base", "base-again", "parse", "alloc", "sleep", "lock"],
+    );
+
+    let (code, json) = gate(at, "base-again");
+    assert_ne!(code, Some(1), "{json:#}");
+
+    for (variant, function, cause) in [
+        ("parse", "parse", "cpu"),
+        ("alloc", "render", "allocation"),
+        ("sleep", "flush", "sleep"),
+        ("lock", "take", "lock"),
+    ] {
+        let (code, json) = gate(at, variant);
+        assert_eq!(code, Some(1), "{variant}: {json:#}");
+        let all = json["findings"].as_array().expect("a list");
+        let found = all
+            .iter()
+            .any(|f| f["cause"] == cause && is_in(f, function));
+        assert!(found, "{variant}: {all:#?}");
+    }
+}
+
+fn is_in(finding: &Value, function: &str) -> bool {
+    let path = finding["path"].as_array().expect("a list");
+    finding["function"] == function || path.iter().any(|frame| frame == function)
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = stackbeat(folder.path(), &["gate", "-b", "nowhere", "-c", "x*.beat"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("--baseline nowhere: no such file"), "{text}");
+}
