@@ -25,7 +25,7 @@ ${CC:-cc} -O1 -g -finstrument-functions -rdynamic -pthread \
   echo "|---|---|---|---|---|---|---|"
   for shape in recursion short mixed phases; do
     for interval in 1ms 100us; do
-      TRUTH="$work/truth" "$STACKBEAT" record --interval "$interval" -o "$work/run.beat" \
+      TRUTH="$work/truth" "$STACKBEAT" record --interval "$interval" --budget 0 -o "$work/run.beat" \
         -- "$work/shapes" "$shape" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
       "$compare" "$shape, $interval" "$work/run.beat" "$work/truth"
       rm -f "$work/run.beat" "$work/truth"

@@ -1,6 +1,8 @@
 //! Names and lines that the symbolizer finds in real binaries, compared with binutils.
 
-use stackbeat_collector::symbolize::{ModuleError, Options, Query, Report, Symbolizer, demangle};
+use stackbeat_collector::symbolize::{
+    ModuleError, Options, Progress, Query, Report, Symbolizer, demangle,
+};
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -603,6 +605,39 @@ fn modules_that_changed_or_vanished_are_said_and_stay_unnamed() {
         options(directory.path()),
     );
     assert!(found.report.named <= addresses.len());
+}
+
+#[test]
+fn who_does_not_want_to_wait_keeps_what_was_found() {
+    let symbolizer = Symbolizer::default();
+    let query = |address| Query {
+        process_uid: 1,
+        epoch: 0,
+        address,
+        kind: NodeKind::Native,
+    };
+    let report = symbolizer.symbolize_while(&[query(1)], &mut |_| false, &mut |_| {});
+    // Without a module there is nobody to ask.
+    assert_eq!(report.skipped, 0);
+
+    let mut symbolizer = Symbolizer::default();
+    for (path, start) in [("/a", 0x1000), ("/b", 0x2000)] {
+        symbolizer.add_module(&v1::Module {
+            process_uid: 1,
+            path: path.into(),
+            start,
+            end: start + 0x1000,
+            ..Default::default()
+        });
+    }
+    let queries = [query(0x1001), query(0x1002), query(0x2001), query(0x9000)];
+    let mut asked = 0;
+    let mut once = |_: Progress<'_>| {
+        asked += 1;
+        asked == 1
+    };
+    let report = symbolizer.symbolize_while(&queries, &mut once, &mut |_| {});
+    assert_eq!((asked, report.named, report.skipped), (2, 0, 2));
 }
 
 #[test]

@@ -93,6 +93,10 @@ pub struct RecordArgs {
     /// The same for main threads, when it should differ.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub main_interval: Option<u64>,
+    /// Most that captures may cost, in percent of the program's time: intervals below 1ms are stretched
+    /// for it, up to 1ms; 0 keeps them.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    pub budget: u32,
     /// Groups of calls to hook, separated by commas.
     #[arg(short, long, value_name = "GROUPS", default_value = "all")]
     pub probes: String,

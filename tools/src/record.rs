@@ -73,6 +73,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.overwrite = args.force;
     options.interval_ns = interval_ns;
     options.main_interval_ns = main_interval_ns;
+    options.budget_percent = args.budget;
     options.probes = probes;
     options.depth_limit = args.depth;
     options.buffer_bytes = args.buffer;

@@ -351,7 +351,9 @@ fn join(
         }
     };
     if options.symbolize {
-        finish::add_names(&drainer, &mut writer, None, false, &mut |_| {})?;
+        finish::add_names(&drainer, &mut writer, None, false, &mut |_| {}, &mut || {
+            false
+        })?;
     }
     result.records_from_trace = sums.seeded;
     result.records_from_mapping = drainer.totals.stored;

@@ -97,6 +97,20 @@ pub enum Warning {
     NoAgent,
     #[error("{count} child processes could not be seen (statically linked or privileged)")]
     ChildrenNotHooked { count: u64 },
+    #[error(
+        "asked to end while names were looked up: {count} addresses have none; the rest of the trace \
+         is complete"
+    )]
+    NamesSkipped { count: u64 },
+    #[error(
+        "captures were {kept_us} µs apart on average, not {asked_us}: more would have cost over \
+         {percent} % of the program's time on this machine (a higher --budget allows it)"
+    )]
+    Slowed {
+        asked_us: u64,
+        kept_us: u64,
+        percent: u32,
+    },
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]
     WriteFailed(String),
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
@@ -39,6 +39,7 @@ impl Finisher<'_> {
         mut drain: DrainThread,
         ended: Ended,
         progress: &mut dyn FnMut(&Progress),
+        leave: &mut dyn FnMut() -> bool,
     ) -> Outcome {
         let began = Instant::now();
         self.shared
@@ -63,7 +64,14 @@ impl Finisher<'_> {
         set(&figures.nodes, drain.drainer.nodes.count);
         set(&figures.generations, drain.drainer.nodes.generations.into());
 
-        let finished = stored.and_then(|()| self.add_names_and_footer(&mut drain, progress));
+        let finished = stored.and_then(|()| self.add_names_and_footer(&mut drain, progress, leave));
+        let finished = finished.map(|skipped| {
+            if skipped > 0 {
+                let warning = Warning::NamesSkipped { count: skipped };
+                progress(&Progress::Warning(warning.clone()));
+                self.warnings.push(warning);
+            }
+        });
         let sums = drain.drainer.census.sums(&self.shared.mapping);
         let totals = drain.drainer.totals;
         let written = sums.written.max(totals.stored);
@@ -90,6 +98,10 @@ impl Finisher<'_> {
             self.warnings
                 .push(Warning::ChildrenNotHooked { count: not_hooked });
         }
+        if let Some(warning) = self.slowed() {
+            progress(&Progress::Warning(warning.clone()));
+            self.warnings.push(warning);
+        }
         let mut status = self.shared.state().status;
         status.elapsed = ended.duration;
         status.bytes = drain.writer.bytes();
@@ -110,6 +122,21 @@ impl Finisher<'_> {
             figures: figures.all(),
             warnings: self.warnings,
         }
+    }
+
+    /// Whether the budget kept captures further apart than was asked for.
+    fn slowed(&self) -> Option<Warning> {
+        let figures = &self.shared.figures;
+        let mean_ns = |sum: &AtomicU64| {
+            sum.load(Ordering::Relaxed) / figures.ticks.load(Ordering::Relaxed).max(1)
+        };
+        let asked_ns = mean_ns(&figures.intervals_asked_ns);
+        let kept_ns = mean_ns(&figures.intervals_kept_ns);
+        (kept_ns > asked_ns + asked_ns / 4).then_some(Warning::Slowed {
+            asked_us: asked_ns / 1000,
+            kept_us: kept_ns / 1000,
+            percent: self.options.budget_percent,
+        })
     }
 
     fn explain(&self, error: &io::Error) -> String {
@@ -140,17 +167,20 @@ impl Finisher<'_> {
         &self,
         drain: &mut DrainThread,
         progress: &mut dyn FnMut(&Progress),
-    ) -> io::Result<()> {
+        leave: &mut dyn FnMut() -> bool,
+    ) -> io::Result<u64> {
+        let mut skipped = 0;
         // The recording ends here; looking names up is not part of it.
         let end = drain.drainer.take_snapshot();
         if self.options.symbolize {
             let began = Instant::now();
-            add_names(
+            skipped = add_names(
                 &drain.drainer,
                 &mut drain.writer,
                 Some(self.began_at),
                 self.options.compress,
                 progress,
+                leave,
             )?;
             let took = began.elapsed().as_nanos() as u64;
             self.shared
@@ -167,18 +197,21 @@ impl Finisher<'_> {
             end.monotonic_ns,
             &end,
             figures.all(),
-        )
+        )?;
+        Ok(skipped)
     }
 }
 
-/// Adds the names of all addresses of the trace.
+/// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
+/// Gives how many addresses were left out.
 pub fn add_names(
     drainer: &Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
-) -> io::Result<()> {
+    leave: &mut dyn FnMut() -> bool,
+) -> io::Result<u64> {
     let mut symbolizer = Symbolizer::new(symbolize::Options {
         jit_maps_not_before: not_before,
         ..Default::default()
@@ -195,8 +228,9 @@ pub fn add_names(
             done: p.addresses_done as u64,
             total: p.addresses as u64,
         });
+        !leave()
     };
-    symbolizer.symbolize(&drainer.nodes.queries(), &mut say, &mut |symbols| {
+    let report = symbolizer.symbolize_while(&drainer.nodes.queries(), &mut say, &mut |symbols| {
         if result.is_ok() {
             let mut out = Vec::new();
             writer::encode(packet::Body::Symbols(symbols), &mut out);
@@ -208,7 +242,7 @@ pub fn add_names(
             result = writer.append(&out, 1);
         }
     });
-    result
+    result.map(|()| report.skipped as u64)
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.

@@ -12,6 +12,7 @@ mod error;
 pub(crate) mod finish;
 mod header;
 mod options;
+mod pace;
 pub(crate) mod procfs;
 mod program;
 mod sampler;
@@ -124,7 +125,8 @@ pub fn record(
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
     let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer);
     let sampler = Sampler::new(options.interrupt_running, mapping_name);
-    let threads = Threads::start(&shared, drain_thread, sampler).map_err(RecordError::Thread)?;
+    let threads = Threads::start(&shared, drain_thread, sampler, options.budget_percent)
+        .map_err(RecordError::Thread)?;
 
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
@@ -174,6 +176,8 @@ pub fn record(
     if let Some(server) = server {
         server.stop();
     }
+    // The key that ended the program reached us too, and does not mean what follows.
+    supervisor.leave_wanted();
     let drain_thread = threads.join(&shared);
     let finisher = finish::Finisher {
         options,
@@ -184,7 +188,9 @@ pub fn record(
         cpu_before: usage_before,
         preloaded: program.preload(),
     };
-    let outcome = finisher.finish(drain_thread, ended, progress);
+    let outcome = finisher.finish(drain_thread, ended, progress, &mut || {
+        supervisor.leave_wanted()
+    });
     drop(signals);
     Ok(outcome)
 }
@@ -294,6 +300,7 @@ impl Threads {
         shared: &Arc<Shared>,
         drain_thread: DrainThread,
         sampler: Sampler,
+        budget_percent: u32,
     ) -> std::io::Result<Threads> {
         let drain = thread::Builder::new()
             .name("stackbeat drain".to_owned())
@@ -301,7 +308,7 @@ impl Threads {
         let of_ticker = Arc::clone(shared);
         let ticker = thread::Builder::new()
             .name("stackbeat ticker".to_owned())
-            .spawn(move || ticker::run(&of_ticker, sampler))?;
+            .spawn(move || ticker::run(&of_ticker, sampler, budget_percent))?;
         Ok(Threads { ticker, drain })
     }
 

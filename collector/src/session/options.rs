@@ -36,6 +36,9 @@ pub struct Options {
     pub interval_ns: u64,
     /// Interval of main threads, ns.
     pub main_interval_ns: u64,
+    /// Most of the running threads' time that captures may cost, in percent: intervals below a
+    /// millisecond are stretched for it, up to a millisecond. 0: they are kept.
+    pub budget_percent: u32,
     /// Bits of the [`Category`]s whose probes capture.
     pub probes: u64,
     /// Most frames kept of one stack.
@@ -69,6 +72,7 @@ impl Options {
             overwrite: false,
             interval_ns: 1_000_000,
             main_interval_ns: 1_000_000,
+            budget_percent: 5,
             probes: Category::SELECTABLE
                 .iter()
                 .fold(0, |mask, c| mask | c.bit()),
@@ -113,6 +117,7 @@ impl Options {
             intervals.1,
             "ns",
         )?;
+        number("budget", self.budget_percent.into(), 0, 100, "percent")?;
         number(
             "depth",
             self.depth_limit.into(),

@@ -230,18 +230,18 @@ impl Sampler {
     }
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
-    /// notice of it. `waited`: they were given the time for hooks. True when anybody was active.
+    /// notice of it. `waited`: they were given the time for hooks. Gives how many were active.
     pub fn step(
         &mut self,
         shared: &Shared,
         (class, phase): (usize, usize),
         waited: bool,
         now_ns: u64,
-    ) -> bool {
+    ) -> usize {
         let tick = shared.mapping.control().ticks[class][phase]
             .0
             .load(Ordering::Relaxed);
-        let mut active = false;
+        let mut active = 0;
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         let mut i = 0;
         while i < threads.len() {
@@ -256,7 +256,7 @@ impl Sampler {
                 thread.hook_share += (HOOK_SHARE_WHOLE - thread.hook_share) / 8;
                 thread.misses = 0;
                 thread.backoff_ns = 0;
-                active = true;
+                active += 1;
                 let waits = entry.episode.load(Ordering::Relaxed);
                 if self.has_barriers
                     && waits.wrapping_sub(thread.episode_sent) / 2 > LIGHT_AFTER_WAITS
@@ -271,13 +271,13 @@ impl Sampler {
                     // It captured since the last step: it lives, only not at this moment.
                     thread.misses = 0;
                     thread.next_look_ns = 0;
-                    active = true;
                 }
                 thread.misses += 1;
-                if self.attend(shared, thread, entry, now_ns) {
-                    active = true;
+                let runs = self.attend(shared, thread, entry, now_ns);
+                if runs {
                     thread.misses = 1;
                 }
+                active += usize::from(runs || seen != thread.tick_seen);
             }
             thread.tick_seen = seen;
             if thread.misses > COOL_AFTER {

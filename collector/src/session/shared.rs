@@ -32,6 +32,9 @@ figures! {
     ticks,
     /// Steps that came so late that the next one was due.
     ticks_late,
+    /// Sums over these of the shortest interval asked for and of what it was stretched to, ns.
+    intervals_asked_ns,
+    intervals_kept_ns,
     /// Times the ticker parked because nothing ran.
     parks,
     /// Threads interrupted.

@@ -111,6 +111,11 @@ impl Supervisor {
         }
     }
 
+    /// Whether somebody wants us to end; signals that came before the program's end do not count.
+    pub fn leave_wanted(&mut self) -> bool {
+        self.read_signals()
+    }
+
     /// Handles what is pending. True: somebody wants us to end, and there is no program to tell.
     fn read_signals(&mut self) -> bool {
         let mut leave = false;

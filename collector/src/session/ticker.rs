@@ -13,6 +13,7 @@ use stackbeat_core::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 
+use super::pace::{Pace, Used};
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 
@@ -49,7 +50,7 @@ struct Schedule {
 }
 
 /// Runs until the session stops.
-pub fn run(shared: &Shared, mut sampler: Sampler) {
+pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     // SAFETY: sets a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -58,6 +59,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
     let mut random = Random(clock::cycles() | 1);
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
+    let mut pace = Pace::new(budget_percent, used(shared));
     let mut last_activity_ns = now_ns();
     let mut advanced = Vec::new();
     let mut pool_looks = 0u16;
@@ -68,6 +70,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
+            pace.start_over(used(shared));
             continue;
         }
         sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
@@ -77,15 +80,16 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
             schedule.set_interval(interval_ns(shared, class), now);
+            let interval_ns = pace.interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
                 let spread = sampler.hot_threads(class) >= SPREAD_THREADS
-                    && schedule.interval_ns / steps >= MIN_STEP_NS;
+                    && interval_ns / steps >= MIN_STEP_NS;
                 let step_ns = if spread {
-                    schedule.interval_ns / steps
+                    interval_ns / steps
                 } else {
-                    schedule.interval_ns
+                    interval_ns
                 };
                 hook_time_ns = hook_time_ns.min(schedule.interval_ns / HOOK_TIME_PART);
                 for _ in 0..PHASES {
@@ -115,7 +119,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
         reserve_threads(shared);
         watch_pool(shared, &mut pool_looks, &mut random);
         sampler.refresh(&shared.mapping, now);
-        let mut active = sampler.look_around(shared, now);
+        let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         let waits = advanced
             .iter()
@@ -129,23 +133,37 @@ pub fn run(shared: &Shared, mut sampler: Sampler) {
             });
         }
         for word in advanced.drain(..) {
-            active |= sampler.step(shared, word, waits, now);
+            active += sampler.step(shared, word, waits, now);
         }
-        if active {
+        if active > 0 {
             last_activity_ns = now;
         }
+        let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
+        pace.woke(active, shortest, || used(shared));
+        let kept_ns = pace.interval_ns(shortest);
+        count(&shared.figures.intervals_kept_ns, kept_ns);
+        count(&shared.figures.intervals_asked_ns, shortest);
         let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
         if now - last_activity_ns > (QUIET_INTERVALS * longest).max(QUIET_NS) {
             park(shared, &ticker, &mut sampler);
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
+            pace.start_over(used(shared));
         }
     }
     shared
         .figures
         .ticker_cpu_ns
         .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+}
+
+fn used(shared: &Shared) -> Used {
+    Used {
+        wall_ns: now_ns(),
+        ticker_cpu_ns: sys::thread_cpu_ns(),
+        signals: shared.figures.signals_sent.load(Ordering::Relaxed),
+    }
 }
 
 /// Classes without threads are no reason to wake up: their ticks advance along with the others'.

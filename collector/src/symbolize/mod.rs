@@ -75,6 +75,8 @@ pub struct Report {
     pub named: usize,
     /// Modules whose functions stay without names, with the reason.
     pub failures: Vec<ModuleError>,
+    /// Addresses that were not looked up any more.
+    pub skipped: usize,
 }
 
 /// What makes a module file: path and build id.
@@ -130,11 +132,25 @@ impl Symbolizer {
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
-    /// module.
+    /// module and now and then in between.
     pub fn symbolize(
         &self,
         queries: &[Query],
         progress: &mut dyn FnMut(Progress<'_>),
+        emit: &mut dyn FnMut(v1::Symbols),
+    ) -> Report {
+        let mut progress = |p: Progress<'_>| {
+            progress(p);
+            true
+        };
+        self.symbolize_while(queries, &mut progress, emit)
+    }
+
+    /// The same; `progress` says whether to go on. The names found by then are kept.
+    pub fn symbolize_while(
+        &self,
+        queries: &[Query],
+        progress: &mut dyn FnMut(Progress<'_>) -> bool,
         emit: &mut dyn FnMut(v1::Symbols),
     ) -> Report {
         let mut report = Report {
@@ -163,13 +179,22 @@ impl Symbolizer {
         }
 
         let mut done = 0;
+        let mut goes_on = true;
         for ((path, build_id), mut wanted) in by_module {
-            progress(Progress {
-                addresses_done: done,
-                addresses: queries.len(),
-                module: path,
-            });
-            done += wanted.len();
+            let mut ask = |in_module| {
+                goes_on = goes_on
+                    && progress(Progress {
+                        addresses_done: done + in_module,
+                        addresses: queries.len(),
+                        module: path,
+                    });
+                goes_on
+            };
+            if !ask(0) {
+                report.skipped += wanted.len();
+                continue;
+            }
+            let before = report.named;
             wanted.sort_unstable();
             let mut distinct: Vec<Address> = wanted.iter().map(|(address, _)| *address).collect();
             distinct.dedup();
@@ -193,12 +218,21 @@ impl Symbolizer {
                         emit(std::mem::replace(&mut packet, Packet::new(path)).symbols);
                     }
                 },
+                &mut ask,
             );
             report.named += named;
+            if !goes_on {
+                report.skipped += wanted.len() - (report.named - before);
+            }
+            done += wanted.len();
             report.failures.extend(result.err());
             packet.finish(emit);
         }
         for (process_uid, wanted) in by_process {
+            if !goes_on {
+                report.skipped += wanted.len();
+                continue;
+            }
             report.named += self.symbolize_jit(process_uid, &wanted, queries, emit);
         }
         report

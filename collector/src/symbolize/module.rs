@@ -11,6 +11,8 @@ use super::symtab::SymbolTable;
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 
+const ADDRESSES_BETWEEN_QUESTIONS: usize = 64;
+
 /// One frame: a function at a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NamedFrame {
@@ -43,13 +45,15 @@ pub enum ModuleError {
 
 /// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each,
 /// outermost first, to `found` with the position in `addresses`. An address that nothing is known
-/// about is not handed over.
+/// about is not handed over. `goes_on` is asked now and then, with the number of addresses done, and ends
+/// the search by false.
 pub fn symbolize(
     path: &str,
     build_id: &[u8],
     debug_roots: &[PathBuf],
     addresses: &[Address],
     found: &mut dyn FnMut(usize, Vec<NamedFrame>),
+    goes_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<(), ModuleError> {
     let files = Files::new();
     let buffers = Buffers::new();
@@ -86,6 +90,9 @@ pub fn symbolize(
         module: base_name(path),
     };
     for (i, address) in addresses.iter().enumerate() {
+        if i % ADDRESSES_BETWEEN_QUESTIONS == 0 && !goes_on(i) {
+            break;
+        }
         let frames = names.at(*address);
         if !frames.is_empty() {
             found(i, frames);
