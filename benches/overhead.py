@@ -6,9 +6,13 @@
 Each workload runs without and with a tool in alternation; the overhead of a pair is with/without - 1. Shown
 is the median over the pairs with its 95 % bootstrap interval, for
 
-  wall  wall time
-  cpu   user + system time of the program and of everything the tool runs beside it
-  ins   instructions of the same, where the machine counts them (`perf stat -e instructions:u`)
+  wall    wall time
+  cpu     user + system time of the program and of everything the tool runs beside it
+  steady  cpu without what each recording costs once. stackbeat measures itself (program, ticker and drain
+          without start and symbolization); of the others the cost of recording `true` is taken off
+  ins     instructions, where the machine counts them (`perf stat -e instructions:u`)
+
+Not counted: the daemons of LTTng, which outlive the run.
 
 With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
 4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
@@ -18,6 +22,7 @@ installed are left out and said to be.
 """
 
 import argparse
+import glob
 import json
 import os
 import random
@@ -83,7 +88,7 @@ def prepare_git(size):
     files = {}
     subprocess.run(["git", "init", "-q", "."], check=True)
     stream = subprocess.Popen(["git", "fast-import", "--quiet"], stdin=subprocess.PIPE, text=True)
-    for n in range(6000 // size):
+    for n in range(12000 // size):
         stream.stdin.write(f"commit refs/heads/main\ncommitter A <a@example.org> {1500000000 + n * 60} +0000\ndata 2\nc\n")
         for _ in range(3):
             name = f"part{random.randrange(20)}/file{random.randrange(15)}.txt"
@@ -147,21 +152,94 @@ WORKLOADS = [
 ]
 
 
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+# The session's name is the file's; its daemon stays.
+LTTNG = """
+out=$1; name=$(basename "$1")-$$; shift
+pgrep -x lttng-sessiond >/dev/null || lttng-sessiond --daemonize --no-kernel
+lttng create "$name" --output="$out"
+lttng enable-event -s "$name" --userspace 'lttng_ust_libc:*,lttng_ust_pthread:*'
+lttng start "$name"
+exec 1>&3 3>&-
+LD_PRELOAD="WRAPPERS" "$@"
+status=$?
+lttng destroy "$name" >/dev/null
+exit $status
+"""
+
+
 def tool_commands(stackbeat):
-    """Name -> the words before a command, given a file name for what the tool writes."""
+    """Name -> the words before a command, given a file name for what the tool writes. Also the names of
+    those that are not installed."""
+    missing = []
     tools = {"nothing": lambda out: []}
     if os.path.exists(stackbeat):
         tools["stackbeat"] = lambda out: [stackbeat, "record", "--quiet", "--force", "-o", out, "--"]
         tools["stackbeat-100us"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "100us", "-o", out, "--"]
-    if shutil.which("perf"):
+    if not shutil.which("perf"):
+        missing.append("perf")
+    else:
         tools["perf-fp"] = lambda out: ["perf", "record", "-q", "-F", "999", "-g", "-o", out, "--"]
         tools["perf-dwarf"] = lambda out: ["perf", "record", "-q", "-F", "999", "--call-graph", "dwarf", "-o", out, "--"]
     if shutil.which("heaptrack"):
         tools["heaptrack"] = lambda out: ["heaptrack", "--raw", "-o", out]
-    profiler = "/usr/lib/x86_64-linux-gnu/libprofiler.so.0"
+    else:
+        missing.append("heaptrack")
+    profiler = f"{LIBRARIES}/libprofiler.so.0"
     if os.path.exists(profiler):
         tools["gperftools"] = lambda out: ["env", f"LD_PRELOAD={profiler}", f"CPUPROFILE={out}", "CPUPROFILE_FREQUENCY=999"]
-    return tools
+    else:
+        missing.append("gperftools (libgoogle-perftools4)")
+    if shutil.which("uftrace"):
+        tools["uftrace"] = lambda out: ["uftrace", "record", "--force", "--no-pager", "-d", out]
+    else:
+        missing.append("uftrace")
+    if shutil.which("samply"):
+        tools["samply"] = lambda out: ["samply", "record", "--save-only", "--rate", "1000", "-o", out, "--"]
+    else:
+        missing.append("samply")
+    wrappers = [f"{LIBRARIES}/liblttng-ust-{part}-wrapper.so.1" for part in ("libc", "pthread")]
+    if shutil.which("lttng") and all(map(os.path.exists, wrappers)):
+        script = LTTNG.replace("WRAPPERS", ":".join(wrappers))
+        tools["lttng"] = lambda out: ["sh", "-c", f"exec 3>&1 1>/dev/null\n{script}", "sh", out]
+    else:
+        missing.append("LTTng (lttng-tools, liblttng-ust1)")
+    return tools, missing
+
+
+def steady_cpu(stackbeat, out):
+    """CPU s of a recorded program, of the ticker and of the drain."""
+    done = subprocess.run([stackbeat, "info", "--json", out], capture_output=True, text=True, check=True)
+    figures = {figure["name"]: figure["value"] for figure in json.loads(done.stdout)["recorder_figures"]}
+    return sum(figures[f"{part}_cpu_ns"] for part in ("program", "ticker", "drain")) / 1e9
+
+
+def fixed_cpu(prefix, out):
+    """CPU s of recording a program that does nothing."""
+    def run(words):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(words + ["true"], stdin=subprocess.DEVNULL, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    costs = []
+    for _ in range(3):
+        costs.append(run(prefix) - run([]))
+        remove(out)
+    return max(statistics.median(costs), 0.0)
+
+
+def remove(out):
+    """Everything that a tool has written; gives its bytes."""
+    total = 0
+    for path in glob.glob(out + "*"):
+        for folder, _, files in os.walk(path):
+            total += sum(os.path.getsize(os.path.join(folder, file)) for file in files)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            total += os.path.getsize(path)
+            os.remove(path)
+    return total
 
 
 def count_instructions_works():
@@ -265,7 +343,7 @@ def main():
         return count_hooks(options.stackbeat, options.only)
     size = 10 if options.quick else 1
     pairs = 2 if options.quick else options.pairs
-    tools = tool_commands(options.stackbeat)
+    tools, missing_tools = tool_commands(options.stackbeat)
     if options.tools:
         unknown = set(options.tools.split(",")) - set(tools)
         if unknown:
@@ -274,7 +352,9 @@ def main():
     count = shutil.which("perf") is not None and count_instructions_works()
     if not count:
         print("instructions: this machine does not count them")
-    print(f"{'workload':<9} {'tool':<16} {'wall s':>7}  {'wall':<25} {'cpu':<25} {'instructions':<25} {'file':>9}")
+    for tool in missing_tools:
+        print(f"left out: {tool} is not installed")
+    print(f"{'workload':<9} {'tool':<16} {'wall s':>7}  {'wall':<25} {'cpu':<25} {'steady cpu':<25} {'instructions':<25} {'file':>9}")
     records = []
     for workload in WORKLOADS:
         if options.only and workload.name not in options.only.split(","):
@@ -289,10 +369,12 @@ def main():
             run_once(workload, [], folder, size, False)
             for name, prefix in tools.items():
                 ratios = ([], [], [])
+                steady = []
                 walls, bytes_written = [], 0
+                out = os.path.join(folder, f"out.{name}")
                 try:
+                    fixed = 0.0 if name.startswith(("nothing", "stackbeat")) else fixed_cpu(prefix(out), out)
                     for pair in range(pairs):
-                        out = os.path.join(folder, f"out.{name}")
                         both = {}
                         # Who goes first changes from pair to pair.
                         for with_tool in ((False, True), (True, False))[pair % 2]:
@@ -301,16 +383,16 @@ def main():
                         for i in range(3):
                             if both[True][i] and both[False][i]:
                                 ratios[i].append(both[True][i] / both[False][i] - 1)
-                        records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True]})
-                        left = [entry for entry in os.scandir(folder) if entry.name.startswith(f"out.{name}")]
-                        bytes_written = sum(entry.stat().st_size for entry in left)
-                        for entry in left:
-                            os.remove(entry.path)
+                        cost = steady_cpu(options.stackbeat, out) if name.startswith("stackbeat") else both[True][1] - fixed
+                        if both[False][1]:
+                            steady.append(cost / both[False][1] - 1)
+                        records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True], "steady_cpu": cost})
+                        bytes_written = remove(out)
                 except (RuntimeError, OSError) as error:
                     print(f"{workload.name:<9} {name:<16} failed: {error}")
                     continue
-                wall, cpu, instructions = (show(values) for values in ratios)
-                print(f"{workload.name:<9} {name:<16} {statistics.median(walls):>7.2f}  {wall:<25} {cpu:<25} {instructions:<25} {bytes_written / 1e6:>6.1f} MB", flush=True)
+                wall, cpu, instructions, without_fixed = (show(values) for values in (*ratios, steady))
+                print(f"{workload.name:<9} {name:<16} {statistics.median(walls):>7.2f}  {wall:<25} {cpu:<25} {without_fixed:<25} {instructions:<25} {bytes_written / 1e6:>6.1f} MB", flush=True)
             os.chdir("/")
     if options.json:
         with open(options.json, "w") as file:
