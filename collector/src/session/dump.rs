@@ -15,6 +15,7 @@ use stackbeat_core::clock::Snapshot;
 use stackbeat_core::layout::node_kind;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
+use stackbeat_proto::nodes;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, NodeKind, Summary, event, loss, packet, summary};
 
@@ -260,23 +261,11 @@ impl Content {
         }
     }
 
-    fn take_nodes(&mut self, nodes: &v1::CallstackNodes) {
-        let mut kinds = nodes.kind_runs.chunks(2).flat_map(|run| {
-            let kind = run.get(1).copied().unwrap_or(node_kind::NATIVE);
-            std::iter::repeat_n(kind, run[0] as usize)
-        });
-        let (mut id, mut address) = (0i64, 0i64);
-        for ((id_delta, parent), address_delta) in
-            nodes.id.iter().zip(&nodes.parent).zip(&nodes.address)
-        {
-            id = id.wrapping_add(*id_delta);
-            address = address.wrapping_add(*address_delta);
-            let kind = kinds.next().unwrap_or(node_kind::NATIVE);
-            let parent = match *parent {
-                0 => 0,
-                distance => id.wrapping_sub(distance) as u32,
-            };
-            self.nodes.insert(id as u32, (parent, address as u64, kind));
+    fn take_nodes(&mut self, columns: &v1::CallstackNodes) {
+        // The drain of this session wrote them: columns that do not fit are nobody's.
+        for node in nodes::nodes(columns).into_iter().flatten() {
+            self.nodes
+                .insert(node.id, (node.parent, node.address, node.kind));
         }
     }
 
