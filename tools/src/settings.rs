@@ -23,9 +23,10 @@ pub use page::page;
 pub const COMMAND: &str = "record";
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 11] = [
+pub const SETTINGS: [&str; 12] = [
     "interval",
     "main-interval",
+    "budget",
     "probes",
     "depth",
     "buffer",
