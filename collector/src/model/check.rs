@@ -120,7 +120,7 @@ impl Visitor for Check {
         };
         sums.begun = true;
         sums.at_ns = segment.end_ns;
-        let no_frames = trace.stack_frames(segment.stack).is_empty();
+        let no_frames = trace.stacks.level(segment.stack) == 0;
         if no_frames && segment.kind == SegmentKind::Running {
             sums.without_stack.add(segment);
         }

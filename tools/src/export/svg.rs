@@ -1,8 +1,9 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
 //! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::io::{self, Write};
+use std::rc::Rc;
 
 use anyhow::Result;
 use stackbeat_collector::model::Trace;
@@ -53,16 +54,50 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Node {
     total: u64,
-    children: BTreeMap<(String, KindKey), Node>,
+    /// By name and kind. Most nodes have one, so that a map for each would be most of the memory.
+    children: Vec<Child>,
 }
 
-type KindKey = u8;
+#[derive(Debug)]
+struct Child {
+    name: Rc<str>,
+    kind: Kind,
+    node: Node,
+}
 
 impl Node {
-    fn child(&mut self, name: &str, kind: Kind) -> &mut Node {
-        self.children
-            .entry((name.to_owned(), kind as KindKey))
-            .or_default()
+    fn child(&mut self, name: &Rc<str>, kind: Kind) -> &mut Node {
+        let wanted = (&**name, kind);
+        let found =
+            (self.children).binary_search_by(|child| (&*child.name, child.kind).cmp(&wanted));
+        let at = found.unwrap_or_else(|at| {
+            if self.children.is_empty() {
+                self.children.reserve_exact(1);
+            }
+            let child = Child {
+                name: name.clone(),
+                kind,
+                node: Node::default(),
+            };
+            self.children.insert(at, child);
+            at
+        });
+        &mut self.children[at].node
+    }
+}
+
+/// Keeps each name once.
+#[derive(Default)]
+struct Interned(HashSet<Rc<str>>);
+
+impl Interned {
+    fn name(&mut self, name: &str) -> Rc<str> {
+        if let Some(known) = self.0.get(name) {
+            return known.clone();
+        }
+        let name: Rc<str> = name.into();
+        self.0.insert(name.clone());
+        name
     }
 }
 
@@ -71,7 +106,8 @@ fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
     let names = Names::new();
     let mut root = Node::default();
     let mut frames = Vec::new();
-    let mut path: Vec<(String, Kind)> = Vec::new();
+    let mut path: Vec<(Rc<str>, Kind)> = Vec::new();
+    let mut interned = Interned::default();
     for entry in &profile.entries {
         let amount = entry.amount.weight(weight);
         if amount == 0 {
@@ -79,10 +115,12 @@ fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
         }
         path.clear();
         let process = trace.thread(entry.thread).process;
-        path.push((names::process_label(trace, process), Kind::Thread));
-        path.push((names::thread_label(trace, entry.thread), Kind::Thread));
+        let process = names::process_label(trace, process);
+        path.push((interned.name(&process), Kind::Thread));
+        let thread = names::thread_label(trace, entry.thread);
+        path.push((interned.name(&thread), Kind::Thread));
         path_of(trace, &names, entry, &mut frames, |name| {
-            path.push((name.to_owned(), Kind::Frame));
+            path.push((interned.name(name), Kind::Frame));
         });
         if let Some((_, kind)) = path.last_mut() {
             *kind = match entry.leaf {
@@ -127,10 +165,9 @@ fn place<'a>(
         total: node.total,
     });
     let mut left = left;
-    for ((name, kind), child) in &node.children {
-        let kind = [Kind::Frame, Kind::Thread, Kind::Blocking, Kind::Gap][usize::from(*kind)];
-        place(child, name, kind, depth + 1, left, boxes);
-        left += child.total;
+    for child in &node.children {
+        place(&child.node, &child.name, child.kind, depth + 1, left, boxes);
+        left += child.node.total;
     }
 }
 
