@@ -39,7 +39,15 @@ pub trait Pool {
     fn header(&self, i: u32) -> Option<&BufferHeader>;
     /// The words of one.
     fn words(&self, i: u32) -> Option<&[AtomicU64]>;
+    /// Has the collector drain soon, because few are free.
+    fn want_drain(&self) {}
 }
+
+/// How many sub-buffers a thread that takes one looks at to see how full the pool is, and of how many
+/// that are taken on it asks for a drain. Threads that start at once fill the pool faster than the
+/// collector looks at it.
+const FILL_LOOKS: u32 = 8;
+const FILL_WANTED: usize = 5;
 
 #[cfg(not(loom))]
 impl Pool for crate::mapping::Mapping {
@@ -51,6 +59,12 @@ impl Pool for crate::mapping::Mapping {
     }
     fn words(&self, i: u32) -> Option<&[AtomicU64]> {
         self.buffer_words(i)
+    }
+    fn want_drain(&self) {
+        let word = &self.control().drain;
+        if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0 {
+            crate::sys::wake(word, 1);
+        }
     }
 }
 
@@ -153,6 +167,9 @@ impl<P: Pool> Writer<'_, P> {
         let count = self.pool.count();
         // Threads begin their searches apart from each other.
         let start = self.index.wrapping_mul(0x9e37_79b9) % count.max(1);
+        if self.mode == Mode::Endless && self.is_tight(start, count) {
+            self.pool.want_drain();
+        }
         for step in 0..count {
             let i = (start + step) % count;
             if let Some(header) = self.pool.header(i) {
@@ -163,6 +180,16 @@ impl<P: Pool> Writer<'_, P> {
             }
         }
         self.mode == Mode::Ring && self.overwrite_oldest(first_record, now_cycles)
+    }
+
+    /// More than half of the pool is taken, by a few looks.
+    fn is_tight(&self, start: u32, count: u32) -> bool {
+        let is_taken = |look: u32| {
+            let i = start.wrapping_add(look * ((count / FILL_LOOKS) | 1)) % count.max(1);
+            let header = self.pool.header(i);
+            header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != state::FREE)
+        };
+        (0..FILL_LOOKS).filter(|look| is_taken(*look)).count() >= FILL_WANTED
     }
 
     fn claim(&self, header: &BufferHeader, seen: u64) -> bool {

@@ -225,3 +225,18 @@ fn sixteen_writers_and_a_drain_lose_nothing_unseen() {
         assert_eq!(entry.records.load(Ordering::Relaxed), 3000);
     }
 }
+
+#[test]
+fn a_pool_that_fills_wants_a_drain() {
+    let mapping = small();
+    let word = &mapping.control().drain;
+    word.store(1, Ordering::SeqCst);
+    let buffers = mapping.count();
+    for taken in 1..=buffers {
+        assert!(writer(&mapping, taken, Mode::Endless).append(&[1], 1));
+        if taken <= buffers / 2 {
+            assert_eq!(word.load(Ordering::SeqCst), 1, "{taken} of {buffers}");
+        }
+    }
+    assert_eq!(word.load(Ordering::SeqCst), 0);
+}

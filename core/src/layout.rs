@@ -64,8 +64,9 @@ impl Default for Capacity {
         Capacity {
             processes: 1024,
             threads: 16_384,
-            buffers: 1024,
-            buffer_bytes: 8192,
+            // As many as there may be threads that start, or end, at the same time: each takes one.
+            buffers: 2048,
+            buffer_bytes: 4096,
             generation_nodes: 1 << 18,
         }
     }
@@ -216,6 +217,9 @@ pub struct Control {
     pub interval_ns: [AtomicU32; CLASSES],
     pub interval_cycles: [AtomicU64; CLASSES],
     pub ticks: [[Tick; PHASES]; CLASSES],
+    /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
+    /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
+    pub drain: AtomicU32,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -427,8 +431,8 @@ mod tests {
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
         assert!(l.threads >= l.processes + 1024 * size_of::<ProcessEntry>());
         assert!(l.buffer_headers >= l.threads + 16_384 * size_of::<ThreadEntry>());
-        assert!(l.buffers >= l.buffer_headers + 1024 * 64);
-        assert_eq!(l.generations[0], l.buffers + 1024 * 8192);
+        assert!(l.buffers >= l.buffer_headers + 2048 * 64);
+        assert_eq!(l.generations[0], l.buffers + 2048 * 4096);
         assert_eq!(
             l.total - l.generations[1],
             l.generations[1] - l.generations[0]

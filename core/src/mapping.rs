@@ -431,9 +431,9 @@ pub(crate) mod tests {
         sys::remove(&path);
         assert_eq!(a.layout(), b.layout());
         let last = a.layout().capacity.buffers - 1;
-        a.buffer_words(last).expect("exists")[1023].store(77, Ordering::Relaxed);
+        a.buffer_words(last).expect("exists")[511].store(77, Ordering::Relaxed);
         assert_eq!(
-            b.buffer_words(last).expect("exists")[1023].load(Ordering::Relaxed),
+            b.buffer_words(last).expect("exists")[511].load(Ordering::Relaxed),
             77
         );
         assert!(a.buffer(last + 1).is_none());

@@ -559,15 +559,18 @@ impl Drainer {
     }
 
     /// Takes sub-buffers away from threads that have written nothing since they were last drained, so
-    /// that sleeping threads do not keep the pool from those that run.
-    pub fn revoke_idle(&self, mapping: &Mapping) {
+    /// that sleeping threads do not keep the pool from those that run. `busy`: from all threads that have
+    /// written anything. The next pass stores what they hold and frees them.
+    pub fn revoke(&self, mapping: &Mapping, busy: bool) {
         for i in 0..mapping.layout().capacity.buffers {
             let Some(header) = mapping.buffer(i) else {
                 continue;
             };
-            let is_drained =
-                header.committed.load(Ordering::Acquire) == header.drained.load(Ordering::Relaxed);
-            if is_drained && header.state.load(Ordering::Relaxed) as u32 == buffer_state::WRITING {
+            let committed = header.committed.load(Ordering::Acquire);
+            let is_drained = committed == header.drained.load(Ordering::Relaxed);
+            if (is_drained || (busy && committed != 0))
+                && header.state.load(Ordering::Relaxed) as u32 == buffer_state::WRITING
+            {
                 buffer::revoke(mapping, i);
             }
         }

@@ -18,13 +18,17 @@ use crate::writer::Writer;
 /// Distances between passes: usual, when the pool fills quickly, when nothing happens.
 const USUAL: Duration = Duration::from_millis(150);
 const FASTEST: Duration = Duration::from_millis(5);
+/// When little of the pool is left.
+const URGENT: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(500);
 /// Distance between attempts while the disk is full.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 /// How much of the pool may be in use at a pass; more makes the next one come sooner.
 const COMFORTABLE_FILL: f64 = 0.2;
-/// Above it, threads that sleep lose their sub-buffers.
+/// Above it, threads that sleep lose their sub-buffers; above the other, all threads do: those that go on
+/// take another one.
 const TIGHT_FILL: f64 = 0.5;
+const NARROW_FILL: f64 = 0.75;
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
 /// What others want of the drain.
@@ -72,12 +76,24 @@ impl DrainThread {
 
     /// Until the session stops.
     pub fn run(mut self) -> DrainThread {
-        let mut distance = FASTEST;
+        let (mut shortest, mut distance) = (FASTEST, FASTEST);
         while !self.shared.stopping() {
-            self.shared.sleep(FASTEST, distance.max(FASTEST));
+            self.shared.sleep(shortest, distance.max(shortest));
+            self.shared.drain_begins();
             let stored_before = self.drainer.totals.stored;
             let fill = self.drainer.fill(&self.shared.mapping);
-            distance = match self.pass() {
+            let is_tight = fill > TIGHT_FILL && self.keep() == Keep::Nothing;
+            if is_tight {
+                self.drainer
+                    .revoke(&self.shared.mapping, fill > NARROW_FILL);
+            }
+            let result = self.pass();
+            shortest = match result {
+                Err(_) => AFTER_FAILURE,
+                Ok(()) if is_tight => URGENT,
+                Ok(()) => FASTEST,
+            };
+            distance = match result {
                 Err(_) => AFTER_FAILURE,
                 Ok(()) if self.keep == Keep::Records => USUAL,
                 Ok(()) if fill > COMFORTABLE_FILL => {
@@ -87,9 +103,6 @@ impl DrainThread {
                 Ok(()) if self.drainer.totals.stored == stored_before => (distance * 2).min(IDLE),
                 Ok(()) => (distance * 2).min(USUAL),
             };
-            if fill > TIGHT_FILL && self.keep == Keep::Nothing {
-                self.drainer.revoke_idle(&self.shared.mapping);
-            }
         }
         self.shared
             .figures

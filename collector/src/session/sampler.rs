@@ -64,6 +64,8 @@ struct Thread {
     tid: u32,
     tick_seen: u32,
     misses: u32,
+    /// Records that it had written when the last step found it capturing.
+    captured_at: Option<u64>,
     /// Not asked about before, ns, and the distance that led there.
     next_look_ns: u64,
     backoff_ns: u64,
@@ -77,6 +79,15 @@ struct Thread {
 }
 
 impl Thread {
+    /// Still in the capture in which the last step found it: stopped there, or without a processor. It
+    /// tells nothing, and a signal would find it busy.
+    fn is_stuck(&mut self, entry: &ThreadEntry) -> bool {
+        let is_capturing = entry.capturing.load(Ordering::Relaxed) != 0;
+        let records = is_capturing.then(|| entry.records.load(Ordering::Relaxed));
+        let before = std::mem::replace(&mut self.captured_at, records);
+        is_capturing && before == records
+    }
+
     fn is_worth_waiting_for(&self) -> bool {
         self.hook_share > HOOK_SHARE_WORTH
     }
@@ -180,6 +191,7 @@ impl Sampler {
                     tid: entry.tid.load(Ordering::Relaxed),
                     tick_seen: entry.last_tick.load(Ordering::Relaxed),
                     misses: 0,
+                    captured_at: None,
                     next_look_ns: 0,
                     backoff_ns: 0,
                     hook_share: HOOK_SHARE_WHOLE,
@@ -252,7 +264,10 @@ impl Sampler {
                 continue;
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
-            if has_noticed(entry, tick) {
+            let is_stuck = thread.is_stuck(entry);
+            // Woke the ticker with its last hook, long ago.
+            let is_old = seen == TICK_RUNNING && thread.tick_seen == seen;
+            if has_noticed(entry, tick) && !is_stuck && !is_old {
                 thread.hook_share += (HOOK_SHARE_WHOLE - thread.hook_share) / 8;
                 thread.misses = 0;
                 thread.backoff_ns = 0;
@@ -273,7 +288,7 @@ impl Sampler {
                     thread.next_look_ns = 0;
                 }
                 thread.misses += 1;
-                let runs = self.attend(shared, thread, entry, now_ns);
+                let runs = !is_stuck && self.attend(shared, thread, entry, now_ns);
                 if runs {
                     thread.misses = 1;
                 }
@@ -345,6 +360,7 @@ impl Sampler {
         // Odd: inside a call that says itself when it ends.
         let process = entry.process.load(Ordering::Relaxed);
         if !self.interrupt
+            || entry.capturing.load(Ordering::Relaxed) != 0
             || !self.processes.get(&process).is_some_and(|p| p.is_ours)
             || entry.episode.load(Ordering::Relaxed) % 2 == 1
             || now_ns < thread.next_look_ns

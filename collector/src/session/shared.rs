@@ -1,9 +1,10 @@
 //! What the threads of a session share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::buffer::Pool;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sys;
 
@@ -84,7 +85,6 @@ pub struct State {
     pub write_error: Option<String>,
     /// What the drain is to do besides, in this order.
     orders: Vec<Order>,
-    drain_is_wanted: bool,
 }
 
 /// One session.
@@ -94,8 +94,6 @@ pub struct Shared {
     pub figures: Figures,
     stop: AtomicBool,
     state: Mutex<State>,
-    /// With `state`: the drain is wanted before its time.
-    drain_wanted: Condvar,
 }
 
 impl Shared {
@@ -105,7 +103,6 @@ impl Shared {
             figures: Figures::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),
-            drain_wanted: Condvar::new(),
         }
     }
 
@@ -135,10 +132,8 @@ impl Shared {
 
     /// Asks the drain for something; it is done with its next pass, which comes soon.
     pub fn order(&self, order: Order) {
-        let mut state = self.state();
-        state.orders.push(order);
-        state.drain_is_wanted = true;
-        self.drain_wanted.notify_all();
+        self.state().orders.push(order);
+        self.want_drain();
     }
 
     /// What was ordered since the last call.
@@ -146,29 +141,33 @@ impl Shared {
         std::mem::take(&mut self.state().orders)
     }
 
-    /// Wakes the drain.
+    /// Wakes the drain. Agents do the same.
     pub fn want_drain(&self) {
-        self.state().drain_is_wanted = true;
-        self.drain_wanted.notify_all();
+        self.mapping.want_drain();
+    }
+
+    /// The drain begins a pass: who wants one from here on wants another.
+    pub fn drain_begins(&self) {
+        self.mapping.control().drain.store(1, Ordering::SeqCst);
     }
 
     /// The drain's sleep: at least `shortest`, and `longest` unless it is wanted.
     pub fn sleep(&self, shortest: Duration, longest: Duration) {
+        /// So soon is a stop noticed.
+        const STEP: Duration = Duration::from_millis(5);
         let began = Instant::now();
-        let mut state = self.state();
-        state.drain_is_wanted = false;
+        let word = &self.mapping.control().drain;
         loop {
             let slept = began.elapsed();
-            if self.stopping() || slept >= longest || (state.drain_is_wanted && slept >= shortest) {
+            let is_wanted = word.load(Ordering::SeqCst) == 0;
+            if self.stopping() || slept >= longest || (is_wanted && slept >= shortest) {
                 return;
             }
-            let end = if state.drain_is_wanted {
-                shortest
+            if is_wanted {
+                std::thread::sleep((shortest - slept).min(STEP));
             } else {
-                longest
-            };
-            let wait = self.drain_wanted.wait_timeout(state, end - slept);
-            state = wait.unwrap_or_else(PoisonError::into_inner).0;
+                sys::wait(word, 1, Some((longest - slept).as_nanos() as u64));
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ pub const SHARED_MEMORY: &str = "/dev/shm";
 /// What the names of our files there begin with.
 pub const PREFIX: &str = "stackbeat.";
 /// Sub-buffers get bigger in big pools, so that there are not too many to look at.
-const BUFFER_BYTES: u32 = 8192;
+const BUFFER_BYTES: u32 = 4096;
 const MAX_BUFFERS: u64 = 16_384;
 
 /// A mapping with its file, which is removed when this is dropped unless it was kept.
