@@ -45,6 +45,7 @@ pub enum Command {
     Report(ReportArgs),
     Export(ExportArgs),
     Gate(GateArgs),
+    Ab(AbArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
@@ -307,6 +308,52 @@ pub struct GateArgs {
     /// The n-th run of one side belongs to the n-th of the other, by the time they began.
     #[arg(long)]
     pub paired: bool,
+    /// What to print.
+    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+}
+
+/// Run two commands in turns, record each run, and say whether the second is slower.
+///
+/// Each pair of runs is made in random order. Looks at the result are planned in advance and share the
+/// error rate, so it stops early when the answer is clear either way. What the commands print is not shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
+  stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
+  stackbeat ab -b 'taskset -c 1 ./old' -c 'taskset -c 1 ./new'     pinned to a CPU
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+pub struct AbArgs {
+    /// The command to compare with; quotes work as in a shell, nothing else does.
+    #[arg(short, long, value_name = "COMMAND")]
+    pub baseline: String,
+    /// The command that may be slower.
+    #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true)]
+    pub candidate: String,
+    /// Most runs of each.
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub runs: usize,
+    /// Runs of each before the first that counts.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warmup: usize,
+    /// Folder for the traces: `baseline` and `candidate` in it, which `stackbeat gate` reads again.
+    #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-ab")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+    /// Replace the traces that are in the folder.
+    #[arg(long)]
+    pub force: bool,
+    /// Time between two captures of one thread.
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    pub interval: u64,
+    /// Take runs too that end with an error.
+    #[arg(long)]
+    pub ignore_failure: bool,
+    /// Of the random order.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,

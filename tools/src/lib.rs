@@ -76,6 +76,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Report(args) => report::run(&args),
         Command::Export(args) => convert::run(&args),
         Command::Gate(args) => gate::run(&args),
+        Command::Ab(args) => gate::ab::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),

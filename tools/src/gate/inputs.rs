@@ -35,7 +35,7 @@ pub fn traces(flag: &str, inputs: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 /// The traces in a folder and in the folders in it.
-fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = |folder: &Path| -> Result<Vec<PathBuf>> {
         let context = || format!("{}: cannot be read", folder.display());
         let list = std::fs::read_dir(folder).with_context(context)?;

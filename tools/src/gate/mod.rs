@@ -1,6 +1,7 @@
 //! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
 //! where and why. Reads one trace at a time; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
+pub mod ab;
 mod inputs;
 mod json;
 mod markdown;

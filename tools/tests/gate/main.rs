@@ -20,8 +20,7 @@ fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
         .expect("runs")
 }
 
-/// Compiles the program and records each variant in turns into folders of their names.
-fn record(folder: &Path, variants: &[&str]) {
+fn compile(folder: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate/shop.c");
     let compiled = Command::new("cc")
         .args(["-O1", "-g", "-pthread", "-o", "shop"])
@@ -30,6 +29,11 @@ fn record(folder: &Path, variants: &[&str]) {
         .status()
         .expect("a C compiler");
     assert!(compiled.success());
+}
+
+/// Records each variant of the program in turns into folders of their names.
+fn record(folder: &Path, variants: &[&str]) {
+    compile(folder);
     for variant in variants {
         std::fs::create_dir(folder.join(variant)).expect("is made");
     }
@@ -91,6 +95,47 @@ fn an_injected_slowdown_is_found_with_function_and_cause() {
 fn is_in(finding: &Value, function: &str) -> bool {
     let path = finding["path"].as_array().expect("a list");
     finding["function"] == function || path.iter().any(|frame| frame == function)
+}
+
+#[test]
+fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at);
+    let arguments = [
+        "ab",
+        "--runs",
+        "12",
+        "--warmup",
+        "0",
+        "-b",
+        "./shop 60",
+        "-c",
+        "./shop 60 sleep",
+        "-f",
+        "json",
+    ];
+    let output = stackbeat(at, &arguments);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(output.status.code(), Some(1), "{json:#}");
+    let runs = json["candidate"].as_array().expect("a list");
+    assert!(
+        runs.len() < 12,
+        "{} runs for a change of this size",
+        runs.len()
+    );
+    assert!(
+        runs.iter().all(|r| r["calibration_ns"].is_u64()),
+        "{runs:#?}"
+    );
+    // The traces stay, for another gate; they are not replaced by accident.
+    assert!(at.join("stackbeat-ab/baseline/001.beat").exists());
+    assert_eq!(stackbeat(at, &arguments).status.code(), Some(2));
+
+    let failing = stackbeat(at, &["ab", "-o", "f", "-b", "./shop 1", "-c", "false"]);
+    assert_eq!(failing.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&failing.stderr);
+    assert!(text.contains("the candidate failed"), "{text}");
 }
 
 #[test]
