@@ -115,6 +115,9 @@ pub struct Drainer {
     compress: bool,
     words: Vec<u64>,
     rows: Vec<SampleRow>,
+    /// Bytes of encoded samples after which a pass stores what it has: few after a failure, because
+    /// what fits on a disk that is nearly full shall get there.
+    flush_bytes: usize,
     /// By sub-buffer, what was peeked at: its use and what was committed.
     peeked: HashMap<u32, (u32, u64)>,
 }
@@ -134,6 +137,7 @@ impl Drainer {
             compress,
             words: Vec::new(),
             rows: Vec::new(),
+            flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
         };
         drainer.add_snapshot(first);
@@ -160,6 +164,7 @@ impl Drainer {
             compress: false,
             words: Vec::new(),
             rows: Vec::new(),
+            flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
         }
     }
@@ -191,7 +196,7 @@ impl Drainer {
         if keep == Keep::Nothing {
             for (i, next) in waiting {
                 self.copy(mapping, i, next, &mut batch);
-                if batch.samples.len() >= FLUSH_BYTES {
+                if batch.samples.len() >= self.flush_bytes {
                     self.flush(mapping, sink, &mut batch)?;
                 }
             }
@@ -532,7 +537,12 @@ impl Drainer {
             out = packed;
         }
         if !out.is_empty() {
-            sink.append(&out, packets)?;
+            let stored = sink.append(&out, packets);
+            self.flush_bytes = match stored {
+                Ok(()) => (self.flush_bytes * 2).min(FLUSH_BYTES),
+                Err(_) => 1,
+            };
+            stored?;
         }
         self.census.heard();
         self.nodes.commit(step);
