@@ -20,7 +20,8 @@
 //!   MODULE_GONE  word 1 start | word 2 first epoch without it
 //!   NAME     word 1..3 the thread's name, 16 bytes, NUL padded
 //!   TEXT     node field: TextKind | word 1 bytes | word 2 offset of this part | the bytes, padded to whole words
-//!   MARK     word 1 cycles | word 2 value (i64) | word 3 bytes of the name | the name, padded; probe field: MarkKind
+//!   MARK     word 1 cycles | word 2 value (i64) | word 3 bytes of the name | the name, padded; probe field:
+//!            a number of `proto::v1::event::Kind`, or COUNTER
 //! ```
 //!
 //! Every record counts one in the thread's sequence of records, whatever its kind.
@@ -204,6 +205,23 @@ pub fn write_text(kind: TextKind, offset: usize, part: &[u8], to: &mut RecordBuf
     w.push(offset as u64);
     w.push_bytes(part);
     w.finish(RecordKind::Text, 0, 0, kind as u32)
+}
+
+/// In place of an event's kind: the value of a counter of the process.
+pub const COUNTER: u8 = 10;
+
+/// Longest name of an event, bytes.
+pub const EVENT_NAME_BYTES: usize = 1024;
+
+/// Writes a MARK; a longer name is cut at `EVENT_NAME_BYTES`.
+pub fn write_mark(kind: u8, cycles: u64, value: i64, name: &[u8], to: &mut RecordBuffer) -> usize {
+    let name = name.get(..EVENT_NAME_BYTES).unwrap_or(name);
+    let mut w = words(to);
+    w.push(cycles);
+    w.push(value as u64);
+    w.push(name.len() as u64);
+    w.push_bytes(name);
+    w.finish(RecordKind::Mark, kind, 0, 0)
 }
 
 /// Writes a MODULE; a path too long for one record loses its front (names are at the end).

@@ -8,6 +8,7 @@
 mod table;
 
 mod alloc;
+mod api;
 mod clock;
 mod env;
 mod futex;

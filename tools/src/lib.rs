@@ -20,6 +20,7 @@ pub mod page;
 pub mod record;
 pub mod recover;
 pub mod report;
+pub mod scopes;
 pub mod self_test;
 pub mod settings;
 pub mod table;

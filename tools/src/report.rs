@@ -1,5 +1,6 @@
 //! `stackbeat report`: sums a trace up and shows it as tables, JSON or a page.
 
+pub mod counters;
 pub mod events;
 pub mod facts;
 pub mod functions;

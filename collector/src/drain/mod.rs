@@ -9,6 +9,7 @@
 //! threads count what finds no room any more, and the next pass tries again.
 
 pub mod census;
+pub mod counters;
 pub mod decode;
 pub mod nodes;
 
@@ -19,13 +20,15 @@ use stackbeat_core::buffer::{self, Drained};
 use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::layout::{ClockSource, buffer_state};
 use stackbeat_core::mapping::Mapping;
+use stackbeat_core::record::COUNTER;
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
-use stackbeat_proto::v1::{self, ClockSnapshot, Event, event, packet};
+use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
 
 use crate::writer::encode;
 use census::Census;
+use counters::Counters;
 use decode::Record;
 use nodes::Nodes;
 
@@ -342,9 +345,13 @@ impl Drainer {
     }
 
     /// Copies what stands in the sub-buffers and leaves it there: samples by thread, in the order of
-    /// their records, and events.
-    pub fn copy_records(&mut self, mapping: &Mapping) -> (Vec<(u32, Vec<SampleRow>)>, Vec<Event>) {
+    /// their records, and the packets of events and counters.
+    pub fn copy_records(
+        &mut self,
+        mapping: &Mapping,
+    ) -> (Vec<(u32, Vec<SampleRow>)>, Vec<packet::Body>) {
         let (mut samples, mut events) = (Vec::new(), Vec::new());
+        let mut counters = Counters::default();
         let mut words = std::mem::take(&mut self.words);
         for (i, next) in self.waiting(mapping) {
             let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
@@ -366,13 +373,21 @@ impl Drainer {
                         cycles,
                         value,
                         name,
-                    } => events.push(self.event(drained.thread_uid, kind, cycles, value, name)),
+                    } => {
+                        let event = self.event(drained.thread_uid, kind, cycles, value, name);
+                        if kind == COUNTER {
+                            counters.add(drained.process_uid, event);
+                        } else {
+                            events.push(packet::Body::Event(event));
+                        }
+                    }
                     other => self.census.take(&drained, other),
                 }
             }
             samples.push((drained.thread_uid, rows));
         }
         self.words = words;
+        events.extend(counters.finish().map(packet::Body::Counters));
         (samples, events)
     }
 
@@ -381,9 +396,8 @@ impl Drainer {
             thread_uid,
             time_ns: self.date(cycles),
             name,
-            kind: event::Kind::try_from(i32::from(kind))
-                .unwrap_or(event::Kind::Mark)
-                .into(),
+            // A kind that this version does not know keeps its number.
+            kind: kind.into(),
             value,
             node: 0,
         }
@@ -406,6 +420,7 @@ impl Drainer {
         };
         self.rows.clear();
         let mut last_words = None;
+        let mut counters = Counters::default();
         let mut rest = words;
         for number in 0..u64::from(drained.records) {
             let record = match decode::next(&mut rest) {
@@ -433,7 +448,9 @@ impl Drainer {
                     name,
                 } => {
                     let mark = self.event(drained.thread_uid, kind, cycles, value, name);
-                    if !self.census.event_is_known(&mark) {
+                    if kind == COUNTER {
+                        counters.add(drained.process_uid, mark);
+                    } else if !self.census.event_is_known(&mark) {
                         encode(packet::Body::Event(mark), &mut batch.samples);
                         batch.packets += 1;
                     }
@@ -469,6 +486,10 @@ impl Drainer {
             if let Some(last) = self.rows.last() {
                 self.census.note_sample(drained.thread_uid, last);
             }
+        }
+        for counter in counters.finish() {
+            encode(packet::Body::Counters(counter), &mut batch.samples);
+            batch.packets += 1;
         }
         if let Some(end) = last_words {
             encode(packet::Body::Samples(end), &mut batch.samples);

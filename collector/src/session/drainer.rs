@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::Mode;
 use stackbeat_core::sys;
-use stackbeat_proto::v1::{Event, Summary, packet, summary};
+use stackbeat_proto::v1::{Summary, packet, summary};
 
 use super::dump::Frozen;
 use super::shared::{Shared, count};
@@ -35,7 +35,7 @@ const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub enum Order {
     /// Put this into the trace.
-    Say(Event),
+    Say(Box<packet::Body>),
     /// Store everything, then say what the session holds at this moment.
     Freeze(mpsc::SyncSender<io::Result<Frozen>>),
 }
@@ -118,7 +118,7 @@ impl DrainThread {
         let mut waiting = Vec::new();
         for order in shared.take_orders() {
             match order {
-                Order::Say(event) => self.drainer.census.say(packet::Body::Event(event)),
+                Order::Say(body) => self.drainer.census.say(*body),
                 Order::Freeze(reply) => waiting.push(reply),
             }
         }

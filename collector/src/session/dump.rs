@@ -33,9 +33,9 @@ pub struct Frozen {
     /// Its trace, and how much of it there was.
     trace: PathBuf,
     bytes: u64,
-    /// What the trace does not have: samples by thread, events.
+    /// What the trace does not have: samples by thread, events and counters.
     rows: Vec<(u32, Vec<SampleRow>)>,
-    events: Vec<v1::Event>,
+    events: Vec<packet::Body>,
     /// Totals of those that live, and how many of their records are overwritten.
     living: Vec<(v1::ThreadEnd, u64)>,
     now: Snapshot,
@@ -134,8 +134,12 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     for (uid, rows) in &frozen.rows {
         dump.take(*uid, rows, &mut out)?;
     }
-    for event in frozen.events {
-        dump.event(event, &mut out)?;
+    for body in frozen.events {
+        match body {
+            packet::Body::Event(event) => dump.event(event, &mut out)?,
+            packet::Body::Counters(batch) => dump.counters(batch, &mut out)?,
+            _ => {}
+        }
     }
     let queries = content.nodes(&dump.used, &mut out)?;
     for thread in dump.threads.values() {

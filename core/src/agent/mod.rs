@@ -2,6 +2,7 @@
 //!
 //! - here: the hot path, as small as it can be
 //! - `capture`: the slow path, when something is due
+//! - `event`: marks, scopes and counters of the program itself
 //! - `thread`, `process`: who takes part; start, fork, exec, exit
 //!
 //! # Signal safety
@@ -10,6 +11,7 @@
 //! `errno` is never touched.
 
 mod capture;
+mod event;
 mod main_stack;
 mod process;
 mod rusage;
@@ -24,6 +26,7 @@ use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+pub use event::event;
 pub use process::{
     before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent,
     handler_installed, init, process_exiting, vfork_child, vfork_parent,

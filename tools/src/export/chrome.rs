@@ -7,8 +7,8 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProcessIndex, Segment, ThreadIndex, Trace};
-use stackbeat_proto::v1;
+use stackbeat_collector::model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
+use stackbeat_proto::v1::{self, event::Kind};
 
 use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
@@ -17,6 +17,7 @@ use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::{Options, Selection, Summary};
+use crate::scopes::Open;
 
 pub(super) fn write(
     trace: &Trace,
@@ -38,6 +39,7 @@ pub(super) fn write(
         threads: Vec::new(),
         identities: Identities::new(trace),
         meters: Meters::new(trace),
+        scopes: Open::default(),
         separator: Separator::default(),
         slices: 0,
         out,
@@ -56,6 +58,7 @@ struct Writer<'a> {
     threads: Vec<Option<Nesting>>,
     identities: Identities,
     meters: Meters,
+    scopes: Open,
     separator: Separator,
     slices: u64,
     out: &'a mut dyn Write,
@@ -102,12 +105,36 @@ impl Writer<'_> {
         event: &v1::Event,
     ) -> io::Result<()> {
         let kind = names::event_kind(event.kind());
+        // A scope's end names its begin; one without a begin is nobody's.
+        let ended = match (event.kind(), thread) {
+            (Kind::ScopeBegin, Some(thread)) => {
+                self.scopes.begin(thread, &event.name, event.time_ns);
+                None
+            }
+            (Kind::ScopeEnd, Some(thread)) => match self.scopes.end(thread, event.time_ns) {
+                Some(scope) => Some(scope.name),
+                None => return Ok(()),
+            },
+            _ => None,
+        };
+        let (phase, category) = match event.kind() {
+            Kind::ScopeBegin => ("b", "scope"),
+            Kind::ScopeEnd => ("e", "scope"),
+            Kind::FlowBegin => ("s", "flow"),
+            Kind::FlowStep => ("t", "flow"),
+            // Ends at the slice around it, like the others.
+            Kind::FlowEnd => ("f\",\"bp\":\"e", "flow"),
+            _ => ("i", kind),
+        };
         self.separator.next(self.out)?;
-        write!(self.out, "\n{{\"ph\":\"i\",\"cat\":\"{kind}\",\"name\":")?;
-        let name = if event.name.is_empty() {
-            kind
-        } else {
-            &event.name
+        write!(
+            self.out,
+            "\n{{\"ph\":\"{phase}\",\"cat\":\"{category}\",\"name\":"
+        )?;
+        let name = match &ended {
+            Some(name) => name,
+            None if event.name.is_empty() => kind,
+            None => &event.name,
         };
         json::string(self.out, name)?;
         // A global instant belongs to some process all the same.
@@ -117,10 +144,15 @@ impl Writer<'_> {
         };
         let pid = thread.map_or(0, |t| trace.process(t.process).pid);
         let tid = thread.map_or(0, |t| t.tid);
-        write!(
-            self.out,
-            ",\"s\":\"{scope}\",\"pid\":{pid},\"tid\":{tid},\"ts\":"
-        )?;
+        match event.kind() {
+            // Scopes of a thread are nested below one id.
+            Kind::ScopeBegin | Kind::ScopeEnd => write!(self.out, ",\"id\":\"{pid}.{tid}\"")?,
+            Kind::FlowBegin | Kind::FlowStep | Kind::FlowEnd => {
+                write!(self.out, ",\"id\":\"{:#x}\"", event.value as u64)?;
+            }
+            _ => write!(self.out, ",\"s\":\"{scope}\"")?,
+        }
+        write!(self.out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":")?;
         json::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
         write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
     }
@@ -178,6 +210,21 @@ impl Sink for Writer<'_> {
         event: &v1::Event,
     ) -> io::Result<()> {
         self.instant(trace, thread, event)
+    }
+
+    fn counter(&mut self, trace: &Trace, counter: &Counter) -> io::Result<()> {
+        // Those of the machine stand with the first process.
+        let first = trace.processes().first().map_or(0, |p| p.pid);
+        let pid = counter.process.map_or(first, |p| trace.process(p).pid);
+        for (at_ns, value) in &counter.values {
+            self.separator.next(self.out)?;
+            self.out.write_all(b"\n{\"ph\":\"C\",\"name\":")?;
+            json::string(self.out, &names::counter_name(counter))?;
+            write!(self.out, ",\"pid\":{pid},\"ts\":")?;
+            json::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
+            write!(self.out, ",\"args\":{{\"value\":{value}}}}}")?;
+        }
+        Ok(())
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

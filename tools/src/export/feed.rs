@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Result;
-use stackbeat_collector::model::{Segment, StackIndex, ThreadIndex, Trace, Visitor};
+use stackbeat_collector::model::{Counter, Segment, StackIndex, ThreadIndex, Trace, Visitor};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
 
@@ -29,6 +29,11 @@ pub(super) trait Sink {
 
     /// An event of a thread, or of the whole session.
     fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, _: &v1::Event) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Values of a counter, in order of time.
+    fn counter(&mut self, _: &Trace, _: &Counter) -> io::Result<()> {
         Ok(())
     }
 
@@ -98,6 +103,22 @@ impl Visitor for Feed<'_> {
             && self.selection.has_time(event.time_ns)
         {
             self.result = self.sink.event(trace, thread, event);
+        }
+    }
+
+    fn counter(&mut self, trace: &Trace, counter: &Counter) {
+        if self.result.is_err()
+            || counter
+                .thread
+                .is_some_and(|t| !self.selection.has_thread(t))
+        {
+            return;
+        }
+        let mut counter = counter.clone();
+        let selection = self.selection;
+        counter.values.retain(|(at, _)| selection.has_time(*at));
+        if !counter.values.is_empty() {
+            self.result = self.sink.counter(trace, &counter);
         }
     }
 

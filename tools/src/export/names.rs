@@ -1,7 +1,7 @@
 //! The names that exports give to things, the same in every format.
 
 use stackbeat_collector::model::{
-    FrameIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace,
+    Counter, FrameIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace,
 };
 use stackbeat_proto::v1::event;
 
@@ -111,5 +111,16 @@ pub(super) fn event_kind(kind: event::Kind) -> &'static str {
         event::Kind::ConfigChanged => "configuration changed",
         event::Kind::Turn => "turn",
         event::Kind::Note => "note",
+        event::Kind::FlowBegin => "flow begin",
+        event::Kind::FlowStep => "flow step",
+        event::Kind::FlowEnd => "flow end",
+    }
+}
+
+/// A counter's name with its unit.
+pub(super) fn counter_name(counter: &Counter) -> String {
+    match counter.unit.as_str() {
+        "" => counter.name.clone(),
+        unit => format!("{} ({unit})", counter.name),
     }
 }

@@ -45,7 +45,12 @@ impl Events {
                 ("interval", format!("{} every {}", event.name, duration(ns)))
             }
             event::Kind::ConfigChanged => ("setting", setting(event)),
-            event::Kind::ScopeBegin | event::Kind::ScopeEnd | event::Kind::Turn => return,
+            event::Kind::FlowBegin
+            | event::Kind::FlowStep
+            | event::Kind::FlowEnd
+            | event::Kind::ScopeBegin
+            | event::Kind::ScopeEnd
+            | event::Kind::Turn => return,
         };
         if self.rows.len() >= MOST {
             self.left_out += 1;

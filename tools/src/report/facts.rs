@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
@@ -93,6 +94,9 @@ pub struct Facts {
     /// Marks and changed settings, in order of time, and how many more there were.
     pub events: Vec<EventRow>,
     pub events_left_out: u64,
+    /// The program's own scopes, by total time.
+    pub scopes: Vec<ScopeRow>,
+    pub counters: Vec<CounterRow>,
 }
 
 impl Facts {

@@ -9,6 +9,7 @@ use stackbeat_collector::model::ThreadIndex;
 use stackbeat_core::probe::Cause;
 
 use super::Report;
+use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::functions::{Weights, blocking_sites, functions};
@@ -28,6 +29,8 @@ pub struct ReportJson {
     threads: Vec<ThreadJson>,
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
+    scopes: Vec<ScopeRow>,
+    counters: Vec<CounterRow>,
     events: Vec<EventRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     focus: Option<FocusJson>,
@@ -156,6 +159,8 @@ pub fn report(
             })
             .collect(),
         blocking_sites: sites(facts, profile, wanted, top),
+        scopes: facts.scopes.clone(),
+        counters: facts.counters.clone(),
         events: facts.events.clone(),
         focus,
     })

@@ -12,6 +12,7 @@ use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::summary::Outcome;
 
+use super::counters::Collected;
 use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::profile::{Profile, ROOT};
@@ -69,6 +70,7 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
         .resize_with(trace.threads().len(), Default::default);
     let mut facts = facts(trace);
     (facts.events, facts.events_left_out) = adder.events.finish();
+    (facts.scopes, facts.counters) = adder.collected.finish(trace);
     Ok(Report {
         facts,
         profile,
@@ -133,6 +135,8 @@ fn facts(trace: &Trace) -> Facts {
         functions: functions.collect(),
         events: Vec::new(),
         events_left_out: 0,
+        scopes: Vec::new(),
+        counters: Vec::new(),
     }
 }
 
@@ -195,6 +199,7 @@ struct Adder {
     profile: Profile,
     timeline: Timeline,
     events: Events,
+    collected: Collected,
     with_timeline: bool,
     /// Place by stack, `u32::MAX` when not yet known.
     paths: Vec<u32>,
@@ -213,6 +218,7 @@ impl Adder {
             profile: Profile::default(),
             timeline: Timeline::new(bar_budget),
             events: Events::default(),
+            collected: Collected::default(),
             with_timeline: bar_budget > 0,
             paths: Vec::new(),
             last: HashMap::new(),
@@ -306,6 +312,7 @@ fn continuing(trace: &Trace, before: &[FrameIndex], after: &[FrameIndex]) -> u32
 impl Visitor for Adder {
     fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
         self.events.add(trace, thread, event);
+        self.collected.event(trace, thread, event);
     }
 
     fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {
@@ -315,11 +322,13 @@ impl Visitor for Adder {
         }
     }
 
-    fn counter(&mut self, _: &Trace, counter: &Counter) {
+    fn counter(&mut self, trace: &Trace, counter: &Counter) {
         if counter.name == CALIBRATION && counter.process.is_none() {
             let last = counter.values.last().map(|(_, value)| *value);
             self.calibration_ns = last.and_then(|ns| u64::try_from(ns).ok());
+            return;
         }
+        self.collected.counter(trace, counter);
     }
 
     fn segment(&mut self, trace: &Trace, segment: &Segment) {

@@ -7,10 +7,10 @@ use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
 use super::Report;
-use super::events;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
+use super::{counters, events};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
@@ -38,6 +38,17 @@ pub fn report(
     out.push_str(&threads(facts, profile, wanted, layout));
     out.push_str(&function_table(facts, profile, wanted, sort, layout));
     out.push_str(&site_table(facts, profile, wanted, layout));
+    out.push_str(&counters::scope_table(&facts.scopes, layout));
+    let processes: Vec<_> = facts
+        .processes
+        .iter()
+        .map(|p| (p.uid, format!("{} {}", p.name, p.pid)))
+        .collect();
+    out.push_str(&counters::counter_table(
+        &facts.counters,
+        &processes,
+        layout,
+    ));
     let threads: Vec<_> = facts
         .threads
         .iter()

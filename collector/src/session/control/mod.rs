@@ -19,7 +19,7 @@ use stackbeat_core::clock::Snapshot;
 use stackbeat_core::layout::{ClockSource, Mode, ThreadClass, entry_state};
 use stackbeat_core::probe::Category;
 use stackbeat_core::registry;
-use stackbeat_proto::v1::{Event, event};
+use stackbeat_proto::v1::{Event, event, packet};
 
 use super::drainer::Order;
 use super::dump::{self, Window};
@@ -100,13 +100,14 @@ impl Session {
     }
 
     fn say(&self, kind: event::Kind, name: &str, value: i64) {
-        self.shared.order(Order::Say(Event {
-            time_ns: now_ns(),
-            name: name.to_owned(),
-            kind: kind.into(),
-            value,
-            ..Event::default()
-        }));
+        self.shared
+            .order(Order::Say(Box::new(packet::Body::Event(Event {
+                time_ns: now_ns(),
+                name: name.to_owned(),
+                kind: kind.into(),
+                value,
+                ..Event::default()
+            }))));
     }
 
     /// The session begins, capturing or not.

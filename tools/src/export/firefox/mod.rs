@@ -11,14 +11,16 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProbeId, Trace};
+use stackbeat_collector::model::{ProbeId, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
+use stackbeat_proto::v1::{self, event::Kind};
 
 use super::identity::Identities;
 use super::json::{self, Separator};
 use super::names::{self, Names};
 use super::spool::Spool;
 use super::{Options, Selection, Summary};
+use crate::scopes::{Open, Scope};
 use thread::Tables;
 
 const FORMAT_VERSION: u32 = 48;
@@ -54,20 +56,73 @@ pub(super) fn write(
     threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
     let mut events = std::mem::take(&mut spool.events);
     events.sort_by_key(|(_, event)| event.time_ns);
+    let moments = moments(trace, events);
     let first = threads.first().copied();
     for thread in threads {
         separator.next(out)?;
         // What concerns the whole session stands with the first thread.
-        let own = events
+        let own = moments
             .iter()
-            .filter(|(of, _)| of.or(first) == Some(thread))
-            .map(|(_, event)| event);
+            .filter(|m| m.thread.or(first) == Some(thread));
         Tables::new(trace, &names, &libs, &identities, thread)
-            .with_events(own.collect())
+            .with_moments(own.collect())
             .write(&mut spool, out)?;
     }
     out.write_all(b"]}\n")?;
     Ok(spool.summary)
+}
+
+/// What becomes a marker besides blocking calls: an event, or a scope with its end.
+struct Moment {
+    thread: Option<ThreadIndex>,
+    begin_ns: u64,
+    end_ns: Option<u64>,
+    kind: &'static str,
+    name: String,
+    value: i64,
+}
+
+/// In order of their begins.
+fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<Moment> {
+    let mut open = Open::default();
+    let mut moments = Vec::new();
+    let of_scope = |scope: Scope| Moment {
+        thread: Some(scope.thread),
+        begin_ns: scope.begin_ns,
+        end_ns: Some(scope.end_ns),
+        kind: "scope",
+        name: scope.name,
+        value: 0,
+    };
+    for (thread, event) in events {
+        match (event.kind(), thread) {
+            (Kind::ScopeBegin, Some(thread)) => open.begin(thread, &event.name, event.time_ns),
+            (Kind::ScopeEnd, Some(thread)) => {
+                moments.extend(open.end(thread, event.time_ns).map(of_scope));
+            }
+            (kind, _) => {
+                let kind = names::event_kind(kind);
+                moments.push(Moment {
+                    thread,
+                    begin_ns: event.time_ns,
+                    end_ns: None,
+                    kind,
+                    name: match event.name.is_empty() {
+                        true => kind.to_owned(),
+                        false => event.name,
+                    },
+                    value: event.value,
+                });
+            }
+        }
+    }
+    moments.extend(
+        open.rest(|thread| trace.thread(thread).end_ns)
+            .into_iter()
+            .map(of_scope),
+    );
+    moments.sort_by_key(|moment| moment.begin_ns);
+    moments
 }
 
 fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()> {

@@ -6,14 +6,13 @@ use std::io::{self, Write};
 use stackbeat_collector::model::{
     FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
-use stackbeat_proto::v1::Event;
 
 use super::super::identity::Identities;
 use super::super::json::{self, Separator};
 use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::super::profile::Leaf;
 use super::super::spool::Spool;
-use super::{CATEGORY_CODE, CATEGORY_GAP, Libs, category_of};
+use super::{CATEGORY_CODE, CATEGORY_GAP, Libs, Moment, category_of};
 
 /// What a row of the function and frame tables stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,7 +31,7 @@ enum FrameKey {
 #[derive(Clone, Copy)]
 enum Marker<'a> {
     Blocked(&'a Segment, ProbeId),
-    Event(&'a Event),
+    Moment(&'a Moment),
 }
 
 fn blocked_data(out: &mut dyn Write, segment: &Segment, probe: ProbeId) -> io::Result<()> {
@@ -69,7 +68,7 @@ pub(super) struct Tables<'a> {
     stack_list: Vec<(Option<usize>, usize, usize)>,
     whole_stacks: HashMap<(StackIndex, Leaf), usize>,
     path: Vec<FrameIndex>,
-    events: Vec<&'a Event>,
+    moments: Vec<&'a Moment>,
 }
 
 impl<'a> Tables<'a> {
@@ -96,13 +95,13 @@ impl<'a> Tables<'a> {
             stack_list: Vec::new(),
             whole_stacks: HashMap::new(),
             path: Vec::new(),
-            events: Vec::new(),
+            moments: Vec::new(),
         }
     }
 
-    /// Also shows these, which are in order of time.
-    pub fn with_events(self, events: Vec<&'a Event>) -> Self {
-        Tables { events, ..self }
+    /// Also shows these, which are in order of their begins.
+    pub fn with_moments(self, moments: Vec<&'a Moment>) -> Self {
+        Tables { moments, ..self }
     }
 
     fn string(&mut self, text: &str) -> usize {
@@ -249,7 +248,7 @@ impl<'a> Tables<'a> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let thread = self.thread;
-        let events = std::mem::take(&mut self.events);
+        let moments = std::mem::take(&mut self.moments);
         let column = |spool: &mut Spool,
                       out: &mut dyn Write,
                       cell: &mut dyn FnMut(&mut dyn Write, Marker<'_>) -> io::Result<()>|
@@ -261,21 +260,21 @@ impl<'a> Tables<'a> {
                 separator.next(out)?;
                 cell(out, marker)
             };
-            let mut rest = &events[..];
+            let mut rest = &moments[..];
             spool.read(thread, |segment| {
                 let SegmentKind::Blocked(probe) = segment.kind else {
                     return Ok(());
                 };
-                while let Some((event, later)) = rest.split_first()
-                    && event.time_ns <= segment.begin_ns
+                while let Some((moment, later)) = rest.split_first()
+                    && moment.begin_ns <= segment.begin_ns
                 {
-                    one(out, Marker::Event(event))?;
+                    one(out, Marker::Moment(moment))?;
                     rest = later;
                 }
                 one(out, Marker::Blocked(segment, probe))
             })?;
-            for event in rest {
-                one(out, Marker::Event(event))?;
+            for moment in rest {
+                one(out, Marker::Moment(moment))?;
             }
             Ok(length)
         };
@@ -283,10 +282,7 @@ impl<'a> Tables<'a> {
         column(spool, out, &mut |out, marker| {
             let name = match marker {
                 Marker::Blocked(_, probe) => self.string(&probe.name()),
-                Marker::Event(event) if event.name.is_empty() => {
-                    self.string(names::event_kind(event.kind()))
-                }
-                Marker::Event(event) => self.string(&event.name),
+                Marker::Moment(moment) => self.string(&moment.name),
             };
             write!(out, "{name}")
         })?;
@@ -294,7 +290,7 @@ impl<'a> Tables<'a> {
         column(spool, out, &mut |out, marker| {
             let at = match marker {
                 Marker::Blocked(segment, _) => segment.begin_ns,
-                Marker::Event(event) => event.time_ns,
+                Marker::Moment(moment) => moment.begin_ns,
             };
             json::millis(out, at.saturating_sub(origin_ns))
         })?;
@@ -303,25 +299,26 @@ impl<'a> Tables<'a> {
             Marker::Blocked(segment, _) => {
                 json::millis(out, segment.end_ns.saturating_sub(origin_ns))
             }
-            Marker::Event(_) => out.write_all(b"null"),
+            Marker::Moment(Moment {
+                end_ns: Some(end), ..
+            }) => json::millis(out, end.saturating_sub(origin_ns)),
+            Marker::Moment(_) => out.write_all(b"null"),
         })?;
         out.write_all(br#"],"phase":["#)?;
         // 0: a moment, 1: an interval.
         column(spool, out, &mut |out, marker| match marker {
-            Marker::Blocked(..) => out.write_all(b"1"),
-            Marker::Event(_) => out.write_all(b"0"),
+            Marker::Moment(Moment { end_ns: None, .. }) => out.write_all(b"0"),
+            _ => out.write_all(b"1"),
         })?;
         out.write_all(br#"],"category":["#)?;
         column(spool, out, &mut |out, marker| match marker {
             Marker::Blocked(_, probe) => write!(out, "{}", category_of(probe)),
-            Marker::Event(_) => write!(out, "{CATEGORY_CODE}"),
+            Marker::Moment(_) => write!(out, "{CATEGORY_CODE}"),
         })?;
         out.write_all(br#"],"data":["#)?;
         let length = column(spool, out, &mut |out, marker| match marker {
             Marker::Blocked(segment, probe) => blocked_data(out, segment, probe),
-            Marker::Event(event) => {
-                let kind = names::event_kind(event.kind());
-                let value = event.value;
+            Marker::Moment(Moment { kind, value, .. }) => {
                 write!(out, r#"{{"type":"event","kind":"{kind}","value":{value}}}"#)
             }
         })?;

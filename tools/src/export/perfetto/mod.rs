@@ -12,6 +12,7 @@
 mod callstacks;
 mod counters;
 mod packets;
+mod program;
 mod session;
 mod slices;
 mod wire;
@@ -19,7 +20,7 @@ mod wire;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
+use stackbeat_collector::model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
@@ -32,6 +33,7 @@ use super::{Options, Selection, Summary};
 use callstacks::Callstacks;
 use counters::Counters;
 use packets::{Packets, Seen, Sequence, Uuids};
+use program::Program;
 use slices::ThreadTrack;
 
 pub(super) fn write(
@@ -48,6 +50,7 @@ pub(super) fn write(
         callstacks: Callstacks::new(trace),
         counters: Counters::default(),
         meters: Meters::new(trace),
+        program: Program::default(),
         threads: Vec::new(),
         described: vec![false; trace.processes().len()],
         described_threads: Seen::default(),
@@ -67,6 +70,7 @@ struct Exporter<'a> {
     callstacks: Callstacks,
     counters: Counters,
     meters: Meters,
+    program: Program,
     threads: Vec<Option<Box<ThreadTrack>>>,
     /// Processes whose descriptor was written.
     described: Vec<bool>,
@@ -209,7 +213,25 @@ impl Sink for Exporter<'_> {
         thread: Option<ThreadIndex>,
         event: &v1::Event,
     ) -> io::Result<()> {
+        let thread = thread.map(|thread| self.uuids.identities.thread(thread));
+        if let Some(thread) = thread {
+            self.describe_process(trace, trace.thread(thread).process)?;
+            if self
+                .program
+                .write(thread, event, &self.uuids, &mut self.packets)?
+            {
+                return Ok(());
+            }
+        }
         session::event(trace, thread, event, &self.uuids, &mut self.packets)
+    }
+
+    fn counter(&mut self, trace: &Trace, counter: &Counter) -> io::Result<()> {
+        if let Some(process) = counter.process {
+            self.describe_process(trace, process)?;
+        }
+        self.program
+            .counter(counter, &self.uuids, &mut self.packets)
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

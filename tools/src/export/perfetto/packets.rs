@@ -103,6 +103,8 @@ impl Sequence {
     pub const SESSION: Sequence = Sequence(1_000_000);
     pub const COUNTERS: Sequence = Sequence(1_000_001);
     pub const SAMPLES: Sequence = Sequence(1_000_002);
+    /// The program's own scopes, flows and counters. Below those of threads.
+    pub const PROGRAM: Sequence = Sequence(999_999);
 
     pub fn thread(thread: ThreadIndex) -> Sequence {
         Sequence(1_000_003 + thread.0)
@@ -150,6 +152,18 @@ impl Uuids {
     /// A counter of a process or thread.
     pub fn counter(&self, owner: u64, counter: usize) -> u64 {
         mix(owner ^ (counter as u64 + 1)) | 1
+    }
+
+    /// The track of a thread's own scopes.
+    pub fn scopes(&self, thread: ThreadIndex) -> u64 {
+        self.id(3, self.identities.thread(thread).0)
+    }
+
+    /// A counter by its name.
+    pub fn named(&self, owner: u64, name: &str) -> u64 {
+        name.bytes()
+            .fold(mix(owner), |hash, byte| mix(hash ^ u64::from(byte)))
+            | 1
     }
 
     fn id(&self, kind: u64, index: u32) -> u64 {

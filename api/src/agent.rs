@@ -1,0 +1,70 @@
+//! Finds the agent's functions in the process, once.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::transmute;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+type Event = unsafe extern "C" fn(kind: u32, name: *const c_char, length: usize, value: i64);
+type Capture = unsafe extern "C" fn();
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+}
+
+/// Every library of the process. glibc, musl, bionic: `dlfcn.h`; Apple has another value.
+#[cfg(not(target_vendor = "apple"))]
+const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+#[cfg(target_vendor = "apple")]
+const RTLD_DEFAULT: *mut c_void = core::ptr::without_provenance_mut(-2isize as usize);
+
+/// There is no agent.
+const NONE: usize = 1;
+
+/// A function that is looked for on first use: 0 before, `NONE`, or its address.
+struct Slot(AtomicUsize);
+
+static EVENT: Slot = Slot(AtomicUsize::new(0));
+static CAPTURE: Slot = Slot(AtomicUsize::new(0));
+
+impl Slot {
+    #[inline]
+    fn find(&self, symbol: &CStr) -> Option<usize> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => self.look(symbol),
+            NONE => None,
+            address => Some(address),
+        }
+    }
+
+    #[cold]
+    fn look(&self, symbol: &CStr) -> Option<usize> {
+        // SAFETY: the symbol is a C string; a missing one gives null.
+        let found = unsafe { dlsym(RTLD_DEFAULT, symbol.as_ptr()) } as usize;
+        self.0
+            .store(if found == 0 { NONE } else { found }, Ordering::Relaxed);
+        (found != 0).then_some(found)
+    }
+}
+
+pub fn is_active() -> bool {
+    EVENT.find(c"stackbeat_v1_event").is_some()
+}
+
+#[inline]
+pub fn event(kind: u32, name: &str, value: i64) {
+    if let Some(address) = EVENT.find(c"stackbeat_v1_event") {
+        // SAFETY: the agent's function of this name has this type in every version (v1), and reads
+        // `length` bytes at `name`.
+        unsafe {
+            transmute::<usize, Event>(address)(kind, name.as_ptr().cast(), name.len(), value);
+        }
+    }
+}
+
+#[inline]
+pub fn capture() {
+    if let Some(address) = CAPTURE.find(c"stackbeat_v1_capture") {
+        // SAFETY: as above; it takes no arguments.
+        unsafe { transmute::<usize, Capture>(address)() };
+    }
+}

@@ -1,0 +1,86 @@
+//! `stackbeat.h` as C99, C11 and C++, strict and not, with and without the no-op build.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PROGRAM: &str = r#"
+#include "stackbeat.h"
+int main(void) {
+    int queue = 3;
+    stackbeat_mark("a");
+    stackbeat_mark_value("b", queue);
+    stackbeat_scope_begin("c");
+    stackbeat_counter("d", queue);
+    stackbeat_scope_end();
+    stackbeat_flow_begin("e", 7u);
+    stackbeat_flow_step("e", 7u);
+    stackbeat_flow_end("e", 7u);
+    stackbeat_capture();
+    SCOPE
+    return stackbeat_is_active();
+}
+"#;
+
+/// Compiles; gives the program's own undefined symbols.
+fn undefined(folder: &Path, compiler: &str, file: &str, options: &[&str]) -> String {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let object = folder.join("a.o");
+    let warnings = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"];
+    let output = Command::new(compiler)
+        .args(warnings)
+        .args(options)
+        .arg("-I")
+        .arg(include)
+        .args(["-c", "-O1", "-o"])
+        .arg(&object)
+        .arg(folder.join(file))
+        .output()
+        .expect("a compiler is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {options:?}: {said}");
+    let nm = Command::new("nm").arg("-u").arg(&object).output();
+    String::from_utf8_lossy(&nm.expect("nm is installed").stdout).into_owned()
+}
+
+#[test]
+fn every_dialect_compiles_without_a_warning_and_noop_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, scope: &str| {
+        fs::write(folder.path().join(name), PROGRAM.replace("SCOPE", scope)).expect("writes");
+    };
+    write("a.c", "{ STACKBEAT_SCOPE(\"f\"); }");
+    write("strict.c", "");
+    write("a.cpp", "{ STACKBEAT_SCOPE(\"f\"); }");
+    for (compiler, file, options) in [
+        ("gcc", "strict.c", &["-std=c99", "-pedantic"][..]),
+        ("gcc", "strict.c", &["-std=c11", "-pedantic"]),
+        ("gcc", "a.c", &["-std=gnu17"]),
+        ("g++", "a.cpp", &["-std=c++11", "-pedantic"]),
+        (
+            "g++",
+            "a.cpp",
+            &["-std=c++20", "-pedantic", "-fno-exceptions"],
+        ),
+    ] {
+        let uses = undefined(folder.path(), compiler, file, options);
+        assert!(uses.contains("dlsym"), "{uses}");
+        let mut noop = options.to_vec();
+        noop.push("-DSTACKBEAT_NOOP");
+        let uses = undefined(folder.path(), compiler, file, &noop);
+        assert_eq!(uses.trim(), "", "{compiler} {options:?}");
+    }
+}
+
+#[test]
+fn without_an_agent_everything_does_nothing() {
+    let _scope = stackbeat_api::scope("a");
+    stackbeat_api::mark("b");
+    stackbeat_api::mark_value("b", 1);
+    stackbeat_api::counter("c", 2);
+    stackbeat_api::flow_begin("d", 1);
+    stackbeat_api::flow_step("d", 1);
+    stackbeat_api::flow_end("d", 1);
+    stackbeat_api::capture();
+    assert!(!stackbeat_api::is_active());
+}

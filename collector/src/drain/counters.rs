@@ -1,0 +1,57 @@
+//! Values of counters on their way into packets: one packet for each counter of a batch.
+
+use std::collections::BTreeMap;
+
+use stackbeat_proto::v1::{CounterBatch, Event};
+
+/// Process, name and unit.
+type Key = (u32, String, &'static str);
+
+/// Times and values by counter.
+#[derive(Debug, Default)]
+pub struct Counters {
+    values: BTreeMap<Key, Vec<(u64, i64)>>,
+}
+
+impl Counters {
+    /// A value that the program gave.
+    pub fn add(&mut self, process_uid: u32, event: Event) {
+        self.push(process_uid, event.name, "", event.time_ns, event.value);
+    }
+
+    /// A value; process 0 is the machine.
+    pub fn push(
+        &mut self,
+        process_uid: u32,
+        name: String,
+        unit: &'static str,
+        time_ns: u64,
+        value: i64,
+    ) {
+        let values = self.values.entry((process_uid, name, unit)).or_default();
+        values.push((time_ns, value));
+    }
+
+    /// The packets; none are left behind.
+    pub fn finish(&mut self) -> impl Iterator<Item = CounterBatch> + use<> {
+        std::mem::take(&mut self.values)
+            .into_iter()
+            .map(|((process_uid, name, unit), values)| {
+                let (mut time, mut value) = (0, 0);
+                let deltas = values.into_iter().map(|(t, v)| {
+                    let deltas = ((t as i64).wrapping_sub(time), v.wrapping_sub(value));
+                    (time, value) = (t as i64, v);
+                    deltas
+                });
+                let (times, values) = deltas.unzip();
+                CounterBatch {
+                    process_uid,
+                    thread_uid: 0,
+                    name,
+                    unit: unit.to_owned(),
+                    time: times,
+                    value: values,
+                }
+            })
+    }
+}

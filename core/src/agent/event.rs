@@ -1,0 +1,53 @@
+//! Events of the program itself: marks, scopes, counters, flows.
+
+use super::capture::{self, Guard, ThreadWriter};
+use super::{process, registered, thread};
+use crate::buffer::{self, Writer};
+use crate::layout::loss;
+use crate::record;
+use crate::sync::Ordering;
+use crate::sys::tls;
+
+/// Writes an event down, as long as the session captures. `kind` is a number of `proto::v1::event::Kind`, or
+/// [`record::COUNTER`]; a name that is too long is cut.
+#[inline(never)]
+pub fn event(kind: u8, name: &[u8], value: i64) {
+    let block = tls::block();
+    if registered(block).is_none() && !thread::register() {
+        return;
+    }
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    process::check_for_fork();
+    let control = mapping.control();
+    let Some((entry, _)) = registered(block) else {
+        return;
+    };
+    if control.switch.load(Ordering::Relaxed) != 1 {
+        return;
+    }
+    let Some(_guard) = Guard::enter(block) else {
+        capture::count(entry, loss::REENTRANT);
+        return;
+    };
+    // SAFETY: the guard is held.
+    let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+        return;
+    };
+    let now = process::now();
+    // Also keeps the sub-buffer from being taken away meanwhile.
+    let generation = control.generation.load(Ordering::Acquire);
+    buffer::begin_capture(entry, generation);
+    let writer: ThreadWriter = Writer {
+        pool: mapping,
+        entry,
+        index: block.entry_index.load(Ordering::Relaxed),
+        process_uid: process::uid(),
+        mode: process::mode(control),
+        generation,
+    };
+    let words = record::write_mark(kind, now, value, name, &mut scratch.record);
+    capture::append(&writer, &scratch.record, words, now);
+    buffer::end_capture(entry);
+}

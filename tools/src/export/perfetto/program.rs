@@ -1,0 +1,141 @@
+//! What the program says about itself: scopes on a track of their own below its thread (they need not nest
+//! with the calls that samples show), flows between moments, and counters, also those that the
+//! collector read.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use stackbeat_collector::model::{Counter, ThreadIndex};
+use stackbeat_proto::perfetto as pb;
+use stackbeat_proto::v1::{Event, event::Kind};
+
+use super::packets::{self, Packets, Sequence, Uuids};
+
+/// What was described and what is open.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    started: bool,
+    described: HashSet<u64>,
+    /// Open scopes by thread.
+    open: HashMap<ThreadIndex, u32>,
+}
+
+impl Program {
+    /// True: it was an event of this kind, and is written.
+    pub fn write(
+        &mut self,
+        thread: ThreadIndex,
+        event: &Event,
+        uuids: &Uuids,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<bool> {
+        let open = self.open.entry(thread).or_default();
+        let kind = match event.kind() {
+            Kind::ScopeBegin => {
+                *open += 1;
+                pb::track_event::Type::SliceBegin
+            }
+            // An end without a begin is nobody's.
+            Kind::ScopeEnd if *open == 0 => return Ok(true),
+            Kind::ScopeEnd => {
+                *open -= 1;
+                pb::track_event::Type::SliceEnd
+            }
+            Kind::FlowBegin | Kind::FlowStep | Kind::FlowEnd => pb::track_event::Type::Instant,
+            _ => return Ok(false),
+        };
+        let track = uuids.scopes(thread);
+        self.describe(packets, track, || pb::TrackDescriptor {
+            uuid: Some(track),
+            parent_uuid: Some(uuids.thread(thread)),
+            name: Some("scopes".to_owned()),
+            ..pb::TrackDescriptor::default()
+        })?;
+        let flow = [uuids.named(event.value as u64, &event.name)];
+        let (mut flow_ids, mut terminating_flow_ids) = (Vec::new(), Vec::new());
+        match event.kind() {
+            Kind::FlowBegin | Kind::FlowStep => flow_ids.extend(flow),
+            Kind::FlowEnd => terminating_flow_ids.extend(flow),
+            _ => {}
+        }
+        packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::PROGRAM.0),
+            timestamp: Some(event.time_ns),
+            timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+            track_event: Some(pb::TrackEvent {
+                r#type: Some(kind as i32),
+                track_uuid: Some(track),
+                name: (event.kind() != Kind::ScopeEnd).then(|| event.name.clone()),
+                categories: vec![super::names::event_kind(event.kind()).to_owned()],
+                flow_ids,
+                terminating_flow_ids,
+                ..pb::TrackEvent::default()
+            }),
+            ..pb::TracePacket::default()
+        })?;
+        Ok(true)
+    }
+
+    /// The values of a counter.
+    pub fn counter(
+        &mut self,
+        counter: &Counter,
+        uuids: &Uuids,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let owner = counter.process.map(|process| uuids.process(process));
+        let track = uuids.named(owner.unwrap_or(uuids.session()), &counter.name);
+        self.describe(packets, track, || pb::TrackDescriptor {
+            uuid: Some(track),
+            parent_uuid: owner,
+            name: Some(match counter.name.as_str() {
+                // Samples make one of this name.
+                "CPU" => "CPU of the process".to_owned(),
+                name => name.to_owned(),
+            }),
+            counter: Some(pb::CounterDescriptor {
+                unit: (counter.unit == "bytes")
+                    .then_some(pb::counter_descriptor::Unit::SizeBytes as i32),
+                unit_name: match counter.unit.as_str() {
+                    "bytes" | "" => None,
+                    unit => Some(unit.to_owned()),
+                },
+            }),
+            ..pb::TrackDescriptor::default()
+        })?;
+        for (at_ns, value) in &counter.values {
+            packets.write(&pb::TracePacket {
+                trusted_packet_sequence_id: Some(Sequence::PROGRAM.0),
+                timestamp: Some(*at_ns),
+                timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+                track_event: Some(pb::TrackEvent {
+                    r#type: Some(pb::track_event::Type::Counter as i32),
+                    track_uuid: Some(track),
+                    counter_value: Some(*value),
+                    ..pb::TrackEvent::default()
+                }),
+                ..pb::TracePacket::default()
+            })?;
+        }
+        Ok(())
+    }
+
+    fn describe(
+        &mut self,
+        packets: &mut Packets<'_>,
+        track: u64,
+        descriptor: impl FnOnce() -> pb::TrackDescriptor,
+    ) -> io::Result<()> {
+        if !self.described.insert(track) {
+            return Ok(());
+        }
+        let first = !std::mem::replace(&mut self.started, true);
+        packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::PROGRAM.0),
+            first_packet_on_sequence: first.then_some(true),
+            sequence_flags: first.then_some(packets::STATE_CLEARED),
+            track_descriptor: Some(descriptor()),
+            ..pb::TracePacket::default()
+        })
+    }
+}
