@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::export::{Format, Weight};
-use crate::units::{parse_duration_ns, parse_size_bytes};
+use crate::units::{Period, parse_duration_ns, parse_period, parse_size_bytes};
 
 /// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
 /// the calling thread's stack.
@@ -119,6 +119,11 @@ pub struct RecordArgs {
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
     pub no_interrupt: bool,
+    /// Time between two readings of CPU, memory, faults and limits; `off` for none.
+    ///
+    /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub counters: Option<Period>,
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,

@@ -16,6 +16,7 @@ use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 
 use crate::cli::{ModeArg, RecordArgs};
+use crate::units::Period;
 use crate::{EXIT_ERROR, agent, terminal, units};
 
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
@@ -82,6 +83,12 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.wait_children = args.wait_children;
     options.interrupt_running = !args.no_interrupt;
     options.compress = args.compress;
+    options.counters_ns = match args.counters {
+        Some(Period::Ns(ns)) => Some(ns),
+        Some(Period::Off) => None,
+        None if options.mode == Mode::Ring => None,
+        None => options.counters_ns,
+    };
     options.start_disabled = args.start_disabled;
     options.validate()?;
     Ok(options)

@@ -23,7 +23,7 @@ pub use page::page;
 pub const COMMAND: &str = "record";
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 12] = [
+pub const SETTINGS: [&str; 13] = [
     "interval",
     "main-interval",
     "budget",
@@ -31,6 +31,7 @@ pub const SETTINGS: [&str; 12] = [
     "depth",
     "buffer",
     "mode",
+    "counters",
     "no-children",
     "wait-children",
     "no-interrupt",

@@ -22,6 +22,23 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
+/// A period, or that something is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    Off,
+    Ns(u64),
+}
+
+/// Parses a duration, or `off`.
+pub fn parse_period(text: &str) -> Result<Period, String> {
+    match text {
+        "off" => Ok(Period::Off),
+        text => parse_duration_ns(text)
+            .map(Period::Ns)
+            .map_err(|error| format!("{error}, or off")),
+    }
+}
+
 /// Parses `8MiB`, `8M`, `512k`, `1GiB`, `8388608` into bytes. All units are powers of 1024.
 pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
     const HINT: &str = "write a number of bytes or 512KiB, 8MiB, 1GiB";

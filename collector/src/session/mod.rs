@@ -11,6 +11,7 @@ mod dump;
 mod error;
 pub(crate) mod finish;
 mod header;
+mod meter;
 mod options;
 mod pace;
 pub(crate) mod procfs;
@@ -35,7 +36,8 @@ use stackbeat_proto::columns::time_unit_ns;
 
 pub use error::{RecordError, Warning};
 pub use options::{
-    MAX_DEPTH, MAX_INTERVAL_NS, MIN_INTERVAL_NS, Options, Outcome, Progress, Status,
+    MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress,
+    Status,
 };
 
 use crate::drain::Drainer;
@@ -43,6 +45,7 @@ use crate::drain::census::Census;
 use crate::writer::Writer;
 use control::{Server, Session};
 use drainer::DrainThread;
+use meter::Meter;
 use program::Program;
 use sampler::Sampler;
 use shared::Shared;
@@ -150,6 +153,10 @@ pub fn record(
             None
         }
     };
+    // Without its thread the trace has no counters, which is no reason not to record.
+    let meter = options
+        .counters_ns
+        .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
     let child = match start_program(options, &program, &storage, &signals) {
         Ok(child) => child,
         Err(source) => {
@@ -178,6 +185,9 @@ pub fn record(
     }
     // The key that ended the program reached us too, and does not mean what follows.
     supervisor.leave_wanted();
+    if let Some(meter) = meter {
+        meter.stop();
+    }
     let drain_thread = threads.join(&shared);
     let finisher = finish::Finisher {
         options,

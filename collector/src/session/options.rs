@@ -14,6 +14,8 @@ use super::error::{RecordError, Warning};
 pub const MIN_INTERVAL_NS: u64 = 50_000;
 /// Longest interval that may be asked for, ns.
 pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
+/// Shortest distance between two readings of counters, ns.
+pub const MIN_COUNTERS_NS: u64 = 10_000_000;
 /// Most frames that one capture may keep.
 pub const MAX_DEPTH: u32 = 1024;
 /// Smallest pool of sub-buffers, bytes.
@@ -54,6 +56,8 @@ pub struct Options {
     pub interrupt_running: bool,
     /// Compress the packets of the trace.
     pub compress: bool,
+    /// Distance between two readings of the processes' counters, ns; `None`: they are not read.
+    pub counters_ns: Option<u64>,
     /// Capture nothing until the session is told to start.
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
@@ -83,6 +87,7 @@ impl Options {
             wait_children: false,
             interrupt_running: true,
             compress: false,
+            counters_ns: Some(100_000_000),
             start_disabled: false,
             symbolize: true,
             mapping_folder: None,
@@ -118,6 +123,9 @@ impl Options {
             "ns",
         )?;
         number("budget", self.budget_percent.into(), 0, 100, "percent")?;
+        if let Some(ns) = self.counters_ns {
+            number("counters", ns, MIN_COUNTERS_NS, MAX_INTERVAL_NS, "ns")?;
+        }
         number(
             "depth",
             self.depth_limit.into(),

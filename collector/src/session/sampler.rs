@@ -528,7 +528,7 @@ fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
 
 /// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
 /// CPUCLOCK_SCHED)).
-fn process_clock(pid: u32) -> libc::clockid_t {
+pub fn process_clock(pid: u32) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
 }
