@@ -177,6 +177,23 @@ fn explain_wall(table: &Table) -> Explanation {
         .filter(|(grown, ..)| *grown > 0.0)
         .or(passive);
     match followed {
+        // Waits shorter than the interval are seen now and then only; the rest of their time looks like
+        // code without a CPU. Those that were seen say what they are.
+        Some((grown, role, Metric::Ready)) if grown > 0.0 && waits_more(table, role) => {
+            const WAITS: [Metric; 5] = [
+                Metric::Sleep,
+                Metric::Io,
+                Metric::Lock,
+                Metric::Net,
+                Metric::Wait,
+            ];
+            match largest(&[role], &WAITS) {
+                Some((seen, _, metric)) if seen > 0.02 * grown => {
+                    explain_sum(table, metric, Some(role))
+                }
+                _ => explain_sum(table, Metric::Ready, Some(role)),
+            }
+        }
         Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
         _ => explain_sum(table, Metric::Cpu, None),
     }
@@ -297,10 +314,20 @@ fn describe(
         result.parts = parts(table, role, name);
         result.calls = calls(table, role, name);
     }
-    if metric == Metric::Cpu {
-        result.cause = cause_of_cpu(table, &result, whole);
-    }
+    result.cause = match metric {
+        Metric::Cpu => {
+            cause_of_call(table, end).unwrap_or_else(|| cause_of_cpu(table, &result, whole))
+        }
+        metric => Cause::of(metric),
+    };
     result
+}
+
+/// Whether a role's threads gave the CPU up more often, and not only had it taken away.
+fn waits_more(table: &Table, role: RoleId) -> bool {
+    let grown = |metric| change(table, &table.role(role, metric));
+    let voluntary = grown(Metric::VoluntarySwitches);
+    voluntary > 1.0 && voluntary > grown(Metric::InvoluntarySwitches)
 }
 
 fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
@@ -495,14 +522,34 @@ fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange> {
     list
 }
 
-/// Cost of an allocation and its release, and of a minor fault, for telling whether their growth can be
-/// the reason for more CPU time: medians of glibc's malloc of small sizes (20 ns each way, caches cold) and
-/// of a fault of an anonymous page on virtual machines.
-const ALLOCATION_NS: f64 = 60.0;
-const MINOR_FAULT_NS: f64 = 700.0;
-/// Share of the growth that it has to account for.
-const ACCOUNTS: f64 = 0.4;
+/// CPU time inside a call that waits (a sync, a read) is the call's.
+fn cause_of_call(table: &Table, place: u32) -> Option<Cause> {
+    if !matches!(table.tree.places()[place as usize].label, Label::Call(_)) {
+        return None;
+    }
+    const WAITS: [Metric; 5] = [
+        Metric::Io,
+        Metric::Net,
+        Metric::Lock,
+        Metric::Sleep,
+        Metric::Wait,
+    ];
+    let waited = |metric: Metric| mean(&table.own_places(metric)[place as usize]);
+    let longest = WAITS
+        .into_iter()
+        .max_by(|a, b| waited(*a).total_cmp(&waited(*b)))?;
+    (waited(longest) > 0.0).then(|| Cause::of(longest))
+}
 
+/// What an allocation with its release, a byte of it (written once, read once) and a minor fault cost at
+/// least, for telling whether their growth can be the reason for more CPU time.
+const ALLOCATION_NS: f64 = 60.0;
+const BYTE_NS: f64 = 0.05;
+const MINOR_FAULT_NS: f64 = 500.0;
+/// Share of the growth that it has to account for.
+const ACCOUNTS: f64 = 0.3;
+
+/// More CPU time is put down to what grew at least as much, relatively, and can account for it.
 fn cause_of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Cause {
     const ALLOCATORS: [&str; 14] = [
         "malloc",
@@ -520,28 +567,31 @@ fn cause_of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Caus
         "operator delete",
         "posix_memalign",
     ];
-    let grown = |metric| change(table, &table.whole(metric));
-    let deepest = explanation.deepest.map(|name| table.names.text(name));
-    let faults = grown(Metric::MinorFaults) * MINOR_FAULT_NS;
-    let allocations = grown(Metric::Allocations);
-    let bytes_grew = {
-        let column = table.whole(Metric::AllocatedBytes);
-        change(table, &column) > 0.02 * mean(table.split(&column).0)
+    // Of the whole run: there they are exact.
+    let grown = |metric: Metric| -> (f64, f64) {
+        let column = table.whole(metric);
+        let grown = change(table, &column);
+        (grown, grown / mean(table.split(&column).0).max(1.0))
     };
-    if deepest.is_some_and(|d| {
-        ALLOCATORS
-            .iter()
-            .any(|a| d == *a || d.starts_with(&format!("{a}(")))
-    }) || allocations * ALLOCATION_NS >= ACCOUNTS * grown_ns
-    {
+    let cpu = grown(Metric::Cpu).1;
+    let keeps_up = |(amount, relative): (f64, f64), cost: f64| match relative >= cpu {
+        true => amount * cost,
+        false => 0.0,
+    };
+    let allocations = keeps_up(grown(Metric::Allocations), ALLOCATION_NS)
+        + keeps_up(grown(Metric::AllocatedBytes), BYTE_NS);
+    let faults = keeps_up(grown(Metric::MinorFaults), MINOR_FAULT_NS);
+    let deepest = explanation
+        .deepest
+        .map_or("", |name| table.names.text(name));
+    let is_allocator = ALLOCATORS
+        .iter()
+        .any(|a| deepest == *a || deepest.starts_with(&format!("{a}(")));
+    let least = ACCOUNTS * grown_ns;
+    if is_allocator || allocations >= least {
         Cause::Allocation
-    } else if faults >= ACCOUNTS * grown_ns {
-        // Fresh memory is what most new faults come from.
-        if bytes_grew {
-            Cause::Allocation
-        } else {
-            Cause::PageFaults
-        }
+    } else if faults >= least {
+        Cause::PageFaults
     } else {
         Cause::Cpu
     }

@@ -4,7 +4,7 @@
 pub mod control;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -46,6 +46,7 @@ pub enum Command {
     Export(ExportArgs),
     Gate(GateArgs),
     Ab(AbArgs),
+    Diff(DiffArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
@@ -298,7 +299,8 @@ pub struct ExportArgs {
 Examples:
   stackbeat gate --baseline main/ --candidate branch/
   stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
-  stackbeat gate --baseline main/ --candidate branch/ --format markdown > comment.md
+  stackbeat gate -b main/ -c branch/ -o comment.md -o report.html -o results.xml
+  stackbeat gate -b main/ -c branch/ --format github -o summary.md
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
 pub struct GateArgs {
@@ -316,6 +318,9 @@ pub struct GateArgs {
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
+    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
 }
 
 /// Run two commands in turns, record each run, and say whether the second is slower.
@@ -362,6 +367,34 @@ pub struct AbArgs {
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
+    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write: Vec<PathBuf>,
+}
+
+/// Show what differs between two traces, or between two sets of traces.
+///
+/// For a person who looks for something: tables and a differential flame graph, without a verdict. What is
+/// noise and what is not is said by `stackbeat gate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat diff before.beat after.beat
+  stackbeat diff main/ branch/                            means over all traces of each folder
+  stackbeat diff before.beat after.beat --html diff.html  flame graph, red where there is more")]
+pub struct DiffArgs {
+    /// A trace, a folder of traces, or a pattern in quotes.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub a: String,
+    /// What to compare it with.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub b: String,
+    /// Lines per table.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub top: usize,
+    /// Write a page with a differential flame graph; `-` for standard output.
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
 }
 
 /// How a verdict is written.
@@ -373,6 +406,33 @@ pub enum GateFormat {
     Markdown,
     /// For scripts (docs/json.md).
     Json,
+    /// Test results, as most CI systems show them.
+    Junit,
+    /// For code scanning (SARIF 2.1.0).
+    Sarif,
+    /// Annotations, as commands that GitHub's runner reads from the output.
+    Github,
+    /// One page with a differential flame graph.
+    Html,
+}
+
+impl GateFormat {
+    /// The format that a file's name asks for.
+    pub fn of_file(file: &Path) -> anyhow::Result<GateFormat> {
+        let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("");
+        Ok(match ending {
+            "txt" => GateFormat::Text,
+            "md" => GateFormat::Markdown,
+            "json" => GateFormat::Json,
+            "xml" => GateFormat::Junit,
+            "sarif" => GateFormat::Sarif,
+            "html" => GateFormat::Html,
+            _ => anyhow::bail!(
+                "{}: the ending names no format; use .txt, .md, .json, .xml, .sarif or .html",
+                file.display()
+            ),
+        })
+    }
 }
 
 /// Show what a trace says about itself: settings, counts, losses, completeness.

@@ -39,7 +39,7 @@ pub fn run(args: &AbArgs) -> Result<u8> {
     ];
     let looks = plan(args.runs, rules.alpha);
     let gate = measure(&sides, &looks, &rules, args)?;
-    terminal::print(&super::render(&gate, args.format)?)?;
+    super::output(&gate, args.format, &args.write)?;
     Ok(super::exit_code(gate.outcome.verdict))
 }
 
@@ -179,6 +179,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             return Ok(Gate {
                 outcome,
                 table,
+                sources: reader.sources,
                 confidence: rules.confidence,
             });
         }

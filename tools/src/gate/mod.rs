@@ -2,6 +2,9 @@
 //! where and why. Reads one trace at a time; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
 pub mod ab;
+mod ci;
+pub mod diff;
+mod html;
 mod inputs;
 mod json;
 mod markdown;
@@ -9,7 +12,10 @@ pub mod summarize;
 mod text;
 mod view;
 
-use anyhow::{Result, bail};
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
 use stackbeat_gate::compare::Rules;
 use stackbeat_gate::decide::{Verdict, judge};
 use stackbeat_gate::run::Side;
@@ -17,7 +23,7 @@ use stackbeat_gate::table::Table;
 
 use crate::cli::{GateArgs, GateFormat};
 use crate::{EXIT_NEGATIVE, EXIT_UNKNOWN, terminal};
-use summarize::Reader;
+use summarize::{Reader, Sources};
 use view::Gate;
 
 /// Runs the command.
@@ -27,7 +33,7 @@ pub fn run(args: &GateArgs) -> Result<u8> {
         ..Rules::default()
     };
     let gate = compare(&args.baseline, &args.candidate, &rules)?;
-    terminal::print(&render(&gate, args.format)?)?;
+    output(&gate, args.format, &args.output)?;
     Ok(exit_code(gate.outcome.verdict))
 }
 
@@ -44,19 +50,35 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
             sides[1].1.len()
         );
     }
+    let (table, sources) = read(&sides)?;
+    Ok(Gate {
+        outcome: judge(&table, rules),
+        table,
+        sources,
+        confidence: rules.confidence,
+    })
+}
+
+/// Reads traces, one at a time, and aligns what stays of them.
+fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
     let mut reader = Reader::default();
     let mut runs = Vec::new();
-    for (side, traces) in &sides {
+    for (side, traces) in sides {
         for trace in traces {
             runs.push(reader.read(trace, *side)?);
         }
     }
-    let table = Table::new(runs, reader.names);
-    Ok(Gate {
-        outcome: judge(&table, rules),
-        table,
-        confidence: rules.confidence,
-    })
+    Ok((Table::new(runs, reader.names), reader.sources))
+}
+
+/// Prints the verdict, and writes it to files in the formats that their names say.
+fn output(gate: &Gate, format: GateFormat, files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let format = GateFormat::of_file(file)?;
+        let context = || format!("{}: cannot be written", file.display());
+        fs::write(file, render(gate, format)?).with_context(context)?;
+    }
+    terminal::print(&render(gate, format)?)
 }
 
 fn render(gate: &Gate, format: GateFormat) -> Result<String> {
@@ -64,6 +86,10 @@ fn render(gate: &Gate, format: GateFormat) -> Result<String> {
         GateFormat::Text => text::render(gate, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(gate),
         GateFormat::Json => serde_json::to_string_pretty(&json::render(gate))? + "\n",
+        GateFormat::Junit => ci::junit(gate),
+        GateFormat::Sarif => serde_json::to_string_pretty(&ci::sarif(gate))? + "\n",
+        GateFormat::Github => ci::github(gate),
+        GateFormat::Html => html::render(gate),
     })
 }
 

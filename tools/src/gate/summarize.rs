@@ -20,7 +20,11 @@ pub struct Reader {
     pub names: Names,
     /// The program, as the first trace calls it: two builds may have different file names.
     program: Option<String>,
+    pub sources: Sources,
 }
+
+/// File and line of functions.
+pub type Sources = HashMap<NameId, (String, u32)>;
 
 impl Reader {
     /// Reads a trace and keeps its summary only.
@@ -38,6 +42,12 @@ impl Reader {
             .iter()
             .map(|f| self.names.function(&f.name, is_system(f), side))
             .collect();
+        for (function, id) in facts.functions.iter().zip(&functions) {
+            if !function.file.is_empty() {
+                self.sources
+                    .insert(*id, (function.file.clone(), function.line));
+            }
+        }
         let mut calls = HashMap::new();
         let mut places = HashMap::new();
         let mut cells: Vec<_> = profile.cells.iter().collect();

@@ -10,7 +10,7 @@ use crate::report::profile::Label;
 use crate::testing::{self, golden};
 
 /// Ten runs a side of the made-up server; in the candidate `shop::price` computes half as much again.
-fn gate(factor: f64) -> Gate {
+pub(super) fn gate(factor: f64) -> Gate {
     let price = Label::Function(FunctionIndex(3));
     let mut random = Random::new(1);
     let mut reader = Reader::default();
@@ -48,6 +48,7 @@ fn gate(factor: f64) -> Gate {
     Gate {
         outcome: judge(&table, &rules),
         table,
+        sources: reader.sources,
         confidence: rules.confidence,
     }
 }
@@ -61,6 +62,10 @@ fn a_regression_is_written_as_documented() {
     golden("gate.md", &markdown::render(&gate));
     let json = render(&gate, GateFormat::Json).expect("is made");
     golden("gate.json", &json);
+    let page = html::render(&gate);
+    assert!(page.contains("Content-Security-Policy"));
+    assert!(page.contains("\\u003cevil") && !page.contains("<evil"));
+    assert_eq!(page.matches("</script>").count(), 1);
 }
 
 #[test]
@@ -70,4 +75,19 @@ fn no_regression_says_what_would_have_been_seen() {
     let text = text::render(&gate, None, terminal::Style::default());
     assert!(text.starts_with("no regression: "), "{text}");
     assert!(text.contains("would have been seen"), "{text}");
+}
+
+#[test]
+fn a_diff_shows_what_changed_most() {
+    let table = gate(1.5).table;
+    let text = diff::text(&table, 5, Some(90), terminal::Style::default());
+    golden("diff.txt", &text);
+}
+
+#[test]
+fn a_file_says_its_format() {
+    let format = GateFormat::of_file("a/b.xml".as_ref());
+    assert_eq!(format.ok(), Some(GateFormat::Junit));
+    let error = GateFormat::of_file("report.pdf".as_ref()).expect_err("is unknown");
+    assert!(error.to_string().contains("use .txt, .md"), "{error}");
 }

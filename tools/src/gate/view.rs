@@ -6,6 +6,7 @@ use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
 
+use super::summarize::Sources;
 use crate::units;
 
 /// What a gate compared and found.
@@ -13,6 +14,8 @@ use crate::units;
 pub struct Gate {
     pub table: Table,
     pub outcome: Outcome,
+    /// Where functions of the candidate are written.
+    pub sources: Sources,
     /// Share of an interval, e.g. 0.95.
     pub confidence: f64,
 }

@@ -132,6 +132,31 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     assert!(at.join("stackbeat-ab/baseline/001.beat").exists());
     assert_eq!(stackbeat(at, &arguments).status.code(), Some(2));
 
+    let files = ["-o", "v.md", "-o", "v.html", "-o", "v.xml", "-o", "v.sarif"];
+    let traces = [
+        "gate",
+        "-b",
+        "stackbeat-ab/baseline",
+        "-c",
+        "stackbeat-ab/candidate",
+    ];
+    let output = stackbeat(at, &[&traces[..], &files[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("REGRESSION"));
+    for (name, has) in [
+        ("v.md", "### ❌"),
+        ("v.html", "flush"),
+        ("v.xml", "<failure"),
+        ("v.sarif", "slower/"),
+    ] {
+        let text = std::fs::read_to_string(at.join(name)).expect("was written");
+        assert!(text.contains(has), "{name}");
+    }
+    let traces = ["diff", "stackbeat-ab/baseline", "stackbeat-ab/candidate"];
+    let output = stackbeat(at, &traces);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("blocked: sleep: "), "{text}");
+
     let failing = stackbeat(at, &["ab", "-o", "f", "-b", "./shop 1", "-c", "false"]);
     assert_eq!(failing.status.code(), Some(2));
     let text = String::from_utf8_lossy(&failing.stderr);

@@ -1,0 +1,232 @@
+//! One page for a browser: the verdict, its tables and a differential flame graph. It asks the network for
+//! nothing and forbids itself to.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use stackbeat_gate::decide::{Row, Verdict};
+use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::run::{Label, ROOT};
+use stackbeat_gate::stats::mean;
+use stackbeat_gate::table::Table;
+
+use super::view::{self, Gate, amount, change};
+
+const TEMPLATE: &str = include_str!("page.html");
+const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("page.css");
+
+/// What widths may stand for.
+const WEIGHTS: [Metric; 8] = [
+    Metric::Wall,
+    Metric::Cpu,
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+    Metric::Allocations,
+    Metric::AllocatedBytes,
+];
+/// Places below this share of every weight are not drawn; their weight stays in their callers.
+const DRAWN_SHARE: f64 = 0.001;
+
+/// The page of a gate.
+pub fn render(gate: &Gate) -> String {
+    let verdict = gate.outcome.verdict;
+    let class = match verdict {
+        Verdict::Regression => "worse",
+        Verdict::NoRegression => "better",
+        Verdict::CannotTell => "unknown",
+    };
+    let mut body = String::new();
+    let _ = write!(
+        body,
+        "<p class=\"verdict {class}\"><b>{}</b> {}</p>",
+        view::verdict_text(verdict),
+        escape(&gate.headline())
+    );
+    for (number, finding) in gate.outcome.findings.iter().enumerate() {
+        if number > 0 {
+            let _ = write!(body, "<h2>{}</h2>", escape(&gate.finding_line(finding)));
+        }
+        body.push_str("<dl>");
+        let mut entry = |title: &str, text: &str| {
+            let _ = write!(body, "<dt>{title}</dt><dd>{}</dd>", escape(text));
+        };
+        entry("where", &gate.place(finding));
+        if let Some(function) = gate.function(finding) {
+            entry("", &function);
+        }
+        entry("why", finding.explanation.cause.describe());
+        for evidence in gate.evidence(finding) {
+            entry("", &evidence);
+        }
+        if let Some(also) = gate.also(finding) {
+            entry("also", &also);
+        }
+        body.push_str("</dl>");
+    }
+    for warning in &gate.outcome.warnings {
+        let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
+    }
+    let rows = gate.rows().into_iter();
+    table(
+        &mut body,
+        gate,
+        "Whole run",
+        rows.map(|r| (r.metric.title().to_string(), r)),
+    );
+    let rows = gate.outcome.roles.iter();
+    table(
+        &mut body,
+        gate,
+        "Threads",
+        rows.map(|r| {
+            (
+                format!("{}: {}", r.row.metric.title(), gate.role(r.role)),
+                &r.row,
+            )
+        }),
+    );
+    let rows = gate.outcome.functions.iter().take(50);
+    let name = |id| gate.table.names.text(id);
+    table(
+        &mut body,
+        gate,
+        "Functions themselves",
+        rows.map(|r| {
+            (
+                format!("{}: {}", r.row.metric.title(), name(r.function)),
+                &r.row,
+            )
+        }),
+    );
+    page("stackbeat gate", &body, &gate.table)
+}
+
+/// A page with a differential flame graph below `body`, which is markup.
+pub fn page(title: &str, body: &str, table: &Table) -> String {
+    // `<` would end the script in which the data stands.
+    let data = graph(table).to_string().replace('<', "\\u003c");
+    TEMPLATE
+        .replace("{{title}}", &escape(title))
+        .replace("{{style}}", STYLE)
+        .replace("{{body}}", body)
+        .replace("{{script}}", SCRIPT)
+        .replace("{{data}}", &data)
+}
+
+fn table<'a>(
+    out: &mut String,
+    gate: &Gate,
+    title: &str,
+    rows: impl Iterator<Item = (String, &'a Row)>,
+) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<table><thead><tr><th>{title}</th><th>baseline</th><th>candidate</th><th>change</th>\
+         <th>interval</th><th>p</th><th>answer</th></tr></thead><tbody>"
+    );
+    for (name, row) in rows {
+        let c = &row.comparison;
+        let answer = view::answer(row);
+        let _ = write!(
+            out,
+            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{answer}</td></tr>",
+            answer.split(' ').next().unwrap_or(""),
+            escape(&name),
+            amount(row.metric, c.baseline_median),
+            amount(row.metric, c.candidate_median),
+            change(c.relative),
+            gate.interval(c),
+            escape(&view::p_of(row)),
+        );
+    }
+    out.push_str("</tbody></table>");
+}
+
+/// The tree with means of both sides by weight.
+fn graph(table: &Table) -> Value {
+    let places = table.tree.places();
+    let weights: Vec<Metric> = WEIGHTS
+        .into_iter()
+        .filter(|m| {
+            table
+                .runs
+                .iter()
+                .any(|r| r.entries.iter().any(|e| e.metric == *m))
+        })
+        .collect();
+    // By weight and place: both means.
+    let means: Vec<Vec<[f64; 2]>> = weights
+        .iter()
+        .map(|metric| {
+            let columns = table.places(*metric);
+            let both = |column: &Vec<f64>| {
+                let (a, b) = table.split(column);
+                [mean(a), mean(b)]
+            };
+            columns.iter().map(both).collect()
+        })
+        .collect();
+    let is_drawn = |place: usize| {
+        means.iter().any(|of_metric| {
+            let whole = of_metric[ROOT as usize];
+            let least = DRAWN_SHARE * whole[0].max(whole[1]);
+            of_metric[place][0].max(of_metric[place][1]) > least
+        })
+    };
+    let mut numbers = vec![0usize; places.len()];
+    let mut nodes = Vec::new();
+    for (at, place) in places.iter().enumerate() {
+        if place.label == Label::Small || at != 0 && !is_drawn(at) {
+            continue;
+        }
+        numbers[at] = nodes.len();
+        let values: Vec<[f64; 2]> = means.iter().map(|m| m[at].map(f64::round)).collect();
+        nodes.push(json!([
+            numbers[place.parent as usize],
+            table.label(place.label),
+            values
+        ]));
+    }
+    let unit = |metric: &Metric| match metric.unit() {
+        Unit::Nanoseconds => "ns",
+        Unit::Bytes => "bytes",
+        Unit::Count => "",
+    };
+    json!({
+        "weights": weights.iter().map(|m| json!([m.title(), unit(m)])).collect::<Vec<_>>(),
+        "nodes": nodes,
+    })
+}
+
+/// Text in markup: names come from recorded programs.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_markup() {
+        assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
+    }
+}
