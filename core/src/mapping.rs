@@ -189,6 +189,22 @@ impl Mapping {
         }
     }
 
+    /// Whether an address lies in the mapping.
+    #[inline(always)]
+    pub fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base.addr()) < self.layout.total
+    }
+
+    /// Agent that leaves: gives the shared memory up and puts private zeros where it was, because threads
+    /// may be about to write there.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub fn replace_by_private(&self) -> Result<(), MappingError> {
+        // SAFETY: the range is this mapping's own, and everything in it is atomics for which zeros are
+        // valid.
+        unsafe { sys::map_zeros_over(self.base, self.layout.total) }
+            .map_err(|e| MappingError::System("map", e))
+    }
+
     /// Gives thread entries below `limit` their storage and lets agents use them. For the collector.
     pub fn extend_threads(&self, limit: u32) -> Result<(), MappingError> {
         let limit = limit.min(self.layout.capacity.threads);

@@ -196,12 +196,22 @@ pub(crate) fn is_dirty() -> bool {
     CHANGES.wanted.load(Ordering::Acquire) != done || CHANGES.unloading.load(Ordering::Acquire) != 0
 }
 
+/// Says before [`init`] where `_dl_find_object` is, so that nobody need look for it.
+///
+/// # Safety
+/// It is there.
+pub(crate) unsafe fn set_find_object(address: usize) {
+    FIND_OBJECT.store(address, Ordering::Release);
+}
+
 /// Finds the dynamic linker's lookup function, or takes all modules in when there is none. Runs in
 /// the agent's constructor (it takes the dynamic linker's lock); must not run on a hook's path.
 pub fn init() {
     CAN_READ.store(os::can_read_memory(), Ordering::Relaxed);
-    // SAFETY: the callback has the right type and does not unwind.
-    unsafe { libc::dl_iterate_phdr(Some(look_for_find_object), core::ptr::null_mut()) };
+    if FIND_OBJECT.load(Ordering::Relaxed) == 0 {
+        // SAFETY: the callback has the right type and does not unwind.
+        unsafe { libc::dl_iterate_phdr(Some(look_for_find_object), core::ptr::null_mut()) };
+    }
     if FIND_OBJECT.load(Ordering::Relaxed) == 0 {
         // SAFETY: as above.
         unsafe { libc::dl_iterate_phdr(Some(take_in_at_start), core::ptr::null_mut()) };
@@ -232,6 +242,13 @@ pub fn after_fork() {
     BUSY.store(false, Ordering::Release);
     CHANGES.unloading.store(0, Ordering::Relaxed);
     CHANGES.retiring.store(0, Ordering::Relaxed);
+    CHANGES.wanted.fetch_add(1, Ordering::AcqRel);
+    forget_reports();
+}
+
+/// Another session begins, some time after the last one: nobody watched what was unloaded meanwhile, and
+/// modules are to be reported anew.
+pub fn begin_anew() {
     CHANGES.wanted.fetch_add(1, Ordering::AcqRel);
     forget_reports();
 }

@@ -127,6 +127,9 @@ pub(super) fn slow(request: &Request) -> u32 {
     }
     process::check_for_fork();
     let block = tls::block();
+    if registered(block).is_some_and(|(entry, _)| process::is_stale(entry)) {
+        thread::rejoin(block);
+    }
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };

@@ -1,4 +1,5 @@
-//! Where the main thread's stack lies. Read once, at the start.
+//! Where stacks lie that nobody announced: the main thread's, read once, at the start, and in a process
+//! that was attached to, each thread's at its first capture.
 
 use crate::sys;
 
@@ -6,14 +7,33 @@ use crate::sys;
 /// (MIN_GAP in Linux `mm/util.c`), so what lies between the stack pointer and the top is stack.
 pub(super) fn find() -> (u64, u64) {
     const RESERVED: u64 = 128 << 20;
-    match read_main_stack() {
+    let is_stack = |line: &[u8]| line.ends_with(b"[stack]").then(|| parse_range(line))?;
+    match find_in_maps(is_stack) {
         Some((_, high)) => (high.saturating_sub(RESERVED), high),
         None => (0, 0),
     }
 }
 
-/// The line `LOW-HIGH … [stack]` of /proc/self/maps, read in pieces.
-fn read_main_stack() -> Option<(u64, u64)> {
+/// The calling thread's stack, when it is not the main thread: glibc puts the thread's own block, to which
+/// the thread pointer points, at the top of its stack, so what is walked lies between the start of that
+/// mapping (guards are mappings of their own) and the block. 0, 0: somewhere else.
+pub(super) fn of_other_thread() -> (u64, u64) {
+    /// Larger than any stack: a mapping that holds other things besides.
+    const TOO_LARGE: u64 = 1 << 30;
+    let high = sys::tls::thread_pointer() as u64;
+    let holds_it = |line: &[u8]| {
+        let range = parse_range(line)?;
+        let is_writable = line.split(|b| *b == b' ').nth(1) == Some(b"rw-p");
+        (range.0 <= high && high < range.1 && is_writable).then_some(range)
+    };
+    match find_in_maps(holds_it) {
+        Some((low, _)) if high - low < TOO_LARGE => (low, high),
+        _ => (0, 0),
+    }
+}
+
+/// The range of the first line of /proc/self/maps that is accepted; the file is read in pieces.
+fn find_in_maps(accept: impl Fn(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u64)> {
     let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
     let mut line = [0u8; 512];
     let mut length = 0;
@@ -32,8 +52,8 @@ fn read_main_stack() -> Option<(u64, u64)> {
                 continue;
             }
             let text = line.get(..length).unwrap_or(&[]);
-            if text.ends_with(b"[stack]") {
-                found = parse_range(text);
+            found = accept(text);
+            if found.is_some() {
                 break 'reading;
             }
             length = 0;

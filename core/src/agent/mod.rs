@@ -28,8 +28,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use event::event;
 pub use process::{
-    before_exec, before_fork, exec_failed, follow_children, fork_child, fork_parent,
-    handler_installed, init, process_exiting, vfork_child, vfork_parent,
+    Refusal, attach, before_exec, before_fork, detach, exec_failed, follow_children, fork_child,
+    fork_parent, handler_installed, init, process_exiting, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 

@@ -7,18 +7,16 @@ use super::{PROBE_MASK, registered};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
-use crate::layout::{ClockSource, Control, Mode, entry_state, loss};
-use crate::mapping::Mapping;
+use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state, loss};
+use crate::mapping::{Mapping, MappingError};
 use crate::probe::{Category, Probe};
 use crate::record::{self, TEXT_PART_BYTES, TextKind};
 use crate::registry::{self, NewProcess};
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::sys::{self, Backing};
-use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Categories that no mask switches off.
 pub(super) const ALWAYS: u64 = Category::Sampler.bit() | Category::User.bit();
@@ -28,6 +26,7 @@ mod origin {
     pub const STARTED: u32 = 0;
     pub const FORKED: u32 = 1;
     pub const EXECED: u32 = 2;
+    pub const ATTACHED: u32 = 3;
 }
 
 /// States of the agent.
@@ -41,8 +40,9 @@ mod state {
 
 struct Agent {
     state: AtomicU32,
-    /// Initialized once, before `state` becomes ACTIVE; never dropped.
-    mapping: UnsafeCell<MaybeUninit<Mapping>>,
+    /// Set before `state` becomes ACTIVE; what it points to is never dropped. Null before the first
+    /// session.
+    mapping: AtomicPtr<Mapping>,
     index: AtomicU32,
     uid: AtomicU32,
     pid: AtomicU32,
@@ -57,15 +57,15 @@ struct Agent {
     /// A page that is zeroed in forked children; null where that cannot be had.
     own_page: AtomicPtr<AtomicU32>,
     main_stack: [AtomicU64; 2],
+    /// What is done once in a process has been done.
+    prepared: AtomicBool,
+    /// It came to a running process: threads were not announced when they began.
+    late: AtomicBool,
 }
-
-// SAFETY: `mapping` is written by one thread (the one that moved `state` to STARTING) before the
-// release store of ACTIVE, and only read after an acquire load of it.
-unsafe impl Sync for Agent {}
 
 static AGENT: Agent = Agent {
     state: AtomicU32::new(state::OFF),
-    mapping: UnsafeCell::new(MaybeUninit::uninit()),
+    mapping: AtomicPtr::new(core::ptr::null_mut()),
     index: AtomicU32::new(0),
     uid: AtomicU32::new(0),
     pid: AtomicU32::new(0),
@@ -76,6 +76,8 @@ static AGENT: Agent = Agent {
     barrier: AtomicU32::new(0),
     own_page: AtomicPtr::new(core::ptr::null_mut()),
     main_stack: [AtomicU64::new(0), AtomicU64::new(0)],
+    prepared: AtomicBool::new(false),
+    late: AtomicBool::new(false),
 };
 
 /// True between a successful [`init`] and being switched off.
@@ -87,8 +89,26 @@ pub(super) fn is_active() -> bool {
 /// The session's mapping.
 #[inline(always)]
 pub(super) fn mapping() -> Option<&'static Mapping> {
-    // SAFETY: initialized before the state became ACTIVE, and never changed after.
-    is_active().then(|| unsafe { (*AGENT.mapping.get()).assume_init_ref() })
+    if is_active() { last_mapping() } else { None }
+}
+
+/// The mapping of the session under way, or of the last one.
+#[inline(always)]
+fn last_mapping() -> Option<&'static Mapping> {
+    // SAFETY: null or a mapping that is never dropped.
+    unsafe { AGENT.mapping.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether a thread's entry is one of an earlier session.
+#[inline(always)]
+pub(super) fn is_stale(entry: &ThreadEntry) -> bool {
+    let here = core::ptr::from_ref(entry).addr();
+    mapping().is_some_and(|m| !m.contains(here))
+}
+
+/// Whether the agent came to a running process.
+pub(super) fn is_late() -> bool {
+    AGENT.late.load(Ordering::Relaxed)
 }
 
 pub(super) fn index() -> u32 {
@@ -144,24 +164,13 @@ pub(super) fn now() -> u64 {
 /// Joins the session whose mapping lies at `path`. Call once, from the constructor, while the process
 /// has one thread. False: there is no such session, and every hook passes straight through.
 pub fn init(path: &CStr) -> bool {
-    if AGENT
-        .state
-        .compare_exchange(
-            state::OFF,
-            state::STARTING,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        )
-        .is_err()
-    {
+    if !change_state(state::OFF, state::STARTING) {
         return is_active();
     }
     let Ok(mapping) = Mapping::open(path) else {
         AGENT.state.store(state::OFF, Ordering::Relaxed);
         return false;
     };
-    // SAFETY: this thread alone is between STARTING and ACTIVE.
-    let mapping: &'static Mapping = unsafe { (*AGENT.mapping.get()).write(mapping) };
     let control = mapping.control();
     let collector = mapping.header().collector_pid.load(Ordering::Relaxed);
     // A child's image that still carries our variable: the session wants the program alone, which is
@@ -173,21 +182,8 @@ pub fn init(path: &CStr) -> bool {
         AGENT.state.store(state::DISABLED, Ordering::Release);
         return false;
     }
-    AGENT.clock.store(
-        control.clock_source.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    AGENT.collector_pid.store(collector, Ordering::Relaxed);
-    silence_own_panics();
-    sys::rseq::init();
-    AGENT
-        .barrier
-        .store(sys::accept_barriers().into(), Ordering::Relaxed);
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::modules::init();
-    let (low, high) = main_stack::find();
-    AGENT.main_stack[0].store(low, Ordering::Relaxed);
-    AGENT.main_stack[1].store(high, Ordering::Relaxed);
+    let mapping = take_up(mapping);
+    prepare();
     make_own_page();
 
     let pid = sys::process_id();
@@ -211,7 +207,145 @@ pub fn init(path: &CStr) -> bool {
     }) {
         new.parent_uid = parent.uid.load(Ordering::Relaxed);
     }
-    join(mapping, &new)
+    if !join(mapping, &new) {
+        return false;
+    }
+    thread::thread_started(None, thread::Creator::UNKNOWN);
+    write_texts(mapping);
+    true
+}
+
+fn change_state(from: u32, to: u32) -> bool {
+    AGENT
+        .state
+        .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Makes a mapping the session's. This thread alone is between STARTING and ACTIVE. It is never dropped:
+/// threads may look at it at any time.
+fn take_up(mapping: Mapping) -> &'static Mapping {
+    let mapping: &'static Mapping = std::boxed::Box::leak(std::boxed::Box::new(mapping));
+    AGENT
+        .mapping
+        .store(core::ptr::from_ref(mapping).cast_mut(), Ordering::Release);
+    AGENT.clock.store(
+        mapping.control().clock_source.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    AGENT.collector_pid.store(
+        mapping.header().collector_pid.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    mapping
+}
+
+/// What is done once in a process.
+fn prepare() {
+    if AGENT.prepared.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    silence_own_panics();
+    sys::rseq::init();
+    AGENT
+        .barrier
+        .store(sys::accept_barriers().into(), Ordering::Relaxed);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::init();
+    let (low, high) = main_stack::find();
+    AGENT.main_stack[0].store(low, Ordering::Relaxed);
+    AGENT.main_stack[1].store(high, Ordering::Relaxed);
+}
+
+/// Why a running process could not join a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It takes part in one.
+    Busy,
+    /// The agent has switched itself off in this process, after an error of its own.
+    Disabled,
+    /// The session's mapping cannot be used.
+    Mapping(MappingError),
+    /// No entry was free.
+    Full,
+}
+
+/// Joins the session whose mapping lies at `path`, in a process that has been running without one. The
+/// calling thread must be at a place where it may allocate and ask the dynamic linker. It is not registered
+/// here, but by its next hook like the others: it may have been interrupted in a call in which no signal of
+/// ours may arrive.
+///
+/// # Safety
+/// `find_object` is the address of `_dl_find_object`, or 0: to be looked for, which takes milliseconds.
+pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
+    if !change_state(state::OFF, state::STARTING) {
+        return Err(match AGENT.state.load(Ordering::Relaxed) {
+            state::DISABLED => Refusal::Disabled,
+            _ => Refusal::Busy,
+        });
+    }
+    let mapping = match Mapping::open(path) {
+        Ok(mapping) => take_up(mapping),
+        Err(error) => {
+            AGENT.state.store(state::OFF, Ordering::Relaxed);
+            return Err(Refusal::Mapping(error));
+        }
+    };
+    AGENT.late.store(true, Ordering::Relaxed);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if find_object != 0 {
+        // SAFETY: by contract.
+        unsafe { crate::modules::set_find_object(find_object) };
+    }
+    prepare();
+    mark_own_page();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::begin_anew();
+    let new = NewProcess {
+        pid: sys::process_id(),
+        parent_pid: sys::parent_process_id(),
+        parent_uid: 0,
+        origin: origin::ATTACHED,
+        cycles: now(),
+    };
+    if !join(mapping, &new) {
+        AGENT.state.store(state::OFF, Ordering::Relaxed);
+        return Err(Refusal::Full);
+    }
+    Ok(())
+}
+
+/// Leaves the session. Hooks pass straight through from here on; threads forget their entries as they
+/// come by, and what they still write goes to private memory that lies where the mapping was.
+pub fn detach() {
+    if !change_state(state::ACTIVE, state::OFF) {
+        return;
+    }
+    AGENT.signal.store(0, Ordering::Relaxed);
+    PROBE_MASK.store(u64::MAX, Ordering::Relaxed);
+    if let Some(mapping) = last_mapping() {
+        publish_signal(mapping);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if mapping.replace_by_private().is_ok() {
+            for tick in mapping.control().ticks.as_flattened() {
+                tick.0.store(TICK_PARKED, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Makes the page that tells a forked child from its parent, or says that this process is no such child.
+fn mark_own_page() {
+    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+    match unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() } {
+        None => make_own_page(),
+        Some(word) => {
+            if word.swap(1, Ordering::Relaxed) == 0 {
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                crate::modules::after_fork();
+            }
+        }
+    }
 }
 
 /// Takes a process entry and becomes active, then writes down what the process is.
@@ -227,8 +361,6 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     let mask = core::ptr::from_ref(&mapping.control().probe_mask);
     PROBE_MASK.store(mask.cast_mut(), Ordering::Relaxed);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
-    thread::thread_started(None, thread::Creator::UNKNOWN);
-    write_texts(mapping);
     true
 }
 
@@ -423,7 +555,10 @@ pub fn fork_child() {
         origin: origin::FORKED,
         cycles: now(),
     };
-    join(mapping, &new);
+    if join(mapping, &new) {
+        thread::thread_started(None, thread::Creator::UNKNOWN);
+        write_texts(mapping);
+    }
 }
 
 /// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
@@ -503,9 +638,9 @@ pub fn follow_children() -> bool {
 /// An internal error: the agent leaves the program alone from here on.
 #[cold]
 pub(super) fn disable() {
-    if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE {
-        // SAFETY: it was ACTIVE, so the mapping is initialized.
-        let mapping = unsafe { (*AGENT.mapping.get()).assume_init_ref() };
+    if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE
+        && let Some(mapping) = last_mapping()
+    {
         mapping
             .control()
             .agents_disabled

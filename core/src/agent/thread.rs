@@ -1,6 +1,7 @@
 //! Threads: taking part, private memory, and leaving.
 
 use super::capture::{self, Request};
+use super::main_stack;
 use super::process;
 use crate::gate;
 use crate::probe::Probe;
@@ -79,6 +80,17 @@ pub(super) fn register() -> bool {
     register_as(block, None, Creator::UNKNOWN)
 }
 
+/// Gives up an entry of an earlier session and registers with the one under way.
+#[cold]
+#[inline(never)]
+pub(super) fn rejoin(block: &Block) -> bool {
+    let Some(_guard) = capture::Guard::enter(block) else {
+        return false;
+    };
+    block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
+    may_register(block) && register_as(block, None, Creator::UNKNOWN)
+}
+
 /// Nothing keeps the thread from being registered, or not any longer.
 fn may_register(block: &Block) -> bool {
     if block.has(flag::REFUSED) && entries() > block.refused_at.load(Ordering::Relaxed) {
@@ -116,6 +128,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
             (scratch.stack_low, scratch.stack_high)
         } else if is_main {
             process::main_stack()
+        } else if process::is_late() {
+            main_stack::of_other_thread()
         } else {
             (0, 0)
         }
@@ -211,7 +225,7 @@ pub fn thread_exiting() {
     let Some((entry, _)) = super::registered(block) else {
         return;
     };
-    if process::is_active() && !process::check_for_fork() {
+    if process::is_active() && !process::check_for_fork() && !process::is_stale(entry) {
         // For good: what a signal captured after the last capture would be lost.
         gate::close(entry, process::await_signal);
         capture::slow(&Request {

@@ -54,6 +54,29 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(core::ptr::with_exposed_provenance_mut(address))
 }
 
+/// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
+///
+/// # Safety
+/// Whoever uses the range must expect it to become zero at any moment.
+pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: promised by the caller.
+    unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                address.expose_provenance(),
+                length,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                flags as usize,
+                usize::MAX,
+                0,
+            ],
+        )
+    }
+    .map(|_| ())
+}
+
 /// Unmaps what [`map`] gave.
 ///
 /// # Safety

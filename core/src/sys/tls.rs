@@ -108,6 +108,34 @@ mod imp {
         core::ptr::with_exposed_provenance(address)
     }
 
+    #[cfg(target_arch = "x86_64")]
+    pub fn thread_pointer() -> usize {
+        let pointer;
+        // SAFETY: the psABI keeps the thread pointer at fs:0.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr fs:[0]",
+                out(reg) pointer,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        pointer
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub fn thread_pointer() -> usize {
+        let pointer;
+        // SAFETY: reads a register.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el0",
+                out(reg) pointer,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        pointer
+    }
+
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub fn address() -> *const Block {
@@ -157,6 +185,15 @@ mod imp {
     pub fn address() -> *const Block {
         BLOCK.with(|block| block as *const Block)
     }
+
+    pub fn thread_pointer() -> usize {
+        0
+    }
+}
+
+/// The calling thread's pointer to its own thread-locals; 0 where it is not known.
+pub fn thread_pointer() -> usize {
+    imp::thread_pointer()
 }
 
 /// The calling thread's block. Valid until the thread is gone; never hand it to another thread.
