@@ -5,8 +5,8 @@
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::OnceLock;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stackbeat_core::layout::SESSION_VARIABLE;
 
@@ -47,19 +47,23 @@ struct Kept {
     preload: Entry,
 }
 
-static KEPT: OnceLock<Kept> = OnceLock::new();
-static ON: AtomicBool = AtomicBool::new(false);
+/// Null: nothing is put back. What it pointed to is never freed: somebody may be reading it.
+static KEPT: AtomicPtr<Kept> = AtomicPtr::new(null_mut());
 
-/// Remembers what children need. Called once, by the constructor of a recorded process.
+/// Remembers what children need. Called at the beginning of a session.
 pub(crate) fn keep(session: &CStr, own_path: &CStr) {
     let name = SESSION_VARIABLE.as_bytes();
     let session = Entry::new(&[name, b"=", session.to_bytes()]);
     let preload = Entry::new(&[PRELOAD, own_path.to_bytes()]);
-    if let (Some(session), Some(preload)) = (session, preload)
-        && KEPT.set(Kept { session, preload }).is_ok()
-    {
-        ON.store(true, Ordering::Release);
+    if let (Some(session), Some(preload)) = (session, preload) {
+        let kept = Box::into_raw(Box::new(Kept { session, preload }));
+        KEPT.store(kept, Ordering::Release);
     }
+}
+
+/// Children are left alone from here on.
+pub(crate) fn forget() {
+    KEPT.store(null_mut(), Ordering::Release);
 }
 
 /// The value of `variable` in an environment.
@@ -110,10 +114,8 @@ pub(crate) unsafe fn with<R>(
     environment: *const *const c_char,
     f: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
-    if !ON.load(Ordering::Acquire) {
-        return f(environment);
-    }
-    let Some(kept) = KEPT.get() else {
+    // SAFETY: null or what `keep` stored, which is never freed.
+    let Some(kept) = (unsafe { KEPT.load(Ordering::Acquire).as_ref() }) else {
         return f(environment);
     };
     let own_path = &kept.preload.bytes[PRELOAD.len()..kept.preload.length];

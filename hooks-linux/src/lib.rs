@@ -1,5 +1,6 @@
 //! `libstackbeat.so`: preloaded into an unmodified program, it stands before libc and tells the engine
-//! (`stackbeat_core::agent`) of the calls that pass.
+//! (`stackbeat_core::agent`) of the calls that pass. Loaded into a running one, it takes libc's place in the
+//! slots through which modules call each other (`attach`, `patch`).
 //!
 //! One file for each family of calls; `table` holds the macros that make a hook out of one line,
 //! `resolve` finds what is behind it. Nothing here allocates, locks or logs on a hook's path.
@@ -9,6 +10,7 @@ mod table;
 
 mod alloc;
 mod api;
+mod attach;
 mod clock;
 mod env;
 mod futex;
@@ -17,6 +19,7 @@ mod library;
 mod lock;
 mod memory;
 mod net;
+mod patch;
 mod poll;
 mod process;
 mod resolve;

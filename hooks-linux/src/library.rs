@@ -3,6 +3,7 @@
 //! `dlopen` searches the RUNPATH of whoever called it, which it knows by its return address: the hook
 //! must not be that caller. So it is a jump that leaves the return address in place.
 
+use crate::patch;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use stackbeat_core::agent;
@@ -13,13 +14,19 @@ original!(fn dlmopen(namespace: isize, path: *const c_char, flags: c_int) -> *mu
 
 extern "C" fn loading() {
     agent::hit(Probe::LibraryLoad, 0);
+    patch::look_for_new();
 }
 
-macro_rules! jump_after_loading {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
+/// What was loaded is about to be used.
+extern "C" fn using() {
+    patch::look_for_new();
+}
+
+macro_rules! jump_after {
+    ($before:ident: $($(#[$attribute:meta])* $name:ident = $original:ident;)*) => {$(
+        $(#[$attribute])*
         #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
+        pub(crate) unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
                 // Three arguments and the stack's alignment.
@@ -28,15 +35,15 @@ macro_rules! jump_after_loading {
                 "push rsi",
                 "push rdx",
                 ".cfi_adjust_cfa_offset 24",
-                "call {loading}",
+                "call {before}",
                 "pop rdx",
                 "pop rsi",
                 "pop rdi",
                 ".cfi_adjust_cfa_offset -24",
                 "jmp [rip + {original}]",
                 ".cfi_endproc",
-                loading = sym loading,
-                original = sym $name::ORIGINAL,
+                before = sym $before,
+                original = sym $original::ORIGINAL,
             );
             #[cfg(target_arch = "aarch64")]
             naked_asm!(
@@ -48,7 +55,7 @@ macro_rules! jump_after_loading {
                 "mov x29, sp",
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
-                "bl {loading}",
+                "bl {before}",
                 "ldr x2, [sp, #32]",
                 "ldp x0, x1, [sp, #16]",
                 "ldp x29, x30, [sp], #48",
@@ -56,14 +63,29 @@ macro_rules! jump_after_loading {
                 "ldr x16, [x16, :lo12:{original}]",
                 "br x16",
                 ".cfi_endproc",
-                loading = sym loading,
-                original = sym $name::ORIGINAL,
+                before = sym $before,
+                original = sym $original::ORIGINAL,
             );
         }
     )*};
 }
 
-jump_after_loading! { dlopen dlmopen }
+jump_after! { loading:
+    #[unsafe(no_mangle)]
+    dlopen = dlopen;
+    #[unsafe(no_mangle)]
+    dlmopen = dlmopen;
+}
+
+// These look at their caller too (RTLD_NEXT). Hooked only in a process that was attached to: the first use
+// of a library is the sign that it has been loaded and has slots to be patched.
+original!(fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void);
+original!(fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void);
+
+jump_after! { using:
+    dlsym_when_late = dlsym;
+    dlvsym_when_late = dlvsym;
+}
 
 original!(fn dlclose(handle: *mut c_void) -> c_int);
 /// `dlclose` does not look at its caller. Captures meanwhile, and the next one, trust nothing that is

@@ -32,6 +32,15 @@ pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
     (memory != libc::MAP_FAILED).then_some(memory)
 }
 
+/// Changes the protection of pages, past the hook. False when the kernel refuses.
+///
+/// # Safety
+/// Nobody needs the protection that the pages have now.
+pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -> bool {
+    // SAFETY: by contract.
+    unsafe { mprotect::call(address as *mut c_void, bytes, protection) == 0 }
+}
+
 /// Gives back what [`map_anonymous`] mapped.
 ///
 /// # Safety

@@ -1,5 +1,6 @@
 //! Finds the original of a hooked function: the next definition after ours in the order of the link
-//! map, as `dlsym(RTLD_NEXT)` would.
+//! map, as `dlsym(RTLD_NEXT)` would. In a process that the agent was brought into later it comes last in
+//! that order, so there it is the first definition that is not ours.
 //!
 //! `dlsym` itself cannot be used: it allocates, and the first call of all is often `malloc`. So the
 //! dynamic symbol tables of the loaded libraries are read directly. Nothing here allocates, locks or
@@ -7,7 +8,26 @@
 //! constructor and after our destructor.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// The library was loaded into a running process.
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nothing that hooks stand before comes behind this library.
+pub(crate) fn comes_last() -> bool {
+    !is_late() && next_definition(c"malloc").is_none()
+}
+
+/// From here on originals are looked for from the beginning of the link map. To be called before any
+/// hook can be reached.
+pub(crate) fn come_late() {
+    LATE.store(true, Ordering::Relaxed);
+}
+
+/// Whether the library was loaded into a running process.
+pub(crate) fn is_late() -> bool {
+    LATE.load(Ordering::Relaxed)
+}
 
 /// The original of one hooked function. It starts as a function of the same signature that looks the
 /// real one up on the first call, so that a call costs one load and no test.
@@ -73,14 +93,14 @@ struct LinkMap {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Dynamic {
-    tag: isize,
-    value: usize,
+pub(crate) struct Dynamic {
+    pub tag: isize,
+    pub value: usize,
 }
 
 #[repr(C)]
-struct Symbol {
-    name: u32,
+pub(crate) struct Symbol {
+    pub name: u32,
     info: u8,
     other: u8,
     section: u16,
@@ -95,14 +115,44 @@ unsafe extern "C" {
 
 // Tags of <elf.h>.
 const DT_HASH: isize = 4;
-const DT_STRTAB: isize = 5;
-const DT_SYMTAB: isize = 6;
+pub(crate) const DT_STRTAB: isize = 5;
+pub(crate) const DT_SYMTAB: isize = 6;
 const DT_GNU_HASH: isize = 0x6fff_fef5;
-const DT_VERSYM: isize = 0x6fff_fff0;
+pub(crate) const DT_VERSYM: isize = 0x6fff_fff0;
+const DT_VERDEF: isize = 0x6fff_fffc;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 /// Set in a versym entry of a definition that is not the default version of its name.
 const VERSYM_HIDDEN: u16 = 0x8000;
+
+/// The dynamic section of this library.
+pub(crate) fn own_dynamic() -> *const Dynamic {
+    &raw const _DYNAMIC
+}
+
+/// The hook of this name, if there is one.
+pub(crate) fn hook(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: our own entry, which stays.
+    unsafe { definition_in(own_map()?, name, Version::Any) }
+}
+
+/// What a caller of `name` reaches without us, when it asks for a version with this hash (0: none).
+pub(crate) fn original(name: &CStr, version: u32) -> Option<*mut c_void> {
+    match version {
+        0 => next_definition(name),
+        hash => definition(name, &[Version::Hash(hash)]),
+    }
+}
+
+/// Which definition of a name is meant.
+#[derive(Clone, Copy)]
+enum Version {
+    /// The default one.
+    Default,
+    Any,
+    /// The one whose version has this hash (`vd_hash` and `vna_hash` of the gABI).
+    Hash(u32),
+}
 
 /// The entry of this library in the link map.
 fn own_map() -> Option<&'static LinkMap> {
@@ -147,15 +197,23 @@ pub(crate) fn any_loaded(prefixes: &[&[u8]]) -> bool {
 }
 
 fn next_definition(name: &CStr) -> Option<*mut c_void> {
-    let mut map = own_map()?.next;
+    // Names kept only for old programs (`__pthread_mutex_lock`) have no default version.
+    definition(name, &[Version::Default, Version::Any])
+}
+
+/// The first library that defines one of the wanted versions decides.
+fn definition(name: &CStr, wanted: &[Version]) -> Option<*mut c_void> {
+    let own = own_map()?;
     // SAFETY: as in `own_map`; libraries are appended, and the search ends at libc at the latest for
-    // every name that libc has.
+    // every name that libc has. Loaded at the start, it comes before those that may go.
     unsafe {
+        let mut map = if is_late() { _r_debug.map } else { own.next };
         while let Some(m) = map.as_ref() {
-            // Names kept only for old programs (`__pthread_mutex_lock`) have no default version.
-            for accept_hidden in [false, true] {
-                if let Some(address) = definition_in(m, name, accept_hidden) {
-                    return Some(address);
+            if !core::ptr::eq(m, own) {
+                for version in wanted {
+                    if let Some(address) = definition_in(m, name, *version) {
+                        return Some(address);
+                    }
                 }
             }
             map = m.next;
@@ -168,8 +226,9 @@ fn next_definition(name: &CStr) -> Option<*mut c_void> {
 ///
 /// # Safety
 /// `map` is an entry of the loader's list, relocated.
-unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Option<*mut c_void> {
+unsafe fn definition_in(map: &LinkMap, name: &CStr, version: Version) -> Option<*mut c_void> {
     let (mut strings, mut symbols, mut gnu, mut hash, mut versions) = (0, 0, 0, 0, 0);
+    let mut definitions = 0;
     let mut entry = map.dynamic;
     if entry.is_null() {
         return None;
@@ -184,6 +243,7 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Opti
             DT_GNU_HASH => gnu = d.value,
             DT_HASH => hash = d.value,
             DT_VERSYM => versions = d.value,
+            DT_VERDEF => definitions = d.value,
             _ => {}
         }
         // SAFETY: not the last entry.
@@ -193,6 +253,10 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Opti
     // definition anyway.
     if strings < map.bias || symbols < map.bias || strings == 0 || symbols == 0 {
         return None;
+    }
+    // This one glibc leaves as it is in the file.
+    if definitions != 0 && definitions < map.bias {
+        definitions += map.bias;
     }
     let found = |index: u32| {
         // SAFETY: the index comes from the library's own hash table.
@@ -205,11 +269,18 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Opti
             if CStr::from_ptr((strings + symbol.name as usize) as *const c_char) != name {
                 return None;
             }
-            if versions != 0
-                && !accept_hidden
-                && *(versions as *const u16).add(index as usize) & VERSYM_HIDDEN != 0
-            {
-                return None;
+            if versions != 0 {
+                let number = *(versions as *const u16).add(index as usize);
+                let is_meant = match version {
+                    Version::Any => true,
+                    Version::Default => number & VERSYM_HIDDEN == 0,
+                    // Local or without a version: the loader takes it for any.
+                    Version::Hash(_) if number & !VERSYM_HIDDEN <= 1 => true,
+                    Version::Hash(hash) => version_hash(definitions, number) == Some(hash),
+                };
+                if !is_meant {
+                    return None;
+                }
             }
             let address = map.bias + symbol.value;
             if kind == STT_GNU_IFUNC {
@@ -229,6 +300,37 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, accept_hidden: bool) -> Opti
     } else {
         None
     }
+}
+
+/// The hash of the version with this number, among those that a library defines.
+///
+/// # Safety
+/// `definitions` is 0 or a DT_VERDEF table.
+unsafe fn version_hash(definitions: usize, number: u16) -> Option<u32> {
+    /// `Elf64_Verdef` (gABI, "Symbol Versioning").
+    #[repr(C)]
+    struct Definition {
+        version: u16,
+        flags: u16,
+        index: u16,
+        names: u16,
+        hash: u32,
+        auxiliary: u32,
+        next: u32,
+    }
+    let mut at = definitions;
+    while at != 0 {
+        // SAFETY: by contract; `next` is the distance to the next entry, 0 at the last.
+        let definition = unsafe { &*(at as *const Definition) };
+        if definition.index == number & !VERSYM_HIDDEN {
+            return Some(definition.hash);
+        }
+        if definition.next == 0 {
+            return None;
+        }
+        at += definition.next as usize;
+    }
+    None
 }
 
 /// # Safety

@@ -110,6 +110,23 @@ pub(crate) fn start() {
     agent::handler_installed(SIGURG as u32);
 }
 
+/// Installs again what the program asked for; one of our signals that is still on its way is ignored by
+/// default.
+pub(crate) fn stop() {
+    if !ACTIVE.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    let (handler, flags, mask) = asked();
+    // SAFETY: the original, with what the program itself installed.
+    unsafe {
+        let mut action: Action = zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        *(&raw mut action.sa_mask).cast::<usize>() = mask;
+        sigaction::call(SIGURG, &action, null_mut());
+    }
+}
+
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel passed.
     if unsafe { agent::on_signal(info, context) } {

@@ -2,16 +2,24 @@
 
 use crate::{env, process, resolve, signal, thread};
 use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
 use stackbeat_core::layout::SESSION_VARIABLE;
 
 /// These hold back signals and run handlers later, on contexts of their own making: beside them the
 /// agent stays off.
-const DEFERRING_SANITIZERS: &[&[u8]] = &[b"libtsan.", b"libmsan.", b"libclang_rt.tsan"];
+pub(crate) const DEFERRING_SANITIZERS: &[&[u8]] = &[b"libtsan.", b"libmsan.", b"libclang_rt.tsan"];
 
 /// When set, each stack that reuses frames of the last one is compared with a full walk; `info` shows
 /// the counts. For testing the unwinder on programs of one's own.
 const CHECK_VARIABLE: &[u8] = b"STACKBEAT_CHECK_UNWIND";
+
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the constructor has joined a session.
+pub(crate) fn was_preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
 
 /// glibc passes the program's arguments and environment to constructors.
 extern "C" fn start(
@@ -34,8 +42,10 @@ extern "C" fn start(
     {
         env::keep(session, own_path);
     }
+    PRELOADED.store(true, Ordering::Relaxed);
     process::watch_forks();
     thread::watch_thread_ends();
+    thread::watch_end();
     signal::start();
 }
 

@@ -163,16 +163,18 @@ const DESTRUCTOR_ROUNDS: usize = 4;
 
 /// Makes the key. In the constructor it is among the first 32, whose values need no memory.
 pub(crate) fn watch_thread_ends() {
+    if END_KEY.load(Ordering::Acquire) != 0 {
+        return;
+    }
     let mut key: pthread_key_t = 0;
     // SAFETY: `ended` is fit for a thread that is about to end.
     if unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0 {
         END_KEY.store(key + 1, Ordering::Release);
     }
-    watch_end();
 }
 
 /// Asks to be told of the calling thread's end.
-fn watch_end() {
+pub(crate) fn watch_end() {
     set_round(1);
 }
 
