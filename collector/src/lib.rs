@@ -4,6 +4,8 @@ pub mod model;
 pub mod symbolize;
 
 #[cfg(target_os = "linux")]
+pub mod attach;
+#[cfg(target_os = "linux")]
 pub mod drain;
 #[cfg(target_os = "linux")]
 pub mod recover;

@@ -35,6 +35,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Record(RecordArgs),
+    Attach(AttachArgs),
     Status(control::StatusArgs),
     Start(control::StartArgs),
     Stop(control::StopArgs),
@@ -149,6 +150,85 @@ pub struct RecordArgs {
     )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Record a program that is running already.
+///
+/// Brings the hooks into the process, records until Ctrl-C, --duration or its end, and takes them away
+/// again: the program goes on as before. Child processes that it starts meanwhile are recorded too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat attach --duration 10s 1234
+  stackbeat attach -o slow.beat $(pidof redis-server)
+  stackbeat attach --interval 100us --probes lock,wait -d 5s 1234
+
+It needs glibc, x86-64 and the right to trace the process (its user or root; kernel.yama.ptrace_scope).
+One thread is stopped for some milliseconds at the beginning and at the end; the others run on.
+Exit codes: 0 it was recorded, 2 it could not be attached to.")]
+pub struct AttachArgs {
+    /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace the output if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Stop after this time: 500ms, 10s; by default at Ctrl-C, or when the program ends.
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub duration: Option<u64>,
+    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    pub interval: u64,
+    /// The same for the main thread, when it should differ.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub main_interval: Option<u64>,
+    /// Most that captures may cost, in percent of the program's time: intervals below 1ms are stretched
+    /// for it, up to 1ms; 0 keeps them.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    pub budget: u32,
+    /// Groups of calls to hook, separated by commas.
+    #[arg(short, long, value_name = "GROUPS", default_value = "all")]
+    pub probes: String,
+    /// Most frames to keep of one stack; a deeper one is kept truncated.
+    #[arg(long, value_name = "FRAMES", default_value_t = 256)]
+    pub depth: u32,
+    /// Shared memory for samples that are not yet written.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
+    pub buffer: u64,
+    /// What to do when the buffer is full.
+    #[arg(long, value_enum, default_value_t = ModeArg::Endless)]
+    pub mode: ModeArg,
+    /// Record the process itself only, not those that it starts meanwhile.
+    #[arg(long)]
+    pub no_children: bool,
+    /// Do not interrupt threads that run without passing a hook.
+    #[arg(long)]
+    pub no_interrupt: bool,
+    /// Time between two readings of CPU, memory, faults and limits; `off` for none.
+    ///
+    /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub counters: Option<Period>,
+    /// Capture nothing until `stackbeat start` says so.
+    #[arg(long)]
+    pub start_disabled: bool,
+    /// Attach although the program runs under a seccomp filter, which may kill it.
+    #[arg(long)]
+    pub allow_seccomp: bool,
+    /// Compress the trace.
+    #[arg(short = 'z', long)]
+    pub compress: bool,
+    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+    /// Print no progress and no summary.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print the summary as one line of JSON on standard error.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+    /// The process.
+    pub pid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

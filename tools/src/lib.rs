@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod attach;
 pub mod cli;
 pub mod control;
 pub mod convert;
@@ -73,6 +74,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Set(args) => control::set(&args),
         Command::Mark(args) => control::mark(&args),
         Command::Dump(args) => control::dump(&args),
+        Command::Attach(args) => attach::run(args),
         Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => convert::run(&args),

@@ -3,7 +3,7 @@
 //! Standard output belongs to the recorded program; everything said here goes to standard error.
 
 pub mod progress;
-mod summary;
+pub mod summary;
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::attach::AttachError;
+
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -57,6 +59,8 @@ pub enum RecordError {
     },
     #[error("a thread of the collector cannot be started")]
     Thread(#[source] io::Error),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
 }
 
 /// What a user should know about a recording that takes place all the same.
@@ -111,6 +115,8 @@ pub enum Warning {
         kept_us: u64,
         percent: u32,
     },
+    #[error("hooks stay in process {pid}, where they pass calls straight through: {reason}")]
+    NotDetached { pid: u32, reason: String },
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]
     WriteFailed(String),
 }

@@ -47,10 +47,9 @@ impl Finisher<'_> {
             .control()
             .switch
             .store(0, Ordering::SeqCst);
-        drain
-            .drainer
-            .census
-            .set_wait_status(ended.pid, ended.wait_status);
+        if let Some(status) = ended.wait_status {
+            drain.drainer.census.set_wait_status(ended.pid, status);
+        }
         let stored = self.store_the_rest(&mut drain);
         let figures = &self.shared.figures;
         let cpu = own_cpu().saturating_sub(self.cpu_before);
@@ -108,7 +107,7 @@ impl Finisher<'_> {
         status.lost = summary.records_lost;
         status.write_failing = finished.is_err();
         Outcome {
-            wait_status: ended.wait_status,
+            wait_status: ended.wait_status.unwrap_or(0),
             pid: ended.pid,
             duration: ended.duration,
             program_cpu: ended.cpu,
@@ -120,6 +119,7 @@ impl Finisher<'_> {
             losses: losses(&drain.drainer, self.shared),
             write_error: finished.err().map(|error| self.explain(&error)),
             figures: figures.all(),
+            visits: None,
             warnings: self.warnings,
         }
     }

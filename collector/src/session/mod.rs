@@ -5,6 +5,7 @@
 //! for the program and for signals, one advances the ticks and interrupts running threads, one drains
 //! and writes.
 
+mod attached;
 pub mod control;
 mod drainer;
 mod dump;
@@ -15,15 +16,16 @@ mod meter;
 mod options;
 mod pace;
 pub(crate) mod procfs;
-mod program;
+pub(crate) mod program;
 mod sampler;
 mod shared;
-mod spawn;
+pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;
 mod ticker;
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
@@ -34,10 +36,11 @@ use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
+pub use attached::attach;
 pub use error::{RecordError, Warning};
 pub use options::{
     MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress,
-    Status,
+    Status, Visits,
 };
 
 use crate::drain::Drainer;
@@ -59,7 +62,8 @@ const PROGRESS: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub pid: u32,
-    pub wait_status: i32,
+    /// `None`: it was not our child, so nobody told us.
+    pub wait_status: Option<i32>,
     pub duration: Duration,
     pub cpu: Duration,
 }
@@ -82,7 +86,110 @@ pub fn record(
     program::check_agent(&options.agent)?;
     let mut warnings = program.warnings().to_vec();
 
-    let usage_before = finish::own_cpu();
+    let begun = begin(options, &Subject::of_command(), &mut warnings, progress)?;
+    let shared = &*Arc::clone(&begun.shared);
+    let session = Arc::clone(&begun.session);
+    let child = match start_program(options, &program, &begun.storage, &begun.signals) {
+        Ok(child) => child,
+        Err(source) => {
+            begun.give_up(options);
+            return Err(RecordError::Start {
+                program: program.path().to_path_buf(),
+                source,
+            });
+        }
+    };
+    let mut supervisor = Supervisor::new(child, begun.signal_descriptor);
+    let pid = supervisor.pid() as u32;
+    session.program_pid.store(pid, Ordering::Relaxed);
+    progress(&Progress::Started { pid });
+    let ended = supervise(&mut supervisor, shared, session.began, progress);
+    if options.wait_children {
+        wait_for_children(&mut supervisor, shared, progress);
+    }
+    begun.besides.stop();
+    // The key that ended the program reached us too, and does not mean what follows.
+    supervisor.leave_wanted();
+    let drain_thread = begun.threads.join(shared);
+    let finisher = finish::Finisher {
+        options,
+        shared,
+        storage: begun.storage,
+        warnings,
+        began_at: session.began_at,
+        cpu_before: begun.cpu_before,
+        preloaded: program.preload(),
+    };
+    let outcome = finisher.finish(drain_thread, ended, progress, &mut || {
+        supervisor.leave_wanted()
+    });
+    drop(begun.signals);
+    Ok(outcome)
+}
+
+/// Whom a session is about.
+struct Subject {
+    /// Pids from here on are the program's.
+    first_pid: u32,
+    working_directory: Option<String>,
+}
+
+impl Subject {
+    /// A program that is about to be started.
+    fn of_command() -> Subject {
+        Subject {
+            first_pid: std::process::id(),
+            working_directory: None,
+        }
+    }
+}
+
+/// A session that is ready: its threads work, and wait for somebody to record.
+struct Begun {
+    session: Arc<Session>,
+    shared: Arc<Shared>,
+    storage: storage::Storage,
+    signals: SignalState,
+    signal_descriptor: OwnedFd,
+    threads: Threads,
+    besides: Besides,
+    cpu_before: Duration,
+}
+
+/// What a session can do without.
+struct Besides {
+    server: Option<Server>,
+    meter: Option<Meter>,
+}
+
+impl Besides {
+    fn stop(self) {
+        if let Some(server) = self.server {
+            server.stop();
+        }
+        if let Some(meter) = self.meter {
+            meter.stop();
+        }
+    }
+}
+
+impl Begun {
+    /// Nobody was recorded: leaves nothing behind.
+    fn give_up(self, options: &Options) {
+        self.besides.stop();
+        self.threads.join(&self.shared);
+        finish::remove_output(&options.output);
+    }
+}
+
+/// Makes the mapping and the output, and starts the session's threads.
+fn begin(
+    options: &Options,
+    subject: &Subject,
+    warnings: &mut Vec<Warning>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Begun, RecordError> {
+    let cpu_before = finish::own_cpu();
     let source = clock::best_source();
     if source == ClockSource::Monotonic {
         warnings.push(Warning::NoCycleCounter);
@@ -92,17 +199,19 @@ pub fn record(
     // The mapping first: an output that is to be replaced is only touched when recording can begin.
     let (mapping, storage, moved) = storage::create(options, session_id)?;
     let mut writer = create_output(options)?;
-    writer
-        .write_header(header::header(options, session_id, &start))
-        .map_err(|source| {
-            finish::remove_output(&options.output);
-            RecordError::Output {
-                path: options.output.clone(),
-                source,
-            }
-        })?;
+    let mut header = header::header(options, session_id, &start);
+    if let Some(directory) = &subject.working_directory {
+        header.working_directory.clone_from(directory);
+    }
+    writer.write_header(header).map_err(|source| {
+        finish::remove_output(&options.output);
+        RecordError::Output {
+            path: options.output.clone(),
+            source,
+        }
+    })?;
     warnings.extend(moved);
-    for warning in &warnings {
+    for warning in &*warnings {
         progress(&Progress::Warning(warning.clone()));
     }
 
@@ -118,7 +227,7 @@ pub fn record(
         .file_name()
         .unwrap_or_default()
         .as_encoded_bytes();
-    drainer.census = Census::of_session(mapping_name);
+    drainer.census = Census::of_session(mapping_name, subject.first_pid);
     let second = Snapshot::take(source);
     drainer.add_snapshot(&second);
     let cycles_in = |ns| drainer.converter.to_cycles(ns);
@@ -142,7 +251,6 @@ pub fn record(
         source,
         start,
     });
-    let (began, began_at) = (session.began, session.began_at);
     session.begin(!options.start_disabled);
     let server = match Server::start(Arc::clone(&session)) {
         Ok(server) => Some(server),
@@ -157,52 +265,16 @@ pub fn record(
     let meter = options
         .counters_ns
         .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
-    let child = match start_program(options, &program, &storage, &signals) {
-        Ok(child) => child,
-        Err(source) => {
-            if let Some(server) = server {
-                server.stop();
-            }
-            threads.join(&shared);
-            // Nothing ran: the trace is nobody's.
-            finish::remove_output(&options.output);
-            return Err(RecordError::Start {
-                program: program.path().to_path_buf(),
-                source,
-            });
-        }
-    };
-    let mut supervisor = Supervisor::new(child, signal_descriptor);
-    let pid = supervisor.pid() as u32;
-    session.program_pid.store(pid, Ordering::Relaxed);
-    progress(&Progress::Started { pid });
-    let ended = supervise(&mut supervisor, &shared, began, progress);
-    if options.wait_children {
-        wait_for_children(&mut supervisor, &shared, progress);
-    }
-    if let Some(server) = server {
-        server.stop();
-    }
-    // The key that ended the program reached us too, and does not mean what follows.
-    supervisor.leave_wanted();
-    if let Some(meter) = meter {
-        meter.stop();
-    }
-    let drain_thread = threads.join(&shared);
-    let finisher = finish::Finisher {
-        options,
-        shared: &shared,
+    Ok(Begun {
+        session,
+        shared,
         storage,
-        warnings,
-        began_at,
-        cpu_before: usage_before,
-        preloaded: program.preload(),
-    };
-    let outcome = finisher.finish(drain_thread, ended, progress, &mut || {
-        supervisor.leave_wanted()
-    });
-    drop(signals);
-    Ok(outcome)
+        signals,
+        signal_descriptor,
+        threads,
+        besides: Besides { server, meter },
+        cpu_before,
+    })
 }
 
 fn create_output(options: &Options) -> Result<Writer, RecordError> {
@@ -242,8 +314,7 @@ fn supervise(
     began: Instant,
     progress: &mut dyn FnMut(&Progress),
 ) -> Ended {
-    let mut last_report = Instant::now();
-    let mut write_error = None;
+    let mut teller = Teller::new(began);
     loop {
         match supervisor.wait(PROGRESS) {
             Wake::Ended {
@@ -253,27 +324,48 @@ fn supervise(
             } => {
                 return Ended {
                     pid: supervisor.pid() as u32,
-                    wait_status,
+                    wait_status: Some(wait_status),
                     duration: began.elapsed(),
                     cpu: user + system,
                 };
             }
             Wake::Timeout | Wake::Signal | Wake::Leave => {}
         }
-        if last_report.elapsed() < PROGRESS {
-            continue;
+        teller.tell(shared, progress);
+    }
+}
+
+/// Tells now and then where the recording stands.
+struct Teller {
+    began: Instant,
+    last_report: Instant,
+    write_error: Option<String>,
+}
+
+impl Teller {
+    fn new(began: Instant) -> Teller {
+        Teller {
+            began,
+            last_report: Instant::now(),
+            write_error: None,
         }
-        last_report = Instant::now();
+    }
+
+    fn tell(&mut self, shared: &Shared, progress: &mut dyn FnMut(&Progress)) {
+        if self.last_report.elapsed() < PROGRESS {
+            return;
+        }
+        self.last_report = Instant::now();
         let (mut status, error) = {
             let state = shared.state();
             (state.status, state.write_error.clone())
         };
-        status.elapsed = began.elapsed();
-        if error != write_error {
+        status.elapsed = self.began.elapsed();
+        if error != self.write_error {
             if let Some(error) = &error {
                 progress(&Progress::Warning(Warning::WriteFailed(error.clone())));
             }
-            write_error = error;
+            self.write_error = error;
         }
         progress(&Progress::Recording(status));
     }

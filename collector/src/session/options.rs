@@ -9,6 +9,7 @@ use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::loss::Cause;
 
 use super::error::{RecordError, Warning};
+use crate::attach::Visit;
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;
@@ -207,4 +208,14 @@ pub struct Outcome {
     /// What the collector measured about itself, as in the trace's footer.
     pub figures: Vec<(String, u64)>,
     pub warnings: Vec<Warning>,
+    /// What attaching and detaching cost the program; `None` when it was started for the recording.
+    pub visits: Option<Visits>,
+}
+
+/// The two visits to a program that was running before.
+#[derive(Clone, Copy, Debug)]
+pub struct Visits {
+    pub attach: Visit,
+    /// `None`: the program ended before.
+    pub detach: Option<Visit>,
 }

@@ -65,7 +65,7 @@ pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
 }
 
 /// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
-fn is_kernel_thread(pid: u32) -> bool {
+pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let flags = stat

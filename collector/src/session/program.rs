@@ -246,7 +246,7 @@ fn has_capabilities(path: &Path) -> bool {
 }
 
 /// Reads the ELF header and the program headers (gabi). Files that are no ELF are left to the kernel.
-fn judge_elf(path: &Path, file: &File, head: &[u8], preload: &mut bool) -> Option<Warning> {
+pub fn judge_elf(path: &Path, file: &File, head: &[u8], preload: &mut bool) -> Option<Warning> {
     if head.len() < 64 || &head[..4] != b"\x7fELF" {
         return None;
     }
@@ -285,6 +285,24 @@ fn judge_elf(path: &Path, file: &File, head: &[u8], preload: &mut bool) -> Optio
         });
     }
     None
+}
+
+/// What stands in the way, as part of a sentence about a process that runs already.
+pub fn obstacle(warning: &Warning) -> String {
+    match warning {
+        Warning::Static(path) => format!(
+            "{} is statically linked: there is no dynamic linker in it to load the agent",
+            path.display()
+        ),
+        Warning::Architecture { path, machine } => {
+            format!("{} is built for {machine}", path.display())
+        }
+        Warning::OtherLoader { path, loader } => format!(
+            "{} uses the dynamic loader {loader}, not glibc's",
+            path.display()
+        ),
+        other => other.to_string(),
+    }
 }
 
 fn read_interpreter(file: &File, entry: &[u8; 56]) -> Option<Vec<u8>> {

@@ -69,6 +69,12 @@ figures! {
     finish_ns,
     /// Time of symbolization.
     symbolize_ns,
+    /// How long a thread of the program was kept from its work to attach and to detach, and how long all of
+    /// it took.
+    attach_pause_ns,
+    attach_ns,
+    detach_pause_ns,
+    detach_ns,
     /// CPU time of the program and its waited-for children, as the kernel gave it at the end.
     program_cpu_ns,
 }

@@ -322,12 +322,14 @@ pub fn detach() {
         return;
     }
     AGENT.signal.store(0, Ordering::Relaxed);
-    PROBE_MASK.store(u64::MAX, Ordering::Relaxed);
     if let Some(mapping) = last_mapping() {
         publish_signal(mapping);
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if mapping.replace_by_private().is_ok() {
-            for tick in mapping.control().ticks.as_flattened() {
+            // Whoever still holds an entry comes to the slow path, and leaves there.
+            let control = mapping.control();
+            control.probe_mask.store(u64::MAX, Ordering::Relaxed);
+            for tick in control.ticks.as_flattened() {
                 tick.0.store(TICK_PARKED, Ordering::Relaxed);
             }
         }

@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::Serialize;
-use stackbeat_collector::session::{Options, Outcome};
+use stackbeat_collector::attach::Visit;
+use stackbeat_collector::session::{Options, Outcome, Visits};
 
 use super::progress::plural;
 use crate::cli::SortKey;
@@ -38,6 +39,9 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
         },
         units::bytes(status.bytes),
     );
+    if let Some(visits) = &outcome.visits {
+        out.push_str(&visits_text(visits));
+    }
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         let _ = writeln!(out, "  the program was killed by signal {signal}");
     }
@@ -63,6 +67,26 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
     }
     let _ = writeln!(out, "  see more: stackbeat report {output}");
     out
+}
+
+/// What attaching and detaching cost the program.
+fn visits_text(visits: &Visits) -> String {
+    let text = |visit: &Visit| {
+        let ns = |time: std::time::Duration| units::duration(time.as_nanos() as u64);
+        format!(
+            "{} (one thread stood still {})",
+            ns(visit.total),
+            ns(visit.pause)
+        )
+    };
+    match &visits.detach {
+        Some(detach) => format!(
+            "  attached in {}, detached in {}\n",
+            text(&visits.attach),
+            text(detach)
+        ),
+        None => format!("  attached in {}\n", text(&visits.attach)),
+    }
 }
 
 /// The functions that ran most: share, time, name. Empty when the trace cannot be read or is large.
@@ -114,7 +138,22 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
         losses: Vec<Loss>,
         write_error: Option<String>,
         warnings: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attach: Option<VisitTimes>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detach: Option<VisitTimes>,
     }
+    #[derive(Serialize)]
+    struct VisitTimes {
+        pause_ns: u64,
+        total_ns: u64,
+        slots: u64,
+    }
+    let times = |visit: Visit| VisitTimes {
+        pause_ns: visit.pause.as_nanos() as u64,
+        total_ns: visit.total.as_nanos() as u64,
+        slots: visit.slots,
+    };
     let summary = Summary {
         schema: "stackbeat.record.v1",
         trace: options.output.display().to_string(),
@@ -145,6 +184,8 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
             .collect(),
         write_error: outcome.write_error.clone(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
+        attach: outcome.visits.map(|v| times(v.attach)),
+        detach: outcome.visits.and_then(|v| v.detach).map(times),
     };
     serde_json::to_string(&summary).unwrap_or_default()
 }

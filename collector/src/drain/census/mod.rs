@@ -147,11 +147,11 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 }
 
 impl Census {
-    /// A census of a session that is about to begin: pids from here on are the program's.
-    pub fn of_session(mapping_name: &[u8]) -> Census {
+    /// A census of a session that is about to begin: pids from `first_pid` on are the program's.
+    pub fn of_session(mapping_name: &[u8], first_pid: u32) -> Census {
         Census {
             mapping_name: mapping_name.to_vec(),
-            first_pid: std::process::id(),
+            first_pid,
             ..Default::default()
         }
     }

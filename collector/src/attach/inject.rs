@@ -1,0 +1,389 @@
+//! The visit: finds a thread at a good place, has it load and call the agent, lets it go on.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::Visit;
+use super::error::AttachError;
+use super::image::{Functions, Images};
+use super::place::{self, Doing, Judge};
+use super::target::{self, Target};
+use super::tracee::{Borrowed, Stop, Tracee};
+
+/// How long a good place is looked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Distance between two rounds over the threads, growing.
+const ROUND: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// A thread that does not stop within this time is in a call that cannot be interrupted.
+const STOP_TIME: Duration = Duration::from_millis(200);
+/// Threads tried in one round: those that wait come first, and one of them nearly always will do.
+const TRIES: usize = 16;
+/// Room for the calls: the dynamic linker's own needs are some 10 KiB, the agent's less.
+const STACK_BYTES: u64 = 1 << 20;
+/// Names lie at the beginning of that memory.
+const AGENT_AT: u64 = 0;
+const SESSION_AT: u64 = 4096;
+const NAME_BYTES: usize = 4095;
+
+// What `stackbeat_attach` gives besides numbers of slots (hooks-linux/src/attach.rs).
+const BUSY: i64 = -1;
+const DISABLED: i64 = -2;
+const FULL: i64 = -3;
+const SANITIZER: i64 = -4;
+const PANICKED: i64 = -5;
+const OTHER_VERSION: i64 = -6;
+const NOT_OURS: i64 = -7;
+const SYSTEM: i64 = -1000;
+
+/// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
+/// the process sees it.
+pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, AttachError> {
+    let pid = target.pid;
+    visit(pid, |images, borrowed, stack| {
+        write_name(borrowed, stack + SESSION_AT, session)?;
+        let stack_end = stack + STACK_BYTES;
+        let entrance = match images.agent() {
+            Some(module) => {
+                let entrances = Entrances {
+                    attach: images.symbol(module, "stackbeat_attach"),
+                    detach: images.symbol(module, "stackbeat_detach"),
+                };
+                entrances.complete(pid)?
+            }
+            None => load(target, images, agent, borrowed, stack)?,
+        };
+        // In the dynamic linker since glibc 2.35.
+        let mut loaded = images.modules.iter();
+        let find_object = loaded.find_map(|m| images.symbol(m, "_dl_find_object"));
+        let join = |borrowed: &mut Borrowed| {
+            let arguments = [stack + SESSION_AT, find_object.unwrap_or(0)];
+            let answer = borrowed.call(entrance.0, arguments, stack_end)?;
+            Ok(answer as i64)
+        };
+        let mut answer = join(borrowed)?;
+        if answer == BUSY {
+            // In the session of a collector that was killed: nobody reads it any more.
+            borrowed.call(entrance.1, [0, 0], stack_end)?;
+            answer = join(borrowed)?;
+        }
+        understand(pid, answer)
+    })
+}
+
+/// Has the agent leave.
+pub fn detach(pid: u32) -> Result<Visit, AttachError> {
+    visit(pid, |images, borrowed, stack| {
+        let entrance = images
+            .agent()
+            .and_then(|module| images.symbol(module, "stackbeat_detach"));
+        let Some(entrance) = entrance else {
+            return Ok(0);
+        };
+        let answer = borrowed.call(entrance, [0, 0], stack + STACK_BYTES)?;
+        understand(pid, answer as i64)
+    })
+}
+
+/// The agent's functions.
+struct Entrances {
+    attach: Option<u64>,
+    detach: Option<u64>,
+}
+
+impl Entrances {
+    fn complete(self, pid: u32) -> Result<(u64, u64), AttachError> {
+        match (self.attach, self.detach) {
+            (Some(attach), Some(detach)) => Ok((attach, detach)),
+            _ => Err(AttachError::Refused {
+                pid,
+                reason: "it is of a version that cannot be attached to".to_owned(),
+            }),
+        }
+    }
+}
+
+fn understand(pid: u32, answer: i64) -> Result<u64, AttachError> {
+    let reason = match answer {
+        0.. => return Ok(answer as u64),
+        BUSY => "it takes part in another one".to_owned(),
+        DISABLED => "it has switched itself off after an error of its own".to_owned(),
+        FULL => "the session has no room for another process".to_owned(),
+        SANITIZER => "the program was built with a sanitizer that holds signals back".to_owned(),
+        PANICKED => "an error of its own".to_owned(),
+        OTHER_VERSION => {
+            "it is of another version of stackbeat, loaded before; start the program anew"
+                .to_owned()
+        }
+        NOT_OURS => "the session's shared memory is not what it expects".to_owned(),
+        _ => format!(
+            "the session's shared memory cannot be opened: {}",
+            std::io::Error::from_raw_os_error((SYSTEM - answer) as i32)
+        ),
+    };
+    Err(AttachError::Refused { pid, reason })
+}
+
+/// Stops a thread at a good place, lets `work` use it with some memory for names and a stack, and lets it go
+/// on.
+fn visit(
+    pid: u32,
+    work: impl FnOnce(&Images, &mut Borrowed, u64) -> Result<u64, AttachError>,
+) -> Result<Visit, AttachError> {
+    let began = Instant::now();
+    let system = |step| move |source| AttachError::System { pid, step, source };
+    let images = Images::read(pid).map_err(|e| match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
+        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
+        _ => system("its memory cannot be read")(e),
+    })?;
+    let libc = images.libc().ok_or(AttachError::NoLoader { pid })?;
+    let functions = Functions::of(pid, libc).ok_or(AttachError::NoLoader { pid })?;
+    let syscall = images
+        .syscall_instruction()
+        .ok_or(AttachError::NoLoader { pid })?;
+    let mut judge = Judge::new(&images, libc, &functions);
+    let mut refused = 0;
+    let (mut tracee, stopped) = find_place(pid, &mut judge, &mut refused)?;
+    let mut borrowed = tracee
+        .borrow(syscall)
+        .map_err(system("its registers cannot be read"))?;
+    let result = use_thread(&images, &mut borrowed, work);
+    let given_back = borrowed.give_back();
+    let pause = stopped.elapsed();
+    let slots = result?;
+    given_back?;
+    Ok(Visit {
+        pause,
+        total: began.elapsed(),
+        refused,
+        slots,
+    })
+}
+
+/// Gives `work` some memory in the process and takes it back; errno stays what it was.
+fn use_thread(
+    images: &Images,
+    borrowed: &mut Borrowed,
+    work: impl FnOnce(&Images, &mut Borrowed, u64) -> Result<u64, AttachError>,
+) -> Result<u64, AttachError> {
+    let memory = borrowed.system_call(
+        libc::SYS_mmap,
+        [
+            0,
+            STACK_BYTES,
+            (libc::PROT_READ | libc::PROT_WRITE) as u64,
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
+            u64::MAX,
+            0,
+        ],
+    )?;
+    if memory < 0 {
+        let error = std::io::Error::from_raw_os_error(-memory as i32);
+        return Err(borrowed.failed("no memory for a stack in it", error));
+    }
+    let memory = memory as u64;
+    let errno = errno_of(images, borrowed, memory)?;
+    let result = work(images, borrowed, memory);
+    if let Some((address, value)) = errno {
+        borrowed.write(address, &value)?;
+    }
+    borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0])?;
+    result
+}
+
+/// Where the thread's errno lies, and what it is.
+fn errno_of(
+    images: &Images,
+    borrowed: &mut Borrowed,
+    memory: u64,
+) -> Result<Option<(u64, [u8; 4])>, AttachError> {
+    let function = images
+        .libc()
+        .and_then(|m| images.symbol(m, "__errno_location"));
+    let Some(function) = function else {
+        return Ok(None);
+    };
+    let address = borrowed.call(function, [0, 0], memory + STACK_BYTES)?;
+    let mut value = [0; 4];
+    borrowed.read(address, &mut value)?;
+    Ok(Some((address, value)))
+}
+
+/// A stopped thread that may be used, and since when it stands.
+fn find_place(
+    pid: u32,
+    judge: &mut Judge,
+    refused: &mut u32,
+) -> Result<(Tracee, Instant), AttachError> {
+    let began = Instant::now();
+    let mut state = String::new();
+    let mut pause = ROUND.0;
+    while began.elapsed() < PATIENCE {
+        let threads = threads_by_preference(pid).ok_or(AttachError::Ended { pid })?;
+        if threads.is_empty() {
+            state = "all are in calls that cannot be interrupted unnoticed".to_owned();
+        }
+        for (_, tid) in threads.into_iter().take(TRIES) {
+            match try_thread(pid, tid, judge)? {
+                Ok(found) => return Ok(found),
+                Err(objection) => {
+                    *refused += 1;
+                    state = format!("thread {tid}: {objection}");
+                }
+            }
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(ROUND.1);
+    }
+    Err(AttachError::NoPlace {
+        pid,
+        seconds: PATIENCE.as_secs(),
+        state,
+    })
+}
+
+/// The threads that may be interrupted at all, best first.
+fn threads_by_preference(pid: u32) -> Option<Vec<(Doing, u32)>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut threads: Vec<_> = tasks
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .map(|tid| (place::doing(pid, tid), tid))
+        .filter(|(doing, _)| *doing != Doing::Else)
+        .collect();
+    threads.sort_unstable();
+    Some(threads)
+}
+
+/// Stops one thread and keeps it if it is at a good place.
+fn try_thread(
+    pid: u32,
+    tid: u32,
+    judge: &mut Judge,
+) -> Result<Result<(Tracee, Instant), &'static str>, AttachError> {
+    let system = |source| AttachError::System {
+        pid,
+        step: "a thread of it cannot be stopped",
+        source,
+    };
+    let mut tracee = match Tracee::seize(pid, tid) {
+        Ok(tracee) => tracee,
+        Err(e) => match e.raw_os_error() {
+            // Threads come and go.
+            Some(libc::ESRCH | libc::ENOENT) => return Ok(Err("has ended")),
+            Some(libc::EPERM | libc::EACCES) => return Err(target::forbidden(pid)),
+            _ => return Err(system(e)),
+        },
+    };
+    let asked = Instant::now();
+    match tracee.interrupt(STOP_TIME).map_err(system)? {
+        Some(Stop::Interrupted) => {}
+        Some(Stop::Group) => return Err(AttachError::Stopped { pid }),
+        Some(_) => return Ok(Err("has ended")),
+        None => return Ok(Err("in a call that cannot be interrupted")),
+    }
+    let registers = tracee.registers().map_err(system)?;
+    match judge.objection(&tracee, &registers) {
+        None => Ok(Ok((tracee, asked))),
+        Some(objection) => {
+            tracee.release().map_err(system)?;
+            Ok(Err(objection))
+        }
+    }
+}
+
+/// Writes a path as a C string.
+fn write_name(borrowed: &Borrowed, address: u64, path: &Path) -> Result<(), AttachError> {
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    if bytes.len() > NAME_BYTES {
+        let error = std::io::Error::from_raw_os_error(libc::ENAMETOOLONG);
+        return Err(borrowed.failed("a path is too long for it", error));
+    }
+    bytes.push(0);
+    borrowed.write(address, &bytes)
+}
+
+/// Has the dynamic linker load the agent. Gives its entrances.
+fn load(
+    target: &Target,
+    images: &Images,
+    agent: &Path,
+    borrowed: &mut Borrowed,
+    memory: u64,
+) -> Result<(u64, u64), AttachError> {
+    let pid = target.pid;
+    let stack_end = memory + STACK_BYTES;
+    let everywhere = |name| images.modules.iter().find_map(|m| images.symbol(m, name));
+    // glibc before 2.34 has dlopen in a library that need not be loaded; libc's own is there.
+    let dlopen = everywhere("dlopen")
+        .or_else(|| everywhere("__libc_dlopen_mode"))
+        .ok_or(AttachError::NoLoader { pid })?;
+    let file = if target.sees(agent) {
+        write_name(borrowed, memory + AGENT_AT, agent)?;
+        None
+    } else {
+        Some(carry(pid, agent, borrowed, memory)?)
+    };
+    let flags = libc::RTLD_NOW as u64;
+    let handle = borrowed.call(dlopen, [memory + AGENT_AT, flags], stack_end)?;
+    let reason = match everywhere("dlerror") {
+        Some(dlerror) if handle == 0 => {
+            let text = borrowed.call(dlerror, [0, 0], stack_end)?;
+            read_text(borrowed, text)
+        }
+        _ => None,
+    };
+    if let Some(fd) = file {
+        borrowed.system_call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    }
+    if handle == 0 {
+        let reason = reason.unwrap_or_else(|| "it did not say why".to_owned());
+        return Err(AttachError::Load { pid, reason });
+    }
+    let now = Images::read_besides(pid, &images.modules)
+        .map_err(|e| borrowed.failed("its memory cannot be read", e))?;
+    let module = now.agent().ok_or_else(|| AttachError::Load {
+        pid,
+        reason: "the library is not the agent".to_owned(),
+    })?;
+    Entrances {
+        attach: now.symbol(module, "stackbeat_attach"),
+        detach: now.symbol(module, "stackbeat_detach"),
+    }
+    .complete(pid)
+}
+
+/// A process that does not see the agent's file gets its content, in a file without a name. Gives its
+/// descriptor in the process, and writes the path by which the dynamic linker finds it.
+fn carry(pid: u32, agent: &Path, borrowed: &mut Borrowed, memory: u64) -> Result<u64, AttachError> {
+    borrowed.write(memory + AGENT_AT, b"libstackbeat.so\0")?;
+    let arguments = [memory + AGENT_AT, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
+    let fd = borrowed.system_call(libc::SYS_memfd_create, arguments)?;
+    if fd < 0 {
+        let error = std::io::Error::from_raw_os_error(-fd as i32);
+        return Err(borrowed.failed("no file for the agent can be made in it", error));
+    }
+    let copied = fs::read(agent).and_then(|content| {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        File::options().write(true).open(path)?.write_all(&content)
+    });
+    copied.map_err(|e| borrowed.failed("the agent cannot be copied into it", e))?;
+    let path = format!("/proc/self/fd/{fd}\0");
+    borrowed.write(memory + AGENT_AT, path.as_bytes())?;
+    Ok(fd as u64)
+}
+
+fn read_text(borrowed: &Borrowed, address: u64) -> Option<String> {
+    let mut bytes = [0u8; 512];
+    // The text may end just before memory that is not there.
+    let length = (0..bytes.len())
+        .take_while(|i| {
+            let at = address + *i as u64;
+            let byte = &mut bytes[*i..=*i];
+            borrowed.read(at, byte).is_ok() && byte[0] != 0
+        })
+        .count();
+    (length > 0).then(|| String::from_utf8_lossy(&bytes[..length]).into_owned())
+}

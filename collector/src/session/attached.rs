@@ -1,0 +1,274 @@
+//! Recording a program that runs already: the agent is brought in at the beginning and sent away at the
+//! end, or when the program ends by itself.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stackbeat_core::layout::entry_state;
+use stackbeat_core::mapping::Mapping;
+use stackbeat_core::sync::Ordering;
+use stackbeat_core::{registry, sys};
+
+use super::error::{RecordError, Warning};
+use super::options::{Options, Outcome, Progress, Visits};
+use super::procfs::{self, Identity, Watch};
+use super::shared::Shared;
+use super::{Ended, Subject, Teller, begin, finish, program, storage};
+use crate::attach::{self, AttachError, Target, Visit};
+
+/// Distance between two looks whether the program still runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long captures and signals under way are waited for before the agent leaves.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Records a process that runs already, until `duration` is over, SIGINT, SIGTERM or SIGHUP arrives, or it
+/// ends. `options.command` only names it.
+///
+/// # Errors
+///
+/// When the recording could not begin: the process is as it was.
+pub fn attach(
+    options: &Options,
+    target: &Target,
+    duration: Option<Duration>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, RecordError> {
+    options.validate()?;
+    program::check_agent(&options.agent)?;
+    let mut options = options.clone();
+    let place = Place::choose(target, &mut options)?;
+    let options = &options;
+    let pid = target.pid;
+    let subject = Subject {
+        first_pid: pid.min(std::process::id()),
+        working_directory: std::fs::read_link(format!("/proc/{pid}/cwd"))
+            .ok()
+            .map(|path| path.to_string_lossy().into_owned()),
+    };
+    let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;
+    let mut warnings = Vec::new();
+    let begun = begin(options, &subject, &mut warnings, progress)?;
+    let shared = &*Arc::clone(&begun.shared);
+    let session = Arc::clone(&begun.session);
+    session.program_pid.store(pid, Ordering::Relaxed);
+    let began = session.began;
+    let cpu_before = cpu_ns(pid);
+    let attached = give(&begun.storage, target)
+        .and_then(|()| attach::attach(target, &options.agent, &place.inside(&begun.storage)));
+    let arrival = match attached {
+        Ok(visit) => visit,
+        Err(error) => {
+            begun.give_up(options);
+            return Err(error.into());
+        }
+    };
+    note(shared, &arrival, true);
+    progress(&Progress::Started { pid });
+
+    let mut teller = Teller::new(began);
+    let mut cpu_after = cpu_before;
+    let end = duration.map(|d| began + d);
+    while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
+        let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+        if is_told_to_leave(&begun.signal_descriptor, left.min(LOOK)) {
+            break;
+        }
+        cpu_after = cpu_ns(pid).max(cpu_after);
+        teller.tell(shared, progress);
+    }
+    let recorded = began.elapsed();
+    begun.besides.stop();
+
+    shared.mapping.control().switch.store(0, Ordering::SeqCst);
+    let drain_thread = begun.threads.join(shared);
+    settle(&shared.mapping);
+    let departure = leave(&shared.mapping, pid, &begun.storage, &mut |warning| {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
+    });
+    if let Some(visit) = &departure {
+        note(shared, visit, false);
+    }
+    let finisher = finish::Finisher {
+        options,
+        shared,
+        storage: begun.storage,
+        warnings,
+        began_at: session.began_at,
+        cpu_before: begun.cpu_before,
+        preloaded: false,
+    };
+    let ended = Ended {
+        pid,
+        wait_status: None,
+        duration: recorded,
+        cpu: Duration::from_nanos(cpu_after.saturating_sub(cpu_before)),
+    };
+    let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
+        is_told_to_leave(&begun.signal_descriptor, Duration::ZERO)
+    });
+    outcome.visits = Some(Visits {
+        attach: arrival,
+        detach: departure,
+    });
+    drop(begun.signals);
+    Ok(outcome)
+}
+
+/// Where the mapping lies, for us and for the process.
+struct Place {
+    /// The folder as the process sees it, if that is another one; kept open, so that it can be reached when
+    /// the process is gone.
+    other: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Place {
+    /// A process with mounts of its own (a container) gets the mapping into a folder that it sees.
+    fn choose(target: &Target, options: &mut Options) -> Result<Place, AttachError> {
+        if !target.other_mounts || options.mapping_folder.is_some() {
+            return Ok(Place { other: None });
+        }
+        let mut failure = None;
+        for folder in [storage::SHARED_MEMORY, "/tmp"] {
+            match File::open(attach::seen_by(target.pid, Path::new(folder))) {
+                Ok(file) => {
+                    let fd = OwnedFd::from(file);
+                    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                    options.mapping_folder = Some(path.into());
+                    return Ok(Place {
+                        other: Some((folder.into(), fd)),
+                    });
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(AttachError::System {
+            pid: target.pid,
+            step: "it sees no folder in which memory can be shared with it",
+            source: failure.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    /// The mapping's path as the process sees it.
+    fn inside(&self, storage: &storage::Storage) -> PathBuf {
+        match &self.other {
+            Some((folder, _)) => folder.join(storage.path.file_name().unwrap_or_default()),
+            None => storage.path.clone(),
+        }
+    }
+}
+
+/// Lets the process' user open the mapping.
+fn give(storage: &storage::Storage, target: &Target) -> Result<(), AttachError> {
+    let (user, group) = target.user;
+    if user == sys::effective_user() {
+        return Ok(());
+    }
+    chown(&storage.path, Some(user), Some(group)).map_err(|source| AttachError::System {
+        pid: target.pid,
+        step: "the shared memory cannot be given to its user",
+        source,
+    })
+}
+
+fn note(shared: &Shared, visit: &Visit, arrival: bool) {
+    let figures = &shared.figures;
+    let (pause, total) = if arrival {
+        (&figures.attach_pause_ns, &figures.attach_ns)
+    } else {
+        (&figures.detach_pause_ns, &figures.detach_ns)
+    };
+    pause.store(
+        visit.pause.as_nanos() as u64,
+        std::sync::atomic::Ordering::Relaxed,
+    );
+    total.store(
+        visit.total.as_nanos() as u64,
+        std::sync::atomic::Ordering::Relaxed,
+    );
+}
+
+/// CPU time of a process so far; 0 when it is gone.
+fn cpu_ns(pid: u32) -> u64 {
+    // MAKE_PROCESS_CPUCLOCK of Linux' include/linux/posix-timers_types.h: the inverted pid, CPUCLOCK_SCHED.
+    sys::clock_ns((!(pid as i32)) << 3 | 2)
+}
+
+/// Waits for a signal that asks us to end.
+fn is_told_to_leave(signals: &OwnedFd, timeout: Duration) -> bool {
+    let mut polled = libc::pollfd {
+        fd: signals.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let timeout_ms = timeout.as_micros().div_ceil(1000) as libc::c_int;
+    // SAFETY: one valid element.
+    if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } <= 0 {
+        return false;
+    }
+    // SAFETY: plain data for which all zeros is valid.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let bytes = size_of_val(&info);
+    // SAFETY: reads at most its size into `info`.
+    let got = unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), bytes) };
+    match info.ssi_signo as libc::c_int {
+        _ if usize::try_from(got) != Ok(bytes) => false,
+        libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => true,
+        signal @ (libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
+            let _ = signal;
+            // SAFETY: stops this process, as the terminal wants; the program is not its job.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            false
+        }
+        _ => false,
+    }
+}
+
+/// Waits until no capture is under way and no signal of ours is.
+fn settle(mapping: &Mapping) {
+    let deadline = Instant::now() + SETTLE;
+    let is_busy = || {
+        registry::threads(mapping).any(|(_, e)| {
+            e.state.load(Ordering::Acquire) == entry_state::LIVE
+                && (e.capturing.load(Ordering::SeqCst) != 0
+                    || e.in_flight.load(Ordering::SeqCst) != 0)
+        })
+    };
+    while is_busy() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends the agent away from the process and from the children that it has started meanwhile. Gives the
+/// visit to the process itself.
+fn leave(
+    mapping: &Mapping,
+    pid: u32,
+    storage: &storage::Storage,
+    warn: &mut dyn FnMut(Warning),
+) -> Option<Visit> {
+    let name = storage.path.file_name().unwrap_or_default();
+    let name = name.as_encoded_bytes();
+    let mut own = None;
+    for (_, entry) in registry::processes(mapping) {
+        let process = entry.pid.load(Ordering::Relaxed);
+        if entry.state.load(Ordering::Acquire) != entry_state::LIVE
+            || procfs::identify(process, name, 0) != Identity::Ours
+        {
+            continue;
+        }
+        match attach::detach(process) {
+            Ok(visit) if process == pid => own = Some(visit),
+            Ok(_) | Err(AttachError::Ended { .. }) => {}
+            Err(error) => warn(Warning::NotDetached {
+                pid: process,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    own
+}

@@ -1,0 +1,365 @@
+//! `stackbeat attach` on programs that were running before: they neither notice nor change.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use stackbeat_proto::stream::PacketReader;
+use stackbeat_proto::v1::{packet, process::Origin};
+
+const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+
+fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(STACKBEAT)
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("STACKBEAT_AGENT")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs")
+}
+
+/// Attaches for a time and gives the summary.
+#[track_caller]
+fn attach(folder: &Path, pid: u32, duration: &str) -> Value {
+    let pid = pid.to_string();
+    let arguments = [
+        "attach", "-f", "--json", "-o", "t.beat", "-d", duration, &pid,
+    ];
+    let output = stackbeat(folder, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
+}
+
+fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attach");
+    let source = Path::new(sources).join(source);
+    let program = folder.join(source.file_stem().expect("a name"));
+    let status = Command::new("gcc")
+        .args(["-O2", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .args(options)
+        .status()
+        .expect("gcc runs");
+    assert!(status.success());
+    program
+}
+
+/// A program that says `running` once it does.
+struct Program {
+    child: Child,
+    rest: BufReader<std::process::ChildStdout>,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Program {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut rest = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        rest.read_line(&mut line).expect("readable");
+        assert_eq!(line, "running\n");
+        Program { child, rest }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said besides, and its exit code.
+    fn end(mut self) -> (String, Option<i32>) {
+        let mut said = String::new();
+        self.rest.read_to_string(&mut said).expect("readable");
+        let status = self.child.wait().expect("waited for");
+        (said, status.code())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended already, unless a test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The contents of all slots through which modules call each other, except the agent's own.
+fn slots(pid: u32) -> BTreeMap<(String, u64), u64> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("readable");
+    let mut found = BTreeMap::new();
+    for line in maps.lines() {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let [range, rights, offset, _, _, path] = fields[..] else {
+            continue;
+        };
+        if !rights.contains('x') || !path.starts_with('/') || path.contains("libstackbeat") {
+            continue;
+        }
+        let hex = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+        // All libraries that this test meets have text at the offset of its address.
+        let base = hex(range.split('-').next().expect("a range")) - hex(offset);
+        let listing = Command::new("readelf").args(["-rW", path]).output();
+        let listing = String::from_utf8_lossy(&listing.expect("readelf runs").stdout).into_owned();
+        for line in listing.lines() {
+            if !line.contains("_JUMP_SLO") && !line.contains("_GLOB_DAT") {
+                continue;
+            }
+            let address = hex(line.split_ascii_whitespace().next().expect("an offset"));
+            // A program that is not position independent lies at its own addresses.
+            let at = if address >= base {
+                address
+            } else {
+                base + address
+            };
+            let mut value = [0; 8];
+            if memory.read_exact_at(&mut value, at).is_ok() {
+                found.insert((path.to_owned(), address), u64::from_le_bytes(value));
+            }
+        }
+    }
+    found
+}
+
+fn maps_of(pid: u32, name: &str) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    maps.matches(name).count()
+}
+
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .expect("it runs")
+        .count()
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(status.expect("kill runs").success());
+}
+
+#[test]
+fn a_busy_program_is_the_same_after_many_visits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let resident = compile(at, "resident.c", &["-ldl"]);
+    let program = Program::start(Command::new(resident).arg("600"));
+    let pid = program.pid();
+    let descriptors = || {
+        fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("it runs")
+            .count()
+    };
+    sleep(Duration::from_millis(300));
+    let before = descriptors();
+    for round in 0..20 {
+        let summary = attach(at, pid, "150ms");
+        let slots = &summary["attach"]["slots"];
+        assert!(slots.as_u64() > Some(10), "{summary}");
+        assert!(summary["detach"].is_object(), "{summary}");
+        assert!(
+            summary["samples"].as_u64() > Some(50),
+            "round {round}: {summary}"
+        );
+        assert_eq!(maps_of(pid, "/stackbeat."), 0, "no session is mapped");
+    }
+    // Its libraries come and go with descriptors of their own.
+    assert!(descriptors() <= before + 2);
+    // Threads that compute are met by the sampler, which looks for strangers now and then.
+    attach(at, pid, "1s");
+    let report = stackbeat(at, &["report", "t.beat", "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let names: Vec<_> = report["functions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|f| f["name"].as_str())
+        .collect();
+    for wanted in ["compute_here", "allocates", "floats", "starts_threads"] {
+        assert!(names.contains(&wanted), "{wanted} in {names:?}");
+    }
+    let packets = PacketReader::new(File::open(at.join("t.beat")).expect("the trace"));
+    let origins: Vec<_> = packets
+        .filter_map(|p| match p.expect("good").1.body {
+            Some(packet::Body::Process(process)) => Some(process.origin()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(origins.first(), Some(&Origin::Attached));
+    kill("-TERM", pid);
+    assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn slots_threads_and_handlers_are_put_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    for options in [
+        &["-Wl,-z,lazy"][..],
+        &["-Wl,-z,now"],
+        &["-fno-plt", "-no-pie"],
+    ] {
+        let quiet = compile(at, "quiet.c", options);
+        let program = Program::start(&mut Command::new(quiet));
+        let pid = program.pid();
+        let status = |key: &str| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+            let line = status.lines().find(|l| l.starts_with(key));
+            line.expect("the kernel says it").to_owned()
+        };
+        let masks = || ["SigBlk", "SigIgn", "SigCgt"].map(status);
+        // What it does once, it has done when it comes to its second round.
+        sleep(Duration::from_millis(100));
+        let before = (slots(pid), masks());
+        for _ in 0..3 {
+            let mut recorder = Command::new(STACKBEAT)
+                .args(["attach", "-q", "-f", "-o", "q.beat", &pid.to_string()])
+                .current_dir(at)
+                .spawn()
+                .expect("runs");
+            sleep(Duration::from_millis(500));
+            let during = slots(pid);
+            let changed = during.iter().filter(|(k, v)| before.0.get(k) != Some(v));
+            assert!(changed.count() > 5, "{options:?}");
+            assert_eq!(threads(pid), 2);
+            // Ctrl-C.
+            kill("-INT", recorder.id());
+            assert_eq!(recorder.wait().expect("waited for").code(), Some(0));
+            let after = (slots(pid), masks());
+            let same = |k: &(String, u64)| before.0.get(k) == after.0.get(k);
+            let differing: Vec<_> = before.0.keys().filter(|k| !same(k)).collect();
+            assert!(differing.is_empty(), "{options:?}: {differing:x?}");
+            assert_eq!(before.1, after.1);
+            assert_eq!(threads(pid), 2);
+        }
+        kill("-TERM", pid);
+        assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
+    }
+}
+
+#[test]
+fn the_programs_end_is_the_recordings_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let resident = compile(at, "resident.c", &["-ldl"]);
+    let program = Program::start(Command::new(resident).arg("2"));
+    let summary = attach(at, program.pid(), "60s");
+    assert!(summary["detach"].is_null(), "{summary}");
+    assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
+}
+
+/// Attaching fails with this code and this text.
+#[track_caller]
+fn refused(folder: &Path, pid: u32, text: &str) {
+    let pid = pid.to_string();
+    let output = stackbeat(folder, &["attach", "-d", "100ms", "-o", "no.beat", &pid]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(text), "{said}");
+    assert!(!folder.join("no.beat").exists());
+}
+
+#[test]
+fn what_cannot_be_attached_to_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    refused(at, 4_000_000, "no such process");
+
+    let mut child = Command::new("true").spawn().expect("starts");
+    sleep(Duration::from_millis(200));
+    refused(at, child.id(), "has ended already");
+    child.wait().expect("waited for");
+
+    let program = compile(at, "quiet.c", &["-static"]);
+    let program = Program::start(&mut Command::new(program));
+    refused(at, program.pid(), "statically linked");
+    drop(program);
+
+    let program = Program::start(&mut Command::new(compile(at, "quiet.c", &[])));
+    let pid = program.pid();
+    let thread = fs::read_dir(format!("/proc/{pid}/task"))
+        .expect("it runs")
+        .filter_map(|t| t.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .find(|tid| *tid != pid);
+    refused(
+        at,
+        thread.expect("a second thread"),
+        "is a thread of process",
+    );
+    kill("-STOP", pid);
+    sleep(Duration::from_millis(100));
+    refused(at, pid, "is stopped");
+    kill("-CONT", pid);
+    // Recorded already, by an attach and from its start.
+    let mut recorder = Command::new(STACKBEAT)
+        .args(["attach", "-q", "-o", "first.beat", &pid.to_string()])
+        .current_dir(at)
+        .spawn()
+        .expect("runs");
+    sleep(Duration::from_millis(500));
+    refused(at, pid, "is being recorded already");
+    kill("-TERM", pid);
+    assert_eq!(recorder.wait().expect("waited for").code(), Some(0));
+    assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
+
+    for (mode, text) in [
+        ("seccomp", "seccomp filter"),
+        ("traced", "traces it already"),
+    ] {
+        let program = Program::start(Command::new(compile(at, "quiet.c", &[])).arg(mode));
+        let pid = program.pid();
+        refused(at, pid, text);
+        if mode == "seccomp" {
+            let pid = pid.to_string();
+            let arguments = [
+                "attach",
+                "-d",
+                "300ms",
+                "--allow-seccomp",
+                "-o",
+                "s.beat",
+                &pid,
+            ];
+            let output = stackbeat(at, &arguments);
+            assert!(output.status.success(), "{output:?}");
+        }
+        kill("-TERM", pid);
+        assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
+    }
+}
+
+#[test]
+fn a_collector_that_was_killed_is_no_obstacle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let resident = compile(at, "resident.c", &["-ldl"]);
+    let program = Program::start(Command::new(resident).arg("600"));
+    let pid = program.pid();
+    let mut recorder = Command::new(STACKBEAT)
+        .args(["attach", "-q", "-o", "killed.beat", &pid.to_string()])
+        .current_dir(at)
+        .spawn()
+        .expect("runs");
+    sleep(Duration::from_millis(700));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("waited for");
+    let summary = attach(at, pid, "500ms");
+    assert!(summary["samples"].as_u64() > Some(50), "{summary}");
+    let recovered = stackbeat(at, &["recover", "killed.beat", "-o", "r.beat"]);
+    assert!(recovered.status.success(), "{recovered:?}");
+    kill("-TERM", pid);
+    assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
+}
