@@ -5,9 +5,9 @@
 //! the registers that it finds when the thread leaves the stop in which it was interrupted, so these
 //! are put back as they were, in a stop of the same kind.
 //!
-//! No breakpoints and no single steps: their signals would change the program's disposition of SIGTRAP
-//! where it ignores that signal. A call returns into a `syscall` instruction of libc, whose stop is
-//! ours.
+//! A call returns to address 0, and the fault stops it for us before anybody else hears of it. Where the
+//! program ignores SIGSEGV, the kernel would reset that for a fault; there a call returns into a `syscall`
+//! instruction of libc, and all system calls of the thread stop it meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -46,6 +46,19 @@ const GIVES_EINTR: [i64; 13] = [
     libc::SYS_accept,
     libc::SYS_accept4,
 ];
+
+/// Signals by which a call of ours can fail. All others wait.
+const FAULTS: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Where calls return to: nothing is mapped below vm.mmap_min_addr.
+const NOWHERE: u64 = 0;
 
 /// How long a call in the program may take. Loading waits for whoever is loading something else.
 const CALL_TIME: Duration = Duration::from_secs(20);
@@ -274,20 +287,14 @@ impl Tracee {
         };
         // Signals wait. What a fault of our own would send is left alone: the kernel resets the
         // disposition of such a signal when it is blocked.
-        let faults = [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-        ];
-        let open = faults.iter().fold(0u64, |m, s| m | 1 << (s - 1));
+        let open = FAULTS.iter().fold(0u64, |m, s| m | 1 << (s - 1));
         self.set_signal_mask(before.mask | !open)?;
+        let faults_are_ignored = faults_are_ignored(self.pid);
         Ok(Borrowed {
             tracee: self,
             before: Some(before),
             syscall,
+            faults_are_ignored,
             stops: Vec::new(),
         })
     }
@@ -342,6 +349,7 @@ pub struct Borrowed<'a> {
     tracee: &'a mut Tracee,
     before: Option<Before>,
     syscall: u64,
+    faults_are_ignored: bool,
     /// Stopping signals that came meanwhile.
     stops: Vec<i32>,
 }
@@ -373,7 +381,12 @@ impl Borrowed<'_> {
     ) -> Result<u64, AttachError> {
         // As if a call had just pushed its return address: the psABI wants sp + 8 aligned to 16.
         let sp = (stack_end & !63) - 64 - 8;
-        self.write(sp, &self.syscall.to_le_bytes())?;
+        let end = if self.faults_are_ignored {
+            self.syscall
+        } else {
+            NOWHERE
+        };
+        self.write(sp, &end.to_le_bytes())?;
         let mut registers = self.base()?;
         registers.rip = function;
         registers.rsp = sp;
@@ -382,6 +395,9 @@ impl Borrowed<'_> {
         registers.rdi = arguments[0];
         registers.rsi = arguments[1];
         self.set(&registers)?;
+        if !self.faults_are_ignored {
+            return self.run_to_fault(sp + 8);
+        }
         loop {
             self.next_syscall()?;
             let mut now = self.get()?;
@@ -394,6 +410,28 @@ impl Borrowed<'_> {
                 return Ok(result);
             }
             self.next_syscall()?;
+        }
+    }
+
+    /// Lets a call run until it returns to [`NOWHERE`]. Gives its result.
+    fn run_to_fault(&mut self, sp: u64) -> Result<u64, AttachError> {
+        match self.run(libc::PTRACE_CONT)? {
+            Stop::Signal(libc::SIGSEGV) => {
+                let now = self.get()?;
+                if now.rip == NOWHERE && now.rsp == sp {
+                    return Ok(now.rax);
+                }
+                Err(self.faulted(libc::SIGSEGV))
+            }
+            Stop::Signal(signal) => Err(self.faulted(signal)),
+            _ => Err(self.faulted(0)),
+        }
+    }
+
+    fn faulted(&self, signal: i32) -> AttachError {
+        AttachError::Load {
+            pid: self.tracee.pid,
+            reason: format!("the call ended with signal {signal}"),
         }
     }
 
@@ -464,24 +502,26 @@ impl Borrowed<'_> {
     }
 
     fn next_syscall(&mut self) -> Result<(), AttachError> {
+        match self.run(libc::PTRACE_SYSCALL)? {
+            Stop::Signal(signal) => Err(self.faulted(signal)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on to the next stop at a system call (if those are asked for) or by a fault.
+    fn run(&mut self, request: libc::c_uint) -> Result<Stop, AttachError> {
         let deadline = Instant::now() + CALL_TIME;
         loop {
             self.tracee
-                .go_on(libc::PTRACE_SYSCALL, 0)
+                .go_on(request, 0)
                 .map_err(|e| self.failed("it cannot be continued", e))?;
             let stop = self
                 .tracee
                 .wait(deadline)
                 .map_err(|e| self.failed("it cannot be waited for", e))?;
             match stop {
-                Some(Stop::Syscall) => return Ok(()),
-                Some(Stop::Signal(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGILL))) => {
-                    return Err(AttachError::Load {
-                        pid: self.tracee.pid,
-                        reason: format!("the call ended with signal {signal}"),
-                    });
-                }
-                Some(Stop::Signal(signal)) => self.stops.push(signal),
+                Some(Stop::Signal(signal)) if !FAULTS.contains(&signal) => self.stops.push(signal),
+                Some(stop @ (Stop::Signal(_) | Stop::Syscall)) => return Ok(stop),
                 Some(Stop::Group | Stop::Interrupted) => {}
                 Some(Stop::Ended) => {
                     self.before = None;
@@ -530,6 +570,14 @@ impl Drop for Borrowed<'_> {
         // After an error: it was told already.
         let _ = self.restore();
     }
+}
+
+/// Whether the process ignores SIGSEGV.
+fn faults_are_ignored(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask & 1 << (libc::SIGSEGV - 1) != 0)
 }
 
 /// Arguments that the kernel gives a meaning by the request.

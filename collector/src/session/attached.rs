@@ -55,7 +55,6 @@ pub fn attach(
     let shared = &*Arc::clone(&begun.shared);
     let session = Arc::clone(&begun.session);
     session.program_pid.store(pid, Ordering::Relaxed);
-    let began = session.began;
     let cpu_before = cpu_ns(pid);
     let attached = give(&begun.storage, target)
         .and_then(|()| attach::attach(target, &options.agent, &place.inside(&begun.storage)));
@@ -69,6 +68,7 @@ pub fn attach(
     note(shared, &arrival, true);
     progress(&Progress::Started { pid });
 
+    let began = Instant::now();
     let mut teller = Teller::new(began);
     let mut cpu_after = cpu_before;
     let end = duration.map(|d| began + d);
