@@ -9,10 +9,12 @@
 
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::{CLASSES, PHASES, buffer_state};
+use stackbeat_core::layout::{CLASSES, PHASES, ThreadClass, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
+use stackbeat_proto::v1::{Event, event, packet};
 
+use super::drainer::Order;
 use super::pace::{Pace, Used};
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
@@ -41,6 +43,11 @@ const RESTING_LOOK_NS: u64 = 100_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
+/// The trace is told of an interval that the budget has changed by more than this part, at most so often,
+/// ns.
+const TELL_PART: u64 = 4;
+const TELL_DISTANCE_NS: u64 = 500_000_000;
+
 /// When the words of one class advance.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
@@ -60,6 +67,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let mut pace = Pace::new(budget_percent, used(shared));
+    let mut told = Told::new(&schedules);
     let mut last_activity_ns = now_ns();
     let mut advanced = Vec::new();
     let mut pool_looks = 0u16;
@@ -79,7 +87,10 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
         let ticks = shared.figures.ticks.load(Ordering::Relaxed);
         let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
-            schedule.set_interval(interval_ns(shared, class), now);
+            if schedule.set_interval(interval_ns(shared, class), now) {
+                // Whoever changed it has said so in the trace.
+                told.interval_ns[class] = schedule.interval_ns;
+            }
             let interval_ns = pace.interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
@@ -139,7 +150,11 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
             last_activity_ns = now;
         }
         let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
-        pace.woke(active, shortest, || used(shared));
+        if pace.woke(active, shortest, || used(shared)) {
+            told.tell(shared, now, |class| {
+                pace.interval_ns(schedules[class as usize].interval_ns)
+            });
+        }
         let kept_ns = pace.interval_ns(shortest);
         count(&shared.figures.intervals_kept_ns, kept_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
@@ -189,10 +204,54 @@ fn interval_ns(shared: &Shared, class: usize) -> u64 {
 
 impl Schedule {
     /// Takes a changed interval over; a shorter one does not wait for the end of the longer one.
-    fn set_interval(&mut self, interval_ns: u64, now: u64) {
-        if interval_ns != self.interval_ns {
+    /// True when it has changed.
+    fn set_interval(&mut self, interval_ns: u64, now: u64) -> bool {
+        let is_new = interval_ns != self.interval_ns;
+        if is_new {
             self.interval_ns = interval_ns;
             self.next_ns = self.next_ns.min(now + interval_ns);
+        }
+        is_new
+    }
+}
+
+/// The intervals that the trace knows to be in force.
+#[derive(Debug)]
+struct Told {
+    interval_ns: [u64; CLASSES],
+    next_ns: u64,
+}
+
+impl Told {
+    fn new(schedules: &[Schedule; CLASSES]) -> Told {
+        Told {
+            interval_ns: schedules.map(|s| s.interval_ns),
+            next_ns: 0,
+        }
+    }
+
+    /// Says in the trace what the budget makes of the intervals, when it is about another one.
+    fn tell(&mut self, shared: &Shared, now: u64, in_force: impl Fn(ThreadClass) -> u64) {
+        if now < self.next_ns {
+            return;
+        }
+        for (class, name) in [
+            (ThreadClass::Other, "threads"),
+            (ThreadClass::Main, "main threads"),
+        ] {
+            let interval_ns = in_force(class);
+            let told_ns = &mut self.interval_ns[class as usize];
+            if interval_ns.abs_diff(*told_ns) > *told_ns / TELL_PART {
+                *told_ns = interval_ns;
+                self.next_ns = now + TELL_DISTANCE_NS;
+                shared.order(Order::Say(Box::new(packet::Body::Event(Event {
+                    time_ns: now,
+                    name: name.to_owned(),
+                    kind: event::Kind::IntervalChanged.into(),
+                    value: interval_ns as i64,
+                    ..Event::default()
+                }))));
+            }
         }
     }
 }
