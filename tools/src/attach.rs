@@ -15,6 +15,8 @@ pub fn run(args: AttachArgs) -> Result<u8> {
     let target = Target::examine(args.pid, args.allow_seccomp)?;
     let duration = args.duration.map(Duration::from_nanos);
     let args = RecordArgs {
+        dump_on: None,
+        dump_last: None,
         command: target.command.iter().map(Into::into).collect(),
         output: args.output,
         force: args.force,

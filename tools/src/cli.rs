@@ -78,6 +78,7 @@ Examples:
   stackbeat record -o build.beat -- make -j8
   stackbeat record --interval 100us --probes lock,wait -- ./server
   stackbeat record --no-children -- git log
+  stackbeat record --mode ring --dump-on usr2 --dump-last 10s -- ./server        then: kill -USR2 RECORDER
   stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
 
 Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
@@ -126,6 +127,12 @@ pub struct RecordArgs {
     /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub counters: Option<Period>,
+    /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
+    #[arg(long, value_enum, value_name = "SIGNAL")]
+    pub dump_on: Option<DumpSignal>,
+    /// How far such a dump goes back; all that the session holds by default.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_last: Option<u64>,
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,
@@ -229,6 +236,17 @@ pub struct AttachArgs {
     pub json: bool,
     /// The process.
     pub pid: u32,
+}
+
+/// Signals that may ask for a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpSignal {
+    /// SIGUSR1
+    Usr1,
+    /// SIGUSR2
+    Usr2,
+    /// SIGHUP
+    Hup,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

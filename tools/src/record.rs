@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::Signal;
 use stackbeat_collector::session::{self, Options, Outcome};
 use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 
-use crate::cli::{ModeArg, RecordArgs};
+use crate::cli::{DumpSignal, ModeArg, RecordArgs};
 use crate::units::Period;
 use crate::{EXIT_ERROR, agent, terminal, units};
 
@@ -89,6 +90,12 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         None if options.mode == Mode::Ring => None,
         None => options.counters_ns,
     };
+    options.dump_signal = args.dump_on.map(|signal| match signal {
+        DumpSignal::Usr1 => Signal::USR1.as_raw(),
+        DumpSignal::Usr2 => Signal::USR2.as_raw(),
+        DumpSignal::Hup => Signal::HUP.as_raw(),
+    });
+    options.dump_last_ns = args.dump_last;
     options.start_disabled = args.start_disabled;
     options.validate()?;
     Ok(options)

@@ -23,7 +23,7 @@ pub use page::page;
 pub const COMMAND: &str = "record";
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 13] = [
+pub const SETTINGS: [&str; 15] = [
     "interval",
     "main-interval",
     "budget",
@@ -32,6 +32,8 @@ pub const SETTINGS: [&str; 13] = [
     "buffer",
     "mode",
     "counters",
+    "dump-on",
+    "dump-last",
     "no-children",
     "wait-children",
     "no-interrupt",

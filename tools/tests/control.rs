@@ -156,6 +156,15 @@ impl Recording {
         }
     }
 
+    #[track_caller]
+    fn wait_for_threads(&self, threads: u32) {
+        let began = Instant::now();
+        while self.status().live_threads < threads {
+            assert!(began.elapsed() < Duration::from_secs(30), "threads start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Lets the workers end; gives what they said.
     #[track_caller]
     fn end(&mut self) -> String {
@@ -194,7 +203,7 @@ fn mappings(pid: u32) -> usize {
 
 #[test]
 fn what_is_changed_while_it_runs_stands_in_the_trace() {
-    let mut recording = Recording::start(&[]);
+    let mut recording = Recording::start(&["--budget", "0"]);
     let pid = recording.pid();
     recording.wait_for_samples(50);
     let program = recording.status().program_pid.to_string();
@@ -268,6 +277,47 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
     stackbeat(&["report", &trace, "--html", &page]);
     let page = fs::read_to_string(page).expect("reads");
     assert!(page.contains("first \\u003cmark>"));
+}
+
+#[test]
+fn the_interval_that_the_budget_leaves_stands_in_the_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("t.beat").display().to_string();
+    let script = "import time; end = time.time() + 2\nwhile time.time() < end: sum(range(3000))";
+    let python = python();
+    let recorded = [
+        "record",
+        "-q",
+        "--interval",
+        "50us",
+        "--budget",
+        "1",
+        "-o",
+        &trace,
+    ];
+    stackbeat(&[&recorded[..], &["--", &python, "-c", script]].concat());
+    let info = json(&["info", &trace, "--json"]);
+    let figure = |name: &str| {
+        let figures = info["recorder_figures"].as_array().expect("figures");
+        let found = figures.iter().find(|f| f["name"] == name).expect(name);
+        found["value"].as_u64().expect("a number")
+    };
+    let stretch = figure("intervals_kept_ns") / figure("intervals_asked_ns").max(1);
+    let report = json(&["report", &trace, "--json"]);
+    let events = report["events"].as_array().expect("events");
+    let told: Vec<i64> = events
+        .iter()
+        .filter(|e| e["kind"] == "interval")
+        .map(|e| e["value"].as_i64().expect("a number"))
+        .collect();
+    // A machine that is quick enough keeps 50 µs; then there is nothing to tell.
+    assert!(stretch < 2 || !told.is_empty(), "stretched {stretch}-fold");
+    assert!(
+        told.iter().all(|ns| (50_000..=1_000_000).contains(ns)),
+        "{told:?}"
+    );
+    assert!(told.len() < 20, "{told:?}");
+    check(&trace);
 }
 
 #[test]
@@ -377,6 +427,43 @@ fn the_ring_is_dumped_while_the_session_goes_on() {
         functions.contains("PyEval"),
         "names are inside: {functions}"
     );
+}
+
+#[test]
+fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
+    let options = ["--mode", "ring", "--dump-on", "usr2", "--dump-last", "1s"];
+    let mut recording = Recording::start(&options);
+    recording.wait_for_threads(5);
+    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    let first = recording.path("t.dump-1.beat");
+    let signal = |pid: &str| Command::new("kill").args(["-USR2", pid]).status();
+    assert!(signal(&recording.pid()).expect("runs").success());
+    while command(&["info", &first])
+        .output()
+        .map(|o| o.status.success())
+        .ok()
+        != Some(true)
+    {
+        assert!(began.elapsed() < Duration::from_secs(30), "the dump comes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(recording.status().capturing);
+    // The next one is under way or begins when the program ends: it is finished all the same.
+    assert!(signal(&recording.pid()).expect("runs").success());
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(recording.end(), "worked 4\n");
+    for trace in [
+        &first,
+        &recording.path("t.dump-2.beat"),
+        &recording.path("t.beat"),
+    ] {
+        check(trace);
+    }
+    let report = json(&["report", &first, "--json"]);
+    let duration = report["recording"]["duration_ns"].as_u64();
+    assert!(duration <= Some(1_050_000_000), "{duration:?}");
+    assert!(report["totals"]["samples"].as_u64() > Some(50));
 }
 
 #[test]

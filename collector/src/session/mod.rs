@@ -6,6 +6,7 @@
 //! and writes.
 
 mod attached;
+mod auto_dump;
 pub mod control;
 mod drainer;
 mod dump;
@@ -46,6 +47,7 @@ pub use options::{
 use crate::drain::Drainer;
 use crate::drain::census::Census;
 use crate::writer::Writer;
+use auto_dump::AutoDump;
 use control::{Server, Session};
 use drainer::DrainThread;
 use meter::Meter;
@@ -99,13 +101,21 @@ pub fn record(
             });
         }
     };
-    let mut supervisor = Supervisor::new(child, begun.signal_descriptor);
+    let mut supervisor = Supervisor::new(child, begun.signal_descriptor, options.dump_signal);
+    let mut dump = AutoDump::new(
+        Arc::clone(&session),
+        options.dump_last_ns,
+        options.symbolize,
+    );
     let pid = supervisor.pid() as u32;
     session.program_pid.store(pid, Ordering::Relaxed);
     progress(&Progress::Started { pid });
-    let ended = supervise(&mut supervisor, shared, session.began, progress);
+    let ended = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
     if options.wait_children {
         wait_for_children(&mut supervisor, shared, progress);
+    }
+    for ended in dump.finish() {
+        progress(&Progress::Dumped(ended));
     }
     begun.besides.stop();
     // The key that ended the program reached us too, and does not mean what follows.
@@ -311,6 +321,7 @@ fn start_program(
 fn supervise(
     supervisor: &mut Supervisor,
     shared: &Shared,
+    dump: &mut AutoDump,
     began: Instant,
     progress: &mut dyn FnMut(&Progress),
 ) -> Ended {
@@ -330,6 +341,12 @@ fn supervise(
                 };
             }
             Wake::Timeout | Wake::Signal | Wake::Leave => {}
+        }
+        if supervisor.take_dump_wanted() {
+            dump.want();
+        }
+        if let Some(ended) = dump.ended() {
+            progress(&Progress::Dumped(ended));
         }
         teller.tell(shared, progress);
     }

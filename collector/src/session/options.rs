@@ -8,6 +8,7 @@ use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::loss::Cause;
 
+use super::control::protocol::DumpReply;
 use super::error::{RecordError, Warning};
 use crate::attach::Visit;
 
@@ -57,6 +58,10 @@ pub struct Options {
     pub interrupt_running: bool,
     /// Compress the packets of the trace.
     pub compress: bool,
+    /// A signal to the recorder that asks for a dump and is not handed on to the program.
+    pub dump_signal: Option<i32>,
+    /// How far back such a dump goes, ns; `None`: all.
+    pub dump_last_ns: Option<u64>,
     /// Distance between two readings of the processes' counters, ns; `None`: they are not read.
     pub counters_ns: Option<u64>,
     /// Capture nothing until the session is told to start.
@@ -88,6 +93,8 @@ impl Options {
             wait_children: false,
             interrupt_running: true,
             compress: false,
+            dump_signal: None,
+            dump_last_ns: None,
             counters_ns: Some(100_000_000),
             start_disabled: false,
             symbolize: true,
@@ -157,6 +164,8 @@ pub enum Progress {
     Started { pid: u32 },
     /// Several times a second while the program runs.
     Recording(Status),
+    /// A dump was written, or why not.
+    Dumped(Result<DumpReply, String>),
     /// The command has ended, its children are waited for.
     WaitingForChildren { processes: u32 },
     /// Names of functions are being looked up: addresses done, of how many.

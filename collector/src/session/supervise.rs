@@ -50,6 +50,9 @@ pub struct Supervisor {
     ended: bool,
     /// A stop signal from the terminal reached us too.
     stop_wanted: bool,
+    /// A signal that asks us for a dump, and whether it came.
+    dump_signal: Option<libc::c_int>,
+    dump_wanted: bool,
 }
 
 impl Supervisor {
@@ -66,17 +69,25 @@ impl Supervisor {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    pub fn new(child: Child, signals: OwnedFd) -> Supervisor {
+    /// `dump_signal` is one of those that are handled; it is not handed on.
+    pub fn new(child: Child, signals: OwnedFd, dump_signal: Option<libc::c_int>) -> Supervisor {
         Supervisor {
             child,
             signals,
             ended: false,
             stop_wanted: false,
+            dump_signal,
+            dump_wanted: false,
         }
     }
 
     pub fn pid(&self) -> libc::pid_t {
         self.child.pid
+    }
+
+    /// Whether a dump was asked for since the last call.
+    pub fn take_dump_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.dump_wanted)
     }
 
     /// Waits at most `timeout` for something to happen.
@@ -136,6 +147,10 @@ impl Supervisor {
     fn handle(&mut self, info: &libc::signalfd_siginfo) -> bool {
         let signal = info.ssi_signo as libc::c_int;
         if matches!(signal, libc::SIGCHLD | libc::SIGXFSZ) {
+            return false;
+        }
+        if self.dump_signal == Some(signal) {
+            self.dump_wanted = true;
             return false;
         }
         if self.ended {

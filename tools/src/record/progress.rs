@@ -50,6 +50,21 @@ impl Display {
             }
             Progress::Started { .. } => {}
             Progress::Recording(status) => self.recording(status),
+            Progress::Dumped(result) => {
+                self.clear();
+                match result {
+                    Err(error) => super::warn(&format!("no dump was written: {error}")),
+                    Ok(dump) if !self.quiet => {
+                        eprintln!(
+                            "stackbeat: dumped the last {}, {} → {}",
+                            units::duration(dump.covered_ns),
+                            plural(dump.samples, "sample", "samples"),
+                            dump.output
+                        );
+                    }
+                    Ok(_) => {}
+                }
+            }
             Progress::WaitingForChildren { processes } => {
                 self.draw(&format!("waiting for {processes} child processes"));
             }

@@ -197,7 +197,12 @@ impl Session {
         Ok(())
     }
 
-    fn dump(&self, request: &DumpRequest) -> Result<DumpReply, String> {
+    /// Writes what the session holds. Takes as long as it takes to look names up.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the request, the session's trace or the output.
+    pub fn dump(&self, request: &DumpRequest) -> Result<DumpReply, String> {
         if !request.output.is_absolute() {
             return Err(format!(
                 "{}: not an absolute path",
