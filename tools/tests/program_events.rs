@@ -1,6 +1,10 @@
 //! What a program says about itself, from `stackbeat.h` and from the Rust crate, through a real recording into
 //! every view; and the counters that the recorder reads.
 
+#[allow(dead_code, reason = "the tests of exports use the rest")]
+#[path = "exports/tools.rs"]
+mod tools;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -174,11 +178,46 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
         .collect();
     assert_eq!(lengths.len(), 10);
     assert!(lengths.iter().all(|ms| *ms >= 9.9), "{lengths:?}");
-    let perfetto = stackbeat(at, &["export", "t.beat", "--to", "perfetto", "-o", "-"]);
-    let bytes = String::from_utf8_lossy(&perfetto.stdout).into_owned();
-    for name in ["outer", "scopes", "queue", "job", "answer"] {
-        assert!(bytes.contains(name), "{name}");
-    }
+    let perfetto = stackbeat(
+        at,
+        &["export", "t.beat", "--to", "perfetto", "-o", "t.pftrace"],
+    );
+    assert!(perfetto.status.success());
+    let rows = tools::trace_processor(
+        &at.join("t.pftrace"),
+        &[
+            "select s.name, count(*) as n, min(s.dur) as least, max(s.depth) as depth \
+             from slice s join track t on s.track_id = t.id where t.name = 'scopes' \
+             group by s.name order by s.name",
+            "select count(*) as flows from flow f join slice s on f.slice_out = s.id \
+             where s.name = 'job'",
+            "select count(*) as n, max(value) as highest from counter c join track t \
+             on c.track_id = t.id where t.name = 'queue'",
+        ],
+    );
+    let row = |name: &str| rows.iter().find(|r| r["name"] == name).expect(name);
+    assert_eq!(
+        (&row("outer")["n"], &row("outer")["depth"]),
+        (&5.into(), &0.into())
+    );
+    assert_eq!(
+        (&row("inner")["n"], &row("inner")["depth"]),
+        (&5.into(), &1.into())
+    );
+    assert!(
+        row("outer")["least"].as_i64() >= Some(20_000_000),
+        "{rows:?}"
+    );
+    assert!(
+        row("inner")["least"].as_i64() >= Some(10_000_000),
+        "{rows:?}"
+    );
+    assert_eq!(row("job")["n"], 2);
+    assert!(rows.iter().any(|r| r["flows"] == 1), "{rows:?}");
+    assert!(
+        rows.iter().any(|r| r["highest"].as_f64() == Some(40.0)),
+        "{rows:?}"
+    );
     let info = json(at, &["info", "t.beat", "--json"]);
     assert_eq!(info["recording"]["records_lost"], 0);
 }

@@ -74,12 +74,16 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let _ = writeln!(out, "{}", layout.style.bold(&command));
     let _ = writeln!(
         out,
-        "{}, {}, {}, {}, every {}; {}",
+        "{}, {}, {}, {}, every {}{}; {}",
         duration(r.duration_ns),
         plural(facts.processes.len() as u64, "process", "processes"),
         plural(facts.threads.len() as u64, "thread", "threads"),
         plural(samples, "sample", "samples"),
         duration(r.interval_ns),
+        match facts.events.iter().any(|event| event.kind == "interval") {
+            true => " at first",
+            false => "",
+        },
         match r.outcome {
             "finished" => "complete".to_string(),
             other => layout.style.warning(&other.replace('_', " ")),

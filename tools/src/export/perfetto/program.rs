@@ -30,18 +30,20 @@ impl Program {
         packets: &mut Packets<'_>,
     ) -> io::Result<bool> {
         let open = self.open.entry(thread).or_default();
-        let kind = match event.kind() {
+        let (kind, category) = match event.kind() {
             Kind::ScopeBegin => {
                 *open += 1;
-                pb::track_event::Type::SliceBegin
+                (pb::track_event::Type::SliceBegin, "scope")
             }
             // An end without a begin is nobody's.
             Kind::ScopeEnd if *open == 0 => return Ok(true),
             Kind::ScopeEnd => {
                 *open -= 1;
-                pb::track_event::Type::SliceEnd
+                (pb::track_event::Type::SliceEnd, "scope")
             }
-            Kind::FlowBegin | Kind::FlowStep | Kind::FlowEnd => pb::track_event::Type::Instant,
+            Kind::FlowBegin | Kind::FlowStep | Kind::FlowEnd => {
+                (pb::track_event::Type::Instant, "flow")
+            }
             _ => return Ok(false),
         };
         let track = uuids.scopes(thread);
@@ -66,7 +68,8 @@ impl Program {
                 r#type: Some(kind as i32),
                 track_uuid: Some(track),
                 name: (event.kind() != Kind::ScopeEnd).then(|| event.name.clone()),
-                categories: vec![super::names::event_kind(event.kind()).to_owned()],
+                // An end closes the slice with its category only.
+                categories: vec![category.to_owned()],
                 flow_ids,
                 terminating_flow_ids,
                 ..pb::TrackEvent::default()
