@@ -194,7 +194,7 @@ def judge(arguments):
     print("|---|--:|--:|--:|--:|")
     alarms = []
     for program in programs:
-        runs = len(traces(arguments, program, "none-2"))
+        runs = arguments.runs
         gates, wrong, unknown, lines = false_alarms(arguments, program, runs, pool)
         alarms += ["%s: %s" % (program, line) for line in lines]
         print("| %s | %d | %d | %d | %d |" % (program, runs, gates, wrong, unknown))
@@ -202,15 +202,18 @@ def judge(arguments):
         print("\nfalse alarm: " + line)
     print("\n## A/B\n\n| program | change | size | wall | CPU | verdict | cause | function | first finding |")
     print("|---|---|--:|--:|--:|---|---|---|---|")
-    changed = [v for v in everything if v.causes and traces(arguments, v.program, v.name)]
-
-    def one(v):
-        runs = traces(arguments, v.program, v.name)
-        baseline = traces(arguments, v.program, "none-1")[: len(runs)]
-        return gate(arguments, baseline, runs)
+    changed = []
+    for v in everything:
+        if v.causes:
+            runs = traces(arguments, v.program, v.name)
+            baseline = traces(arguments, v.program, "none-1")
+            # Rounds that were made together are compared.
+            for at in range(0, min(len(runs), len(baseline)) - arguments.runs + 1, arguments.runs):
+                changed.append((v, baseline[at : at + arguments.runs], runs[at : at + arguments.runs]))
 
     tally = {}
-    for v, result in zip(changed, pool.map(one, changed)):
+    results = pool.map(lambda c: gate(arguments, c[1], c[2]), changed)
+    for (v, _, _), result in zip(changed, results):
         found = result["verdict"] == "regression"
         cause, function = is_right(result, v)
         first = result["findings"][0] if result["findings"] else {}
@@ -221,7 +224,7 @@ def judge(arguments):
             v.program, v.kind, v.size, 100 * effect(result, "wall"), 100 * effect(result, "cpu"),
             result["verdict"], "right" if cause else first.get("cause", ""),
             "right" if function else first.get("function", ""), first.get("metric", "")))
-    print("\n| size | changes | found | cause right | function right |\n|--:|--:|--:|--:|--:|")
+    print("\n| size | gates | found | cause right | function right |\n|--:|--:|--:|--:|--:|")
     for size, (total, found, cause, function) in sorted(tally.items()):
         print("| %g | %d | %d | %d | %d |" % (size, total, found, cause, function))
 
@@ -233,6 +236,7 @@ def main():
     parser.add_argument("-o", "--output", default="gate-experiment")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--runs", type=int, default=10, help="runs a side of each gate")
     parser.add_argument("--splits", type=int, default=100)
     parser.add_argument("--only", action="append", help="record this program only; may be repeated")
     parser.add_argument("--repository", help="a git repository of a few hundred commits")

@@ -1,5 +1,6 @@
 //! One comparison: the runs of both sides by one metric, and one of three answers.
 
+use crate::metric::Metric;
 use crate::random::Random;
 use crate::stats::interval::{self, Grouped, Interval};
 use crate::stats::{effect, fence, median, normal, rank};
@@ -24,6 +25,25 @@ pub struct Rules {
     /// Draws of the bootstrap.
     pub draws: usize,
     pub seed: u64,
+    /// Metrics of the whole run that must be known for "no regression".
+    pub required: Vec<Metric>,
+    /// Costs that are not compared.
+    pub ignored_metrics: Vec<Metric>,
+    /// Findings in these functions do not count; `*` stands for anything.
+    pub ignored_functions: Vec<String>,
+    pub budgets: Vec<Budget>,
+}
+
+/// The most that a run of the candidate may spend.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// With callees; `None`: all of the threads.
+    pub function: Option<String>,
+    /// The thread's role; `None`: all threads.
+    pub thread: Option<String>,
+    pub metric: Metric,
+    /// In the metric's unit (ns, bytes, count).
+    pub max: f64,
 }
 
 impl Default for Rules {
@@ -38,6 +58,10 @@ impl Default for Rules {
             paired: false,
             draws: 4000,
             seed: 0x5EED,
+            required: vec![Metric::Wall, Metric::Cpu],
+            ignored_metrics: Vec::new(),
+            ignored_functions: Vec::new(),
+            budgets: Vec::new(),
         }
     }
 }

@@ -6,9 +6,10 @@
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
 
-use crate::compare::{Answer, Comparison, Question, Rules, compare};
+use crate::compare::{Answer, Budget, Comparison, Question, Rules, compare};
 use crate::explain::{self, Cause, Explanation, change};
 use crate::metric::{Metric, Unit};
+use crate::names::is_like;
 use crate::random::Random;
 use crate::run::{NameId, RoleId, Run, Side};
 use crate::stats::family::{self, Exchange, Member};
@@ -95,6 +96,20 @@ pub struct Moved {
     pub shift: f64,
 }
 
+/// What the candidate spends of a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetRow {
+    pub budget: Budget,
+    /// The median over the candidate's runs.
+    pub spent: f64,
+}
+
+impl BudgetRow {
+    pub fn is_exceeded(&self) -> bool {
+        self.spent > self.budget.max
+    }
+}
+
 /// What a gate says.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -106,6 +121,7 @@ pub struct Outcome {
     /// The first is the one to look at.
     pub findings: Vec<Finding>,
     pub moved: Vec<Moved>,
+    pub budgets: Vec<BudgetRow>,
     pub warnings: Vec<String>,
     /// Runs a side with which everything would probably be known.
     pub runs_needed: Option<usize>,
@@ -113,8 +129,6 @@ pub struct Outcome {
     pub family_size: usize,
 }
 
-/// What must be known for "no regression".
-const REQUIRED: [Metric; 2] = [Metric::Wall, Metric::Cpu];
 /// Least counts of page faults that matter, and what one costs at least.
 const FLOOR_FAULTS: f64 = 64.0;
 const FAULT_NS: f64 = 500.0;
@@ -144,7 +158,7 @@ impl Judge<'_> {
         let whole = self.whole();
         let worse: Vec<Metric> = whole
             .iter()
-            .filter(|row| row.metric.is_cost() && row.is_worse(self.rules))
+            .filter(|row| self.is_cost(row.metric) && row.is_worse(self.rules))
             .map(|row| row.metric)
             .collect();
         let roles = self.roles(&worse);
@@ -162,11 +176,15 @@ impl Judge<'_> {
                 findings.push(self.finding_of_function(row));
             }
         }
-        let required = whole.iter().filter(|r| REQUIRED.contains(&r.metric));
+        findings.retain(|finding| !self.is_ignored(finding));
+        let budgets = self.budgets();
+        let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
+        let required = |metric| self.rules.required.contains(&metric);
+        let required = whole.iter().filter(|r| required(r.metric));
         let open: Vec<&Row> = required
             .filter(|r| r.comparison.answer == Answer::Unknown && !r.comparison.is_not_higher)
             .collect();
-        let verdict = if !findings.is_empty() {
+        let verdict = if !findings.is_empty() || is_exceeded {
             Verdict::Regression
         } else if open.is_empty() {
             Verdict::NoRegression
@@ -180,10 +198,71 @@ impl Judge<'_> {
             functions: across,
             findings,
             moved,
+            budgets,
             warnings: self.warnings(),
             family_size,
             whole,
         }
+    }
+
+    fn is_cost(&self, metric: Metric) -> bool {
+        metric.is_cost() && !self.rules.ignored_metrics.contains(&metric)
+    }
+
+    fn is_ignored(&self, finding: &Finding) -> bool {
+        let explanation = &finding.explanation;
+        let named = [explanation.function, explanation.deepest];
+        named.into_iter().flatten().any(|name| {
+            let text = self.table.names.text(name);
+            self.rules
+                .ignored_functions
+                .iter()
+                .any(|p| is_like(text, p))
+        })
+    }
+
+    fn budgets(&self) -> Vec<BudgetRow> {
+        let budgets = self.rules.budgets.iter();
+        budgets
+            .map(|budget| BudgetRow {
+                spent: median(self.table.split(&self.spent(budget)).1),
+                budget: budget.clone(),
+            })
+            .collect()
+    }
+
+    fn spent(&self, budget: &Budget) -> Column {
+        let is_meant = |role: RoleId| {
+            let thread = &self.table.names.roles()[role.0 as usize].thread;
+            budget
+                .thread
+                .as_ref()
+                .is_none_or(|wanted| is_like(thread, wanted))
+        };
+        let mut sum = vec![0.0; self.table.runs.len()];
+        let mut add = |column: &Column| {
+            for (sum, more) in sum.iter_mut().zip(column) {
+                *sum += more;
+            }
+        };
+        match (&budget.function, &budget.thread) {
+            (None, None) => add(&self.table.whole(budget.metric)),
+            (None, Some(_)) => {
+                for role in self.table.roles().into_iter().filter(|r| is_meant(*r)) {
+                    add(&self.table.role(role, budget.metric));
+                }
+            }
+            (Some(function), _) => {
+                for ((role, name), column) in
+                    explain::totals_of_functions(self.table, budget.metric)
+                {
+                    if is_meant(role) && is_like(self.table.names.text(name), function) {
+                        add(&column);
+                    }
+                }
+            }
+        }
+        sum
     }
 
     /// Least absolute change that matters.
@@ -258,7 +337,7 @@ impl Judge<'_> {
             })
             .collect();
         let tested: Vec<usize> = (0..rows.len())
-            .filter(|at| rows[*at].metric.is_cost() && rows[*at].comparison.p.is_some())
+            .filter(|at| self.is_cost(rows[*at].metric) && rows[*at].comparison.p.is_some())
             .collect();
         let family: Vec<_> = tested
             .iter()
@@ -311,7 +390,7 @@ impl Judge<'_> {
         ];
         let mut members: Vec<(RoleId, NameId, Metric, &Column)> = Vec::new();
         for (role, name) in self.table.functions() {
-            for metric in TESTED {
+            for metric in TESTED.into_iter().filter(|m| self.is_cost(*m)) {
                 let Some(column) = self.table.function(role, name, metric) else {
                     continue;
                 };
@@ -476,8 +555,8 @@ impl Judge<'_> {
                 run.about.label
             ));
         }
-        for metric in REQUIRED {
-            for (label, value, middle) in self.outliers(metric) {
+        for metric in &self.rules.required {
+            for (label, value, middle) in self.outliers(*metric) {
                 warnings.push(format!(
                     "{label}: an outlier in {} ({:+.0} % of its side's median); it was not left out",
                     metric.title(),

@@ -336,6 +336,11 @@ fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
     found.map(|at| at as u32)
 }
 
+/// A metric by function, callees included, recursion counted once.
+pub fn totals_of_functions(table: &Table, metric: Metric) -> HashMap<(RoleId, NameId), Column> {
+    totals(table, &table.places(metric), ROOT)
+}
+
 /// Inclusive columns by function, recursion counted once.
 fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, NameId), Column> {
     let places = table.tree.places();

@@ -1,10 +1,11 @@
 //! What is compared.
 
 /// One kind of amount. Times are in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Metric {
     /// From begin to end. Of the whole run: the recording's length; elsewhere summed over threads.
+    #[default]
     Wall,
     Cpu,
     /// Ready to run, but without a CPU.

@@ -244,6 +244,17 @@ pub fn role(name: &str) -> String {
     out
 }
 
+/// Whether a name is what a pattern says, in which `*` stands for any characters.
+pub fn is_like(name: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => name == pattern,
+        Some((head, rest)) => name.strip_prefix(head).is_some_and(|tail| {
+            let mut ends = tail.char_indices().map(|(at, _)| at).chain([tail.len()]);
+            ends.any(|at| is_like(&tail[at..], rest))
+        }),
+    }
+}
+
 /// For each name (by its place in `names`) the place of the name that stands for it, and how they were
 /// matched. Names are different ones in `Form::Name`. `sides` says where a name occurs: bit 0 in the
 /// baseline, bit 1 in the candidate.
@@ -352,6 +363,13 @@ mod tests {
                 ("libx.so+0x1f40", "libx.so+…"),
             ],
         );
+    }
+
+    #[test]
+    fn patterns() {
+        assert!(is_like("log_write", "log_*") && is_like("log_", "log_*"));
+        assert!(is_like("std::io::Write::write", "std::*::write") && is_like("a", "*"));
+        assert!(!is_like("blog_write", "log_*") && !is_like("log", "log_*"));
     }
 
     #[test]

@@ -397,6 +397,7 @@ pub struct ExportArgs {
 Examples:
   stackbeat gate --baseline main/ --candidate branch/
   stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
+  stackbeat gate -b main/ -c branch/ --policy stackbeat.toml
   stackbeat gate -b main/ -c branch/ -o comment.md -o report.html -o results.xml
   stackbeat gate -b main/ -c branch/ --format github -o summary.md
 
@@ -413,6 +414,9 @@ pub struct GateArgs {
     /// The n-th run of one side belongs to the n-th of the other, by the time they began.
     #[arg(long)]
     pub paired: bool,
+    /// Thresholds, what to ignore, and budgets (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
@@ -462,6 +466,9 @@ pub struct AbArgs {
     /// Of the random order.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
+    /// Thresholds, what to ignore, and budgets (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,

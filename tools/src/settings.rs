@@ -8,6 +8,8 @@
 mod file;
 mod page;
 
+pub(crate) use file::place;
+
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 

@@ -41,6 +41,9 @@ pub fn junit(gate: &Gate) -> String {
         };
         add(&name, Some(("failure", line, details(gate, finding))));
     }
+    for line in gate.budget_lines() {
+        add("budget", Some(("failure", line, String::new())));
+    }
     let found = |metric| outcome.findings.iter().any(|f| f.row.metric == metric);
     for row in gate.rows().into_iter().filter(|r| !found(r.metric)) {
         let is_open =
@@ -149,6 +152,9 @@ pub fn github(gate: &Gate) -> String {
             property(&gate.finding_line(finding)),
             data(&details(gate, finding))
         );
+    }
+    for line in gate.budget_lines() {
+        let _ = writeln!(out, "::error title=stackbeat::{}", data(&line));
     }
     let level = match gate.outcome.verdict {
         Verdict::Regression => return out,

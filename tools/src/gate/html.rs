@@ -66,6 +66,9 @@ pub fn render(gate: &Gate) -> String {
         }
         body.push_str("</dl>");
     }
+    for line in gate.budget_lines() {
+        let _ = write!(body, "<p class=\"warning\">{}</p>", escape(&line));
+    }
     for warning in &gate.outcome.warnings {
         let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }

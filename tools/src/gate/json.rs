@@ -34,6 +34,14 @@ pub fn render(gate: &Gate) -> Value {
             "metric": m.metric.name(),
             "shift": m.shift,
         })).collect::<Vec<_>>(),
+        "budgets": outcome.budgets.iter().map(|row| json!({
+            "function": row.budget.function,
+            "thread": row.budget.thread,
+            "metric": row.budget.metric.name(),
+            "max": row.budget.max,
+            "spent": row.spent,
+            "is_exceeded": row.is_exceeded(),
+        })).collect::<Vec<_>>(),
         "matches": gate.table.matches.iter().map(|m| json!({
             "name": m.name,
             "taken_for": m.taken_for,

@@ -75,6 +75,9 @@ pub fn render(gate: &Gate) -> String {
             amount(moved.metric, moved.shift)
         );
     }
+    for line in gate.budget_lines() {
+        let _ = writeln!(out, "- {}", escape(&line));
+    }
     for warning in &outcome.warnings {
         let _ = writeln!(out, "- ⚠️ {}", escape(warning));
     }

@@ -8,6 +8,7 @@ mod html;
 mod inputs;
 mod json;
 mod markdown;
+mod policy;
 pub mod summarize;
 mod text;
 mod view;
@@ -28,10 +29,13 @@ use view::Gate;
 
 /// Runs the command.
 pub fn run(args: &GateArgs) -> Result<u8> {
-    let rules = Rules {
+    let mut rules = Rules {
         paired: args.paired,
         ..Rules::default()
     };
+    if let Some(policy) = &args.policy {
+        rules = policy::read(policy, rules)?;
+    }
     let gate = compare(&args.baseline, &args.candidate, &rules)?;
     output(&gate, args.format, &args.output)?;
     Ok(exit_code(gate.outcome.verdict))

@@ -40,7 +40,7 @@ impl Gate {
         match outcome.verdict {
             Verdict::Regression => match outcome.findings.first() {
                 Some(finding) => self.finding_line(finding),
-                None => String::new(),
+                None => self.budget_lines().first().cloned().unwrap_or_default(),
             },
             Verdict::NoRegression => {
                 let seen: Vec<String> = outcome
@@ -165,7 +165,11 @@ impl Gate {
         let least_ns = 0.01 * wall.map_or(0.0, |p| p.candidate);
         let others = others.filter(|p| {
             let is_time = p.metric.unit() == Unit::Nanoseconds;
+            // Counts are spread over functions by samples: only what grew in the whole run is evidence.
+            let whole = self.outcome.whole.iter().find(|r| r.metric == p.metric);
+            let grew = whole.is_some_and(|r| r.comparison.answer == Answer::Higher);
             !matches!(p.metric, Metric::Wall | Metric::AllocationSamples)
+                && (is_time || grew)
                 && p.change() >= 0.05 * p.baseline
                 && p.change() >= if is_time { least_ns } else { 1.0 }
         });
@@ -188,6 +192,27 @@ impl Gate {
             )
         }));
         lines
+    }
+
+    /// Budgets that were exceeded.
+    pub fn budget_lines(&self) -> Vec<String> {
+        let exceeded = self.outcome.budgets.iter().filter(|b| b.is_exceeded());
+        exceeded
+            .map(|row| {
+                let budget = &row.budget;
+                let of = [("function", &budget.function), ("thread", &budget.thread)];
+                let of = of
+                    .iter()
+                    .filter_map(|(what, name)| Some(format!(" of {what} {}", name.as_ref()?)));
+                format!(
+                    "over budget: {}{} is {}, at most {} is allowed",
+                    budget.metric.title(),
+                    of.collect::<String>(),
+                    amount(budget.metric, row.spent),
+                    amount(budget.metric, budget.max)
+                )
+            })
+            .collect()
     }
 
     /// Metrics that the same cause made worse.

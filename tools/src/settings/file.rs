@@ -59,6 +59,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Given>> {
                 "{}:{here}: `{COMMAND}` is a table: write [{COMMAND}]",
                 path.display()
             ),
+            // Of `stackbeat gate`.
+            ("gate" | "budget", _) => {}
             (name, _) if SETTINGS.contains(&name) => bail!(
                 "{}:{here}: `{name}` belongs into the table [{COMMAND}]",
                 path.display()
@@ -112,7 +114,7 @@ fn as_text(value: &DeValue<'_>) -> Option<String> {
 }
 
 /// `line:column` of a byte, both from 1.
-fn place(text: &str, offset: usize) -> String {
+pub fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;

@@ -157,6 +157,23 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("blocked: sleep: "), "{text}");
 
+    let policy = "[[budget]]\nfunction = \"main\"\nmetric = \"cpu\"\nmax = \"1ms\"\n";
+    std::fs::write(at.join("p.toml"), policy).expect("is written");
+    let same = [
+        "gate",
+        "-b",
+        "stackbeat-ab/baseline",
+        "-c",
+        "stackbeat-ab/baseline",
+    ];
+    let output = stackbeat(at, &[&same[..], &["--policy", "p.toml"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("over budget: CPU time of function main"),
+        "{text}"
+    );
+
     let failing = stackbeat(at, &["ab", "-o", "f", "-b", "./shop 1", "-c", "false"]);
     assert_eq!(failing.status.code(), Some(2));
     let text = String::from_utf8_lossy(&failing.stderr);
