@@ -22,6 +22,7 @@ run() {
 
 run "packages that tests need" scripts/install-test-packages.sh
 run "unit, integration and end-to-end tests" cargo test --workspace --locked --no-fail-fast
+run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked
 if [[ $mode == all ]]; then
   run "models of the shared protocols, every interleaving" scripts/loom.sh
   run "Android, Apple and arm64 Linux" scripts/cross/cross-check.sh
