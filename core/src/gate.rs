@@ -12,9 +12,14 @@
 //! on every processor that runs the program (`membarrier`). A thread that passed its look at `light`
 //! before this barrier had stored `closed` before that look, so the sampler sees it; one that looks
 //! later finds the gate as heavy as ever.
+//!
+//! A thread without an entry has no gate. One such thread of a process at a time is announced by its tid
+//! before it gets a signal, and whoever announces looks for an entry of that thread afterwards; a thread
+//! that has just got its entry looks for its own tid, and waits until the signal has been handled or the
+//! announcement is taken back.
 
 use crate::layout::ThreadEntry;
-use crate::sync::{Ordering, between_sequential, fence, fence_by_others};
+use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
 
 /// How often a closing thread waits before it takes the signal for lost. A signal that was sent is
 /// delivered on the way out of the first system call; what is waited for is the time between the
@@ -97,4 +102,47 @@ pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
 /// Sampler: the signal could not be sent, or can no longer arrive.
 pub fn cancel(entry: &ThreadEntry) {
     entry.in_flight.store(0, Ordering::SeqCst);
+}
+
+/// Sampler: a signal is about to be sent to a thread that has no entry; `stranger` is its process' word for
+/// that. `is_registered` looks for its entry after the announcement: if there is one now, false comes back,
+/// and nothing is to be sent.
+pub fn announce(stranger: &AtomicU32, tid: u32, is_registered: impl FnOnce() -> bool) -> bool {
+    stranger.store(tid, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if is_registered() {
+        withdraw(stranger);
+        return false;
+    }
+    true
+}
+
+/// Sampler: whether a signal that was announced is still on its way.
+pub fn is_announced(stranger: &AtomicU32) -> bool {
+    stranger.load(Ordering::SeqCst) != 0
+}
+
+/// Sampler: the signal could not be sent, or did not arrive.
+pub fn withdraw(stranger: &AtomicU32) {
+    stranger.store(0, Ordering::SeqCst);
+}
+
+/// Thread: it has got its entry this moment. While a signal is announced to it, `wait` is called with the
+/// number of the attempt, and says whether to go on waiting.
+pub fn introduce(stranger: &AtomicU32, tid: u32, mut wait: impl FnMut(u32) -> bool) {
+    fence(Ordering::SeqCst);
+    for attempt in 0..PATIENCE {
+        if stranger.load(Ordering::SeqCst) != tid || !wait(attempt) {
+            return;
+        }
+    }
+}
+
+/// Handler, in a thread with or without an entry: what was announced to it has arrived.
+#[inline]
+pub fn met(stranger: &AtomicU32, tid: impl FnOnce() -> u32) {
+    let announced = stranger.load(Ordering::SeqCst);
+    if announced != 0 && announced == tid() {
+        stranger.store(0, Ordering::SeqCst);
+    }
 }

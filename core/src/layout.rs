@@ -259,7 +259,9 @@ pub struct ProcessEntry {
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
     /// may be light (`crate::gate`).
     pub barrier: AtomicU32,
-    pub padding: AtomicU32,
+    /// Collector: tid of a thread without an entry to which a signal is on its way, 0: none. See
+    /// `crate::gate`.
+    pub stranger: AtomicU32,
     pub reserved: [AtomicU64; 17],
 }
 

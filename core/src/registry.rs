@@ -75,6 +75,7 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
 fn clear_process(entry: &ProcessEntry) {
     entry.epoch.store(0, Ordering::Relaxed);
     entry.signal.store(0, Ordering::Relaxed);
+    entry.stranger.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
 }
 

@@ -82,6 +82,50 @@ fn closed_gate(light: bool) {
     gate::reopen(&entry, before);
 }
 
+/// A thread that gets its entry while a signal is sent to it, because it had none, is not interrupted in the
+/// call that it makes next.
+#[test]
+fn no_signal_arrives_in_the_first_call_of_a_stranger() {
+    const TID: u32 = 9;
+    model(3, || {
+        let state = Arc::new(AtomicU32::new(0));
+        let stranger = Arc::new(AtomicU32::new(0));
+        let signal = Arc::new(AtomicU32::new(0));
+        let sampler = {
+            let (state, stranger) = (state.clone(), stranger.clone());
+            let signal = signal.clone();
+            thread::spawn(move || {
+                let is_registered = || state.load(Ordering::SeqCst) == 2;
+                if gate::announce(&stranger, TID, is_registered) {
+                    signal.store(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let deliver = || {
+            let arrives = signal.swap(0, Ordering::SeqCst) == 1;
+            if arrives {
+                gate::met(&stranger, || TID);
+            }
+            arrives
+        };
+        state.store(2, Ordering::Release);
+        let mut sampler = Some(sampler);
+        gate::introduce(&stranger, TID, |attempt| {
+            assert!(attempt < 2, "waits for a signal that does not come");
+            if let Some(sampler) = sampler.take() {
+                sampler.join().expect("no panic");
+            }
+            deliver();
+            true
+        });
+        assert!(!deliver());
+        if let Some(sampler) = sampler {
+            sampler.join().expect("no panic");
+        }
+        assert!(!deliver());
+    });
+}
+
 /// Whatever a hook sees while the ticker parks: if it comes after, it wakes it.
 #[test]
 fn a_hook_after_parking_wakes_the_ticker() {

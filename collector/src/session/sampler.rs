@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
@@ -44,6 +44,10 @@ const LIGHT_AFTER_WAITS: u32 = 1_000;
 /// Distance between two searches for threads without an entry, ns. A search may take this share.
 const STRANGER_LOOK_NS: u64 = 100_000_000;
 const STRANGER_SHARE: u64 = 200;
+/// Threads without an entry that are interrupted in one look, and how long each is waited for, because
+/// one at a time can be announced.
+const MEETINGS_PER_LOOK: u32 = 16;
+const MEETING: Duration = Duration::from_micros(500);
 /// Descriptors kept open; beyond it files are opened for each look.
 const MAX_KEPT_FILES: usize = 512;
 
@@ -447,11 +451,14 @@ impl Sampler {
             })
             .collect();
         let mut met = HashMap::new();
-        for (entry, process) in self.processes.iter().filter(|(_, p)| p.is_ours) {
-            let signal = shared
-                .mapping
-                .process(*entry)
-                .map_or(0, |p| p.signal.load(Ordering::Relaxed) as i32);
+        let mut meetings = MEETINGS_PER_LOOK;
+        for (index, process) in self.processes.iter().filter(|(_, p)| p.is_ours) {
+            let Some(entry) = shared.mapping.process(*index) else {
+                continue;
+            };
+            let signal = entry.signal.load(Ordering::Relaxed) as i32;
+            // What was announced at the last look and has not arrived since is lost.
+            gate::withdraw(&entry.stranger);
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
                 continue;
             };
@@ -468,11 +475,24 @@ impl Sampler {
                 // Seen twice: not one that is just about to register by itself.
                 if looks > 1
                     && signal != 0
+                    && meetings > 0
+                    && !gate::is_announced(&entry.stranger)
                     && open_state(process.pid, tid).is_ok_and(|f| read_state(&f) == Kernel::Running)
-                    && sys::signal_thread(process.pid, tid, signal).is_ok()
+                    && gate::announce(&entry.stranger, tid, || {
+                        is_registered(&shared.mapping, *index, tid)
+                    })
                 {
+                    meetings -= 1;
+                    if sys::signal_thread(process.pid, tid, signal).is_err() {
+                        gate::withdraw(&entry.stranger);
+                        continue;
+                    }
                     count(&shared.figures.strangers, u64::from(looks == 2));
                     count(&shared.figures.signals_sent, 1);
+                    let deadline = Instant::now() + MEETING;
+                    while gate::is_announced(&entry.stranger) && Instant::now() < deadline {
+                        std::thread::yield_now();
+                    }
                 }
             }
         }
@@ -501,6 +521,15 @@ impl Sampler {
         self.known.remove(&thread.uid);
         self.files -= usize::from(thread.state_file.is_some());
     }
+}
+
+/// Whether a thread has an entry now.
+fn is_registered(mapping: &Mapping, process: u32, tid: u32) -> bool {
+    registry::threads(mapping).any(|(_, e)| {
+        e.state.load(Ordering::SeqCst) == entry_state::LIVE
+            && e.process.load(Ordering::Relaxed) == process
+            && e.tid.load(Ordering::Relaxed) == tid
+    })
 }
 
 /// The entry of a thread, if it is still the same thread's and that lives.

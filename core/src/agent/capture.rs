@@ -480,6 +480,9 @@ pub(super) unsafe fn on_signal(
     if !ours {
         return false;
     }
+    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+        gate::met(&process.stranger, sys::thread_id);
+    }
     let block = tls::block();
     if registered(block).is_none() && !thread::register() {
         // A thread whose entry is taken away (fork, vfork): it came too late, but it came.

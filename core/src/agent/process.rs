@@ -711,3 +711,13 @@ pub(super) fn await_signal(attempt: u32) -> bool {
     }
     true
 }
+
+/// Waits a moment for a word to change; false when waiting is useless.
+pub(super) fn await_change(word: &crate::sync::AtomicU32, attempt: u32) -> bool {
+    if attempt < YIELDS {
+        sys::yield_now();
+    } else {
+        sys::wait(word, word.load(Ordering::Relaxed), Some(SLEEP_NS));
+    }
+    attempt < ATTEMPTS
+}

@@ -161,6 +161,10 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     block
         .entry
         .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
+    if let Some(own) = mapping.process(process::index()) {
+        let word = &own.stranger;
+        gate::introduce(word, tid, |attempt| process::await_change(word, attempt));
+    }
     true
 }
 
