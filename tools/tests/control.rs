@@ -527,6 +527,10 @@ fn nobody_else_can_see_or_steer_a_session() {
         .arg(&copy)
         .args(["record", "-q", "--", "sleep", "30"])
         .current_dir(&theirs)
+        // Where its agent goes, and goes away with the folder.
+        .env("HOME", &theirs)
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("XDG_CACHE_HOME")
         .spawn()
         .expect("starts");
     let began = Instant::now();
