@@ -190,6 +190,8 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
     result.interval = Interval {
         low: share(absolute.low),
         high: share(absolute.high),
+        inner_low: share(absolute.inner_low),
+        inner_high: share(absolute.inner_high),
         error: share(absolute.error),
     };
     result.fence = fence::relative(x, y.len(), &mut random);
@@ -200,7 +202,7 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
     let enough = runs >= rules.fewest_runs();
     if enough {
         result.smallest_seen = share(least.max(fence).max(z * absolute.error));
-        result.is_not_higher = absolute.high < least;
+        result.is_not_higher = absolute.inner_high < least;
     }
     let is_significant = result.p.is_some_and(|p| p <= rules.alpha_of_half());
     let is_large = result.shift.abs() >= least.max(fence);
@@ -210,7 +212,7 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
             false if absolute.high < 0.0 => Answer::Lower,
             _ => Answer::Unknown,
         }
-    } else if enough && absolute.low > -least && absolute.high < least {
+    } else if enough && absolute.inner_low > -least && absolute.inner_high < least {
         Answer::Same
     } else {
         Answer::Unknown
@@ -239,9 +241,13 @@ fn exact(question: &Question<'_>, rules: &Rules, result: &mut Comparison) {
     let share =
         |value: f64| effect::relative(value - result.baseline_median, result.baseline_median);
     let all = || question.candidate.iter().map(|v| share(*v));
+    let low = all().fold(f64::INFINITY, f64::min);
+    let high = all().fold(f64::NEG_INFINITY, f64::max);
     result.interval = Interval {
-        low: all().fold(f64::INFINITY, f64::min),
-        high: all().fold(f64::NEG_INFINITY, f64::max),
+        low,
+        high,
+        inner_low: low,
+        inner_high: high,
         error: 0.0,
     };
     result.smallest_seen = rules.min_exact;
@@ -269,7 +275,7 @@ fn runs_needed(
     let factor = if size >= least {
         (z * interval.error / size).max(fence / size)
     } else {
-        let half = (interval.high - interval.low) / 2.0;
+        let half = (interval.inner_high - interval.inner_low) / 2.0;
         half / (least - size).max(least / 10.0)
     };
     let needed = runs as f64 * factor * factor;

@@ -38,6 +38,10 @@ impl Grouped {
 pub struct Interval {
     pub low: f64,
     pub high: f64,
+    /// Bounds that are each right with the confidence of the whole interval, for claims of equivalence: the
+    /// interval of confidence 1 − 2α (two one-sided tests, Schuirmann 1987).
+    pub inner_low: f64,
+    pub inner_high: f64,
     pub error: f64,
 }
 
@@ -82,11 +86,16 @@ fn percentiles(mut shifts: Vec<f64>, confidence: f64, runs: usize) -> Interval {
     let error = variance(&shifts).sqrt();
     shifts.sort_by(f64::total_cmp);
     let wider = (runs as f64 / (runs.max(2) - 1) as f64).sqrt();
-    let t = normal::student_two_sided(1.0 - confidence, runs.max(2) - 1);
-    let tail = normal::cdf(-t * wider);
+    let tail = |error: f64| {
+        let t = normal::student_two_sided(error, runs.max(2) - 1);
+        normal::cdf(-t * wider)
+    };
+    let (outer, inner) = (tail(1.0 - confidence), tail(2.0 * (1.0 - confidence)));
     Interval {
-        low: quantile_of_sorted(&shifts, tail),
-        high: quantile_of_sorted(&shifts, 1.0 - tail),
+        low: quantile_of_sorted(&shifts, outer),
+        high: quantile_of_sorted(&shifts, 1.0 - outer),
+        inner_low: quantile_of_sorted(&shifts, inner),
+        inner_high: quantile_of_sorted(&shifts, 1.0 - inner),
         error,
     }
 }
