@@ -33,7 +33,7 @@ const COOL_AFTER: u32 = 4;
 /// are worth waiting for above this share, because a signal costs about three times what a whole wait
 /// does; the other threads get time now and then all the same.
 const HOOK_SHARE_WHOLE: u32 = 256;
-const HOOK_SHARE_WORTH: u32 = 85;
+const HOOK_SHARE_WORTH: u32 = 192;
 pub const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long will not come any more (the program took it by sigwait),
 /// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
@@ -75,6 +75,8 @@ struct Thread {
     backoff_ns: u64,
     /// How many of the ticks of late it took notice of in the time that hooks are given.
     hook_share: u32,
+    /// The signal for the next step is sent already.
+    is_announced: bool,
     /// When the last signal was sent, ns.
     sent_ns: u64,
     /// What its count of waits was then.
@@ -97,6 +99,15 @@ impl Thread {
     }
 }
 
+/// A signal that its thread knows to be on its way.
+#[derive(Debug)]
+struct Signal {
+    entry: u32,
+    pid: u32,
+    tid: u32,
+    number: i32,
+}
+
 /// A live process of the program.
 #[derive(Debug)]
 struct Process {
@@ -115,6 +126,7 @@ pub struct Sampler {
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
     strangers: HashMap<(u32, u32), u64>,
+    announced: Vec<Signal>,
     next_cold_look_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
@@ -198,7 +210,8 @@ impl Sampler {
                     captured_at: None,
                     next_look_ns: 0,
                     backoff_ns: 0,
-                    hook_share: HOOK_SHARE_WHOLE,
+                    hook_share: HOOK_SHARE_WORTH + 1,
+                    is_announced: false,
                     sent_ns: 0,
                     episode_sent: entry.episode.load(Ordering::Relaxed),
                     state_file: None,
@@ -245,6 +258,43 @@ impl Sampler {
             .all(|entry| has_noticed(entry, tick))
     }
 
+    /// The tick word of this class and phase is about to advance: announces a signal to the running
+    /// threads whose next hook would come too late. Hooks leave the capture to it. Advance the word,
+    /// and then [`Sampler::send`].
+    pub fn announce(
+        &mut self,
+        shared: &Shared,
+        (class, phase): (usize, usize),
+        is_trial: bool,
+        now_ns: u64,
+    ) {
+        if is_trial {
+            return;
+        }
+        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
+            if let Some(entry) = live_entry(&shared.mapping, thread) {
+                thread.is_announced = self.attend(shared, thread, entry, now_ns);
+            }
+        }
+        threads.append(&mut self.hot[class][phase]);
+        self.hot[class][phase] = threads;
+    }
+
+    /// Sends the signals that were announced.
+    pub fn send(&mut self, shared: &Shared) {
+        for signal in self.announced.drain(..) {
+            match sys::signal_thread(signal.pid, signal.tid, signal.number) {
+                Ok(()) => count(&shared.figures.signals_sent, 1),
+                Err(_) => {
+                    if let Some(entry) = shared.mapping.thread(signal.entry) {
+                        gate::cancel(entry);
+                    }
+                }
+            }
+        }
+    }
+
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
     /// notice of it. `waited`: they were given the time for hooks. Gives how many were active.
     pub fn step(
@@ -268,6 +318,13 @@ impl Sampler {
                 continue;
             };
             let seen = entry.last_tick.load(Ordering::Relaxed);
+            if std::mem::take(&mut thread.is_announced) {
+                thread.misses = 0;
+                thread.tick_seen = seen;
+                active += 1;
+                i += 1;
+                continue;
+            }
             let is_stuck = thread.is_stuck(entry);
             // Woke the ticker with its last hook, long ago.
             let is_old = seen == TICK_RUNNING && thread.tick_seen == seen;
@@ -306,6 +363,7 @@ impl Sampler {
             }
             i += 1;
         }
+        self.send(shared);
         // Threads may have been added meanwhile.
         threads.append(&mut self.hot[class][phase]);
         self.hot[class][phase] = threads;
@@ -350,10 +408,11 @@ impl Sampler {
             i += 1;
         }
         self.cold = cold;
+        self.send(shared);
         active
     }
 
-    /// Asks the kernel about an overdue thread and interrupts it if it runs. True when it runs.
+    /// Asks the kernel about an overdue thread and announces a signal to it if it runs. True when it runs.
     fn attend(
         &mut self,
         shared: &Shared,
@@ -393,13 +452,13 @@ impl Sampler {
             Kernel::Running => {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
-                self.interrupt(shared, thread, entry);
+                self.announce_to(shared, thread, entry);
                 true
             }
         }
     }
 
-    fn interrupt(&self, shared: &Shared, thread: &mut Thread, entry: &ThreadEntry) {
+    fn announce_to(&mut self, shared: &Shared, thread: &mut Thread, entry: &ThreadEntry) {
         let process = entry.process.load(Ordering::Relaxed);
         let Some(process) = shared.mapping.process(process) else {
             return;
@@ -413,10 +472,12 @@ impl Sampler {
             count(&shared.figures.signals_held_back, 1);
             return;
         }
-        match sys::signal_thread(thread.pid, thread.tid, signal) {
-            Ok(()) => count(&shared.figures.signals_sent, 1),
-            Err(_) => gate::cancel(entry),
-        }
+        self.announced.push(Signal {
+            entry: thread.entry,
+            pid: thread.pid,
+            tid: thread.tid,
+            number: signal,
+        });
     }
 
     fn ask_kernel(&mut self, thread: &mut Thread) -> Kernel {

@@ -1,11 +1,11 @@
-//! Advances the ticks, and shortly after each has the sampler interrupt the running threads that have
-//! not captured by then. Parks when nothing runs.
+//! Advances the ticks, and has the sampler interrupt the running threads whose hooks would come too late.
+//! Parks when nothing runs.
 //!
 //! A sample shall be as likely at one moment of a thread's running time as at any other. A thread that
-//! passes its next hook long after the tick would charge everything before to that hook's caller, so
-//! hooks get only [`HOOK_TIME_NS`]: enough for code that allocates or locks all the time, whose
-//! captures are then cheap; other code is interrupted where it is. Where no thread captured by a hook of
-//! late there is nothing to wait for.
+//! passes its next hook long after the tick would charge everything before to that hook's caller. So
+//! running threads are interrupted, and learn before they see the tick that a signal is on its way, for
+//! which their hooks then leave the capture. Only threads that pass hooks all the time (they come within
+//! [`HOOK_TIME_NS`], nearly always) capture by themselves, which is cheaper.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 
 /// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
-const HOOK_TIME_NS: u64 = 10_000;
+const HOOK_TIME_NS: u64 = 2_000;
 const HOOK_TIME_PART: u64 = 10;
 /// Looks in that time at whether they all have come.
 const HOOK_LOOKS: u64 = 5;
@@ -69,7 +69,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     let mut pace = Pace::new(budget_percent, used(shared));
     let mut told = Told::new(&schedules);
     let mut last_activity_ns = now_ns();
-    let mut advanced = Vec::new();
+    let mut due = Vec::new();
     let mut pool_looks = 0u16;
     while !shared.stopping() {
         if !is_on(shared) {
@@ -108,8 +108,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
                     schedule.phase += 1;
                     let used = phases & 1 << phase != 0;
                     if used || !spread {
-                        ticker.advance(control, class, phase);
-                        advanced.push((class, phase));
+                        due.push((class, phase));
                     }
                     if used && spread {
                         break;
@@ -126,24 +125,32 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
                 }
             }
         }
-        let tick_ns = now_ns();
         reserve_threads(shared);
         watch_pool(shared, &mut pool_looks, &mut random);
         sampler.refresh(&shared.mapping, now);
         let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
-        let waits = advanced
+        // Those that are going to be interrupted know it before their hooks see the tick.
+        for word in &due {
+            sampler.announce(shared, *word, is_trial, now);
+        }
+        for (class, phase) in &due {
+            ticker.advance(control, *class, *phase);
+        }
+        let tick_ns = now_ns();
+        sampler.send(shared);
+        let waits = due
             .iter()
             .any(|(class, phase)| sampler.expects_hooks(*class, *phase, is_trial));
         if waits {
             wait_for_hooks(tick_ns, hook_time_ns, || {
-                let mut words = advanced.iter();
+                let mut words = due.iter();
                 words.all(|(class, phase)| {
                     sampler.hooks_came(&shared.mapping, *class, *phase, is_trial)
                 })
             });
         }
-        for word in advanced.drain(..) {
+        for word in due.drain(..) {
             active += sampler.step(shared, word, waits, now);
         }
         if active > 0 {

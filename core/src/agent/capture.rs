@@ -10,7 +10,7 @@ use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss};
 use crate::mapping::Mapping;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer, flags};
-use crate::sync::{Ordering, add_own};
+use crate::sync::{Ordering, add_own, fence};
 use crate::sys;
 use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
@@ -51,6 +51,11 @@ impl Request<'_> {
             last: false,
             interrupted: None,
         }
+    }
+
+    /// Nothing but the throttle asks for it.
+    fn is_plain(&self) -> bool {
+        !(self.exempt || self.forced || self.interrupted.is_some())
     }
 }
 
@@ -133,6 +138,9 @@ pub(super) fn slow(request: &Request) -> u32 {
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };
+    if request.is_plain() && is_about_to_be_interrupted(block, entry) {
+        return 0;
+    }
     let Some(guard) = Guard::enter(block) else {
         if request.interrupted.is_none() {
             count(entry, loss::REENTRANT);
@@ -176,6 +184,25 @@ pub(super) fn slow(request: &Request) -> u32 {
     node
 }
 
+/// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more
+/// than where its next hook is. One that does not come soon is not waited for. Without the guard, which
+/// the signal would find held.
+fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry) -> bool {
+    // Pairs with the release store of the tick: the sampler announced the signal before it.
+    fence(Ordering::Acquire);
+    let Some(mapping) = process::mapping().filter(|_| entry.in_flight.load(Ordering::Relaxed) != 0)
+    else {
+        return false;
+    };
+    let now = process::now();
+    let since = match block.held_since.load(Ordering::Relaxed) {
+        0 => now,
+        since => since,
+    };
+    block.held_since.store(since, Ordering::Relaxed);
+    now.saturating_sub(since) < patience(mapping.control(), entry)
+}
+
 /// Stack that a capture may need, with room for a handler of the program's on top.
 const CAPTURE_STACK: u64 = 8 << 10;
 
@@ -208,6 +235,15 @@ pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize,
     writer.append(record.get(..words).unwrap_or(&[]), now);
 }
 
+/// Signals in a row that are passed over because they found the thread in a call.
+const MOST_PASSED_OVER: u32 = 2;
+
+/// How long a signal that was announced is waited for, in cycles: an eighth of the thread's interval.
+fn patience(control: &Control, entry: &ThreadEntry) -> u64 {
+    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+    control.interval_cycles[class].load(Ordering::Relaxed) / 8
+}
+
 struct Capture<'a> {
     mapping: &'static Mapping,
     control: &'static Control,
@@ -235,6 +271,14 @@ impl Capture<'_> {
         }
         let now = process::now();
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let is_plain = request.is_plain();
+        if request.interrupted.is_some() && self.was_held_up() {
+            self.block.held_since.store(0, Ordering::Relaxed);
+            if tick < crate::layout::TICK_RUNNING {
+                self.entry.last_tick.store(tick, Ordering::Relaxed);
+            }
+            return 0;
+        }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         if tick != last_tick {
             match throttle::due(self.control, self.tick, self.entry, class, || now) {
@@ -245,12 +289,12 @@ impl Capture<'_> {
                     }
                 }
                 Due::NotYet => {
-                    if !(request.exempt || request.forced || request.interrupted.is_some()) {
+                    if is_plain {
                         return 0;
                     }
                 }
             }
-        } else if !(request.exempt || request.forced || request.interrupted.is_some()) {
+        } else if is_plain {
             return 0;
         }
         if request.forced && !request.exempt && !self.pay(now, class) {
@@ -260,9 +304,21 @@ impl Capture<'_> {
             return 0;
         }
         let node = self.capture(registers, now);
+        self.block.held_since.store(0, Ordering::Relaxed);
+        self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
         node
+    }
+
+    /// A signal takes microseconds to another processor. One that finds the thread in front of a call that
+    /// waited for it, or at the end of a system call that cut its way short, would charge all that time to
+    /// the call. Such a moment is passed over, unless the last ones were such too.
+    fn was_held_up(&mut self) -> bool {
+        let is_in_call = self.entry.episode.load(Ordering::Relaxed) & 1 != 0
+            || self.entry.closed.load(Ordering::Relaxed) != 0;
+        self.scratch.passed_over += u32::from(is_in_call);
+        is_in_call && self.scratch.passed_over <= MOST_PASSED_OVER
     }
 
     /// Takes the tick word that the entry names now: the collector may have changed its class.
@@ -277,16 +333,14 @@ impl Capture<'_> {
         }
     }
 
-    /// A call left by longjmp or cancellation has closed the gate and never opened it.
+    /// A call left by longjmp or cancellation has never said that it ended, nor opened the gate.
     fn open_stale_gate(&self) {
-        if self.entry.closed.load(Ordering::Relaxed) != 0 && !self.request.last {
-            let episode = self.entry.episode.load(Ordering::Relaxed);
-            if episode & 1 != 0 {
-                self.entry
-                    .episode
-                    .store(episode.wrapping_add(1), Ordering::Release);
-                gate::reopen(self.entry, 0);
-            }
+        let episode = self.entry.episode.load(Ordering::Relaxed);
+        if episode & 1 != 0 && !self.request.last {
+            self.entry
+                .episode
+                .store(episode.wrapping_add(1), Ordering::Release);
+            gate::reopen(self.entry, 0);
         }
     }
 

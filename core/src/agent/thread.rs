@@ -26,6 +26,8 @@ pub(super) struct Scratch {
     pub nodes_root: u64,
     /// Budget of forced captures: from when on it is full again, in cycles.
     pub forced_until: u64,
+    /// Signals passed over since the last capture.
+    pub passed_over: u32,
     pub usage: super::rusage::State,
     pub record: RecordBuffer,
     #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -34,6 +34,8 @@ pub struct Block {
     pub pending_frees: AtomicU64,
     /// 1: a poll has returned since the last capture and was not captured itself.
     pub turned: AtomicU32,
+    /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
+    pub held_since: AtomicU64,
 }
 
 /// Bits of [`Block::flags`].
@@ -177,6 +179,7 @@ mod imp {
                 pending_bytes: AtomicU64::new(0),
                 pending_frees: AtomicU64::new(0),
                 turned: AtomicU32::new(0),
+                held_since: AtomicU64::new(0),
             }
         };
     }
