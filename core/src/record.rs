@@ -186,6 +186,48 @@ pub fn write_sample(s: &Sample, to: &mut RecordBuffer) -> usize {
     w.finish(RecordKind::Sample, s.probe, bits, s.node)
 }
 
+/// Reads a SAMPLE: its header word and the words behind it. `None` when they do not fit each other; they
+/// may come from memory that others write to.
+pub fn read_sample(header: u64, body: &[u64]) -> Option<Sample> {
+    let bits = (header >> 24) as u8;
+    let (fixed, mut more) = body.split_at_checked(6)?;
+    let mut take = |bit: u8, count: usize| match bits & bit {
+        0 => Some(None),
+        _ => {
+            let (taken, rest) = more.split_at_checked(count)?;
+            more = rest;
+            Some(Some(taken))
+        }
+    };
+    let halves = |word: u64| (word & 0xffff_ffff, word >> 32);
+    let arg = take(flags::HAS_ARG, 2)?.map(|w| (w[0], w[1] as i64));
+    let usage = take(flags::HAS_RUSAGE, 2)?.map(|w| {
+        let ((minor_faults, major_faults), (voluntary_switches, involuntary_switches)) =
+            (halves(w[0]), halves(w[1]));
+        crate::sys::Usage {
+            minor_faults,
+            major_faults,
+            voluntary_switches,
+            involuntary_switches,
+        }
+    });
+    let waker_tid = take(flags::HAS_WAKER, 1)?.map(|w| w[0] as u32);
+    Some(Sample {
+        probe: (header >> 16) as u8,
+        flags: bits & !(flags::HAS_ARG | flags::HAS_RUSAGE | flags::HAS_WAKER),
+        node: (header >> 32) as u32,
+        end_cycles: fixed[0],
+        duration_cycles: fixed[1],
+        cpu_ns: fixed[2],
+        allocations: fixed[3],
+        allocated_bytes: fixed[4],
+        frees: fixed[5],
+        arg,
+        usage,
+        waker_tid,
+    })
+}
+
 /// Writes a NAME.
 pub fn write_name(name: &[u8; 16], to: &mut RecordBuffer) -> usize {
     let mut w = words(to);

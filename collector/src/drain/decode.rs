@@ -1,7 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
-use stackbeat_core::record::{RecordKind, flags};
+use stackbeat_core::record::{self, RecordKind, Sample};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,24 +35,6 @@ pub enum Record {
     Unknown,
 }
 
-/// A capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    pub probe: u8,
-    pub flags: u8,
-    pub node: u32,
-    pub end_cycles: u64,
-    pub duration_cycles: u64,
-    pub cpu_ns: u64,
-    pub allocations: u64,
-    pub allocated_bytes: u64,
-    pub frees: u64,
-    pub arg: Option<(u64, i64)>,
-    /// Minor, major faults, voluntary, involuntary switches.
-    pub rusage: Option<[u64; 4]>,
-    pub waker_tid: Option<u32>,
-}
-
 /// A record that contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
@@ -68,7 +50,9 @@ pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
     }
     let (body, rest) = (&words[1..length], &words[length..]);
     let record = match RecordKind::from_number(header as u8) {
-        Some(RecordKind::Sample) => sample(header, body).ok_or(Damaged)?,
+        Some(RecordKind::Sample) => {
+            Record::Sample(record::read_sample(header, body).ok_or(Damaged)?)
+        }
         Some(RecordKind::Module) => module(body).ok_or(Damaged)?,
         Some(RecordKind::ModuleGone) => Record::ModuleGone {
             start: *body.first().ok_or(Damaged)?,
@@ -100,46 +84,6 @@ pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
     };
     *words = rest;
     Ok(Some(record))
-}
-
-fn sample(header: u64, body: &[u64]) -> Option<Record> {
-    let bits = (header >> 24) as u8;
-    let (fixed, mut more) = body.split_at_checked(6)?;
-    let mut take = |count: usize| -> Option<&[u64]> {
-        let (taken, rest) = more.split_at_checked(count)?;
-        more = rest;
-        Some(taken)
-    };
-    let arg = match bits & flags::HAS_ARG {
-        0 => None,
-        _ => take(2).map(|w| Some((w[0], w[1] as i64)))?,
-    };
-    let rusage = match bits & flags::HAS_RUSAGE {
-        0 => None,
-        _ => take(2).map(|w| {
-            let halves = |word: u64| [u64::from(word as u32), word >> 32];
-            let ([minor, major], [voluntary, involuntary]) = (halves(w[0]), halves(w[1]));
-            Some([minor, major, voluntary, involuntary])
-        })?,
-    };
-    let waker_tid = match bits & flags::HAS_WAKER {
-        0 => None,
-        _ => take(1).map(|w| Some(w[0] as u32))?,
-    };
-    Some(Record::Sample(Sample {
-        probe: (header >> 16) as u8,
-        flags: bits,
-        node: (header >> 32) as u32,
-        end_cycles: fixed[0],
-        duration_cycles: fixed[1],
-        cpu_ns: fixed[2],
-        allocations: fixed[3],
-        allocated_bytes: fixed[4],
-        frees: fixed[5],
-        arg,
-        rusage,
-        waker_tid,
-    }))
 }
 
 fn module(body: &[u64]) -> Option<Record> {
@@ -176,7 +120,8 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stackbeat_core::record::header;
+    use stackbeat_core::record::{flags, header};
+    use stackbeat_core::sys::Usage;
 
     fn words_of(text: &str) -> Vec<u64> {
         text.as_bytes()
@@ -212,7 +157,13 @@ mod tests {
             panic!("no sample")
         };
         assert_eq!(full.arg, Some((9, -4)));
-        assert_eq!(full.rusage, Some([1, 2, 3, 4]));
+        let usage = Usage {
+            minor_faults: 1,
+            major_faults: 2,
+            voluntary_switches: 3,
+            involuntary_switches: 4,
+        };
+        assert_eq!(full.usage, Some(usage));
         assert_eq!(full.waker_tid, Some(4242));
         assert_eq!(full.duration_cycles, 40);
         assert_eq!(next(&mut rest), Ok(None));

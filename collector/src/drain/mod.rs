@@ -21,6 +21,7 @@ use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::layout::{ClockSource, buffer_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::record::COUNTER;
+use stackbeat_core::record::Sample;
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
@@ -498,7 +499,7 @@ impl Drainer {
         claim
     }
 
-    fn row(&mut self, record: u64, sample: &decode::Sample) -> SampleRow {
+    fn row(&mut self, record: u64, sample: &Sample) -> SampleRow {
         let time_ns = self.date(sample.end_cycles);
         let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
         SampleRow {
@@ -516,14 +517,12 @@ impl Drainer {
             probe: sample.probe,
             flags: sample.flags,
             arg: sample.arg,
-            rusage: sample
-                .rusage
-                .map(|[minor, major, voluntary, involuntary]| Rusage {
-                    minor_faults: minor,
-                    major_faults: major,
-                    voluntary_switches: voluntary,
-                    involuntary_switches: involuntary,
-                }),
+            rusage: sample.usage.map(|usage| Rusage {
+                minor_faults: usage.minor_faults,
+                major_faults: usage.major_faults,
+                voluntary_switches: usage.voluntary_switches,
+                involuntary_switches: usage.involuntary_switches,
+            }),
             waker_tid: sample.waker_tid,
         }
     }
