@@ -42,18 +42,18 @@ hooks! {
     wait fn tee(file: c_int, out: c_int, bytes: size_t, flags: c_uint) -> ssize_t = Splice, file;
     wait fn vmsplice(file: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t = Splice, file;
 
-    brief fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn __open_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    brief fn __open64_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    brief fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    brief fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    brief fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    brief fn creat(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
-    brief fn creat64(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
+    wait fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn __open_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
+    wait fn __open64_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
+    wait fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
+    wait fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
+    wait fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
+    wait fn creat(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
+    wait fn creat64(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
     wait fn close(file: c_int) -> c_int = Close, file;
     wait fn __close(file: c_int) -> c_int = Close, file;
     hit fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = Close, first;
@@ -72,25 +72,25 @@ hooks! {
     wait fn lockf(file: c_int, command: c_int, bytes: off_t) -> c_int = FileLock, file;
     wait fn lockf64(file: c_int, command: c_int, bytes: off_t) -> c_int = FileLock, file;
 
-    brief fn stat(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn stat64(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn lstat(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn lstat64(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn fstat(file: c_int, status: *mut Stat) -> c_int = Stat, file;
-    brief fn fstat64(file: c_int, status: *mut Stat) -> c_int = Stat, file;
-    brief fn fstatat(directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
-    brief fn fstatat64(directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
-    brief fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut c_void) -> c_int = Stat, directory;
+    wait fn stat(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn stat64(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn lstat(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn lstat64(path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn fstat(file: c_int, status: *mut Stat) -> c_int = Stat, file;
+    wait fn fstat64(file: c_int, status: *mut Stat) -> c_int = Stat, file;
+    wait fn fstatat(directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
+    wait fn fstatat64(directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
+    wait fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut c_void) -> c_int = Stat, directory;
 }
 
 // What programs linked against glibc before 2.33 call.
 hooks! {
-    brief fn __xstat(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn __xstat64(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn __lxstat(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn __lxstat64(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
-    brief fn __fxstat(version: c_int, file: c_int, status: *mut Stat) -> c_int = Stat, file;
-    brief fn __fxstat64(version: c_int, file: c_int, status: *mut Stat) -> c_int = Stat, file;
-    brief fn __fxstatat(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
-    brief fn __fxstatat64(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
+    wait fn __xstat(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn __xstat64(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn __lxstat(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn __lxstat64(version: c_int, path: *const c_char, status: *mut Stat) -> c_int = Stat, 0;
+    wait fn __fxstat(version: c_int, file: c_int, status: *mut Stat) -> c_int = Stat, file;
+    wait fn __fxstat64(version: c_int, file: c_int, status: *mut Stat) -> c_int = Stat, file;
+    wait fn __fxstatat(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
+    wait fn __fxstatat64(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
 }

@@ -6,7 +6,6 @@
 //!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
 //!       after fn …  = Probe, argument;            the original, then count and maybe capture: releases
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
-//!       brief fn …  = Probe, argument;            the same for calls that a signal does not disturb
 //!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, if condition;
 //!                                                 tries first; only a failed try is a wait; where the
 //!                                                 condition fails (invalid arguments) only the original
@@ -107,18 +106,6 @@ macro_rules! hooks {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             let wait = agent::begin_wait(Probe::$probe, $value as u64);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            wait.end(result as i64);
-            result
-        }
-        hooks! { $($rest)* }
-    };
-    (brief fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            let wait = agent::begin_restarting(Probe::$probe, $value as u64);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call($($arg),*) };
             wait.end(result as i64);

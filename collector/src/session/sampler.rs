@@ -99,13 +99,13 @@ impl Thread {
     }
 }
 
-/// A signal that its thread knows to be on its way.
+/// A thread that was found running, to be interrupted by this signal.
 #[derive(Debug)]
-struct Signal {
+struct Running {
     entry: u32,
     pid: u32,
     tid: u32,
-    number: i32,
+    signal: i32,
 }
 
 /// A live process of the program.
@@ -126,7 +126,7 @@ pub struct Sampler {
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
     strangers: HashMap<(u32, u32), u64>,
-    announced: Vec<Signal>,
+    running: Vec<Running>,
     next_cold_look_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
@@ -258,10 +258,10 @@ impl Sampler {
             .all(|entry| has_noticed(entry, tick))
     }
 
-    /// The tick word of this class and phase is about to advance: announces a signal to the running
-    /// threads whose next hook would come too late. Hooks leave the capture to it. Advance the word,
-    /// and then [`Sampler::send`].
-    pub fn announce(
+    /// The tick word of this class and phase is about to advance: looks for running threads whose next
+    /// hook would come too late. Follow with [`Sampler::announce`], and when the words have advanced with
+    /// [`Sampler::send`].
+    pub fn look_for_running(
         &mut self,
         shared: &Shared,
         (class, phase): (usize, usize),
@@ -274,23 +274,38 @@ impl Sampler {
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
             if let Some(entry) = live_entry(&shared.mapping, thread) {
-                thread.is_announced = self.attend(shared, thread, entry, now_ns);
+                let before = self.running.len();
+                self.attend(shared, thread, entry, now_ns);
+                thread.is_announced = self.running.len() > before;
             }
         }
         threads.append(&mut self.hot[class][phase]);
         self.hot[class][phase] = threads;
     }
 
-    /// Sends the signals that were announced.
+    /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
+    /// call that it would disturb get none.
+    pub fn announce(&mut self, shared: &Shared) {
+        self.running.retain(|thread| {
+            let entry = shared.mapping.thread(thread.entry);
+            let may_send = entry.is_some_and(|e| gate::try_send(e, sys::barrier_everywhere));
+            count(&shared.figures.signals_held_back, u64::from(!may_send));
+            may_send
+        });
+    }
+
+    /// Sends the signals that were announced, to those who still wait for them.
     pub fn send(&mut self, shared: &Shared) {
-        for signal in self.announced.drain(..) {
-            match sys::signal_thread(signal.pid, signal.tid, signal.number) {
+        for thread in self.running.drain(..) {
+            let Some(entry) = shared.mapping.thread(thread.entry) else {
+                continue;
+            };
+            if entry.in_flight.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            match sys::signal_thread(thread.pid, thread.tid, thread.signal) {
                 Ok(()) => count(&shared.figures.signals_sent, 1),
-                Err(_) => {
-                    if let Some(entry) = shared.mapping.thread(signal.entry) {
-                        gate::cancel(entry);
-                    }
-                }
+                Err(_) => gate::cancel(entry),
             }
         }
     }
@@ -349,7 +364,7 @@ impl Sampler {
                     thread.next_look_ns = 0;
                 }
                 thread.misses += 1;
-                let runs = !is_stuck && self.attend(shared, thread, entry, now_ns);
+                let runs = !is_stuck && self.interrupt(shared, thread, entry, now_ns);
                 if runs {
                     thread.misses = 1;
                 }
@@ -363,7 +378,6 @@ impl Sampler {
             }
             i += 1;
         }
-        self.send(shared);
         // Threads may have been added meanwhile.
         threads.append(&mut self.hot[class][phase]);
         self.hot[class][phase] = threads;
@@ -399,7 +413,7 @@ impl Sampler {
                 continue;
             };
             let woke = entry.last_tick.load(Ordering::Relaxed) != thread.tick_seen;
-            if woke || self.attend(shared, thread, entry, now_ns) {
+            if woke || self.interrupt(shared, thread, entry, now_ns) {
                 active = true;
                 let warm = cold.swap_remove(i);
                 self.warm(warm, entry);
@@ -408,11 +422,24 @@ impl Sampler {
             i += 1;
         }
         self.cold = cold;
-        self.send(shared);
         active
     }
 
-    /// Asks the kernel about an overdue thread and announces a signal to it if it runs. True when it runs.
+    /// Interrupts an overdue thread if it runs. True when it runs.
+    fn interrupt(
+        &mut self,
+        shared: &Shared,
+        thread: &mut Thread,
+        entry: &ThreadEntry,
+        now_ns: u64,
+    ) -> bool {
+        let runs = self.attend(shared, thread, entry, now_ns);
+        self.announce(shared);
+        self.send(shared);
+        runs
+    }
+
+    /// Asks the kernel about an overdue thread, and notes it if it runs. True when it runs.
     fn attend(
         &mut self,
         shared: &Shared,
@@ -452,32 +479,20 @@ impl Sampler {
             Kernel::Running => {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
-                self.announce_to(shared, thread, entry);
+                thread.episode_sent = entry.episode.load(Ordering::Relaxed);
+                let process = shared.mapping.process(process);
+                let number = process.map_or(0, |p| p.signal.load(Ordering::Relaxed) as i32);
+                if number != 0 {
+                    self.running.push(Running {
+                        entry: thread.entry,
+                        pid: thread.pid,
+                        tid: thread.tid,
+                        signal: number,
+                    });
+                }
                 true
             }
         }
-    }
-
-    fn announce_to(&mut self, shared: &Shared, thread: &mut Thread, entry: &ThreadEntry) {
-        let process = entry.process.load(Ordering::Relaxed);
-        let Some(process) = shared.mapping.process(process) else {
-            return;
-        };
-        let signal = process.signal.load(Ordering::Relaxed) as i32;
-        if signal == 0 {
-            return;
-        }
-        thread.episode_sent = entry.episode.load(Ordering::Relaxed);
-        if !gate::try_send(entry, sys::barrier_everywhere) {
-            count(&shared.figures.signals_held_back, 1);
-            return;
-        }
-        self.announced.push(Signal {
-            entry: thread.entry,
-            pid: thread.pid,
-            tid: thread.tid,
-            number: signal,
-        });
     }
 
     fn ask_kernel(&mut self, thread: &mut Thread) -> Kernel {

@@ -132,8 +132,9 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
         for word in &due {
-            sampler.announce(shared, *word, is_trial, now);
+            sampler.look_for_running(shared, *word, is_trial, now);
         }
+        sampler.announce(shared);
         for (class, phase) in &due {
             ticker.advance(control, *class, *phase);
         }

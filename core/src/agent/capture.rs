@@ -1,12 +1,14 @@
 //! The slow path: a capture is due, or somebody wants one.
 
+use core::sync::atomic::compiler_fence;
+
 use super::process;
 use super::stack;
 use super::thread::{self, Scratch};
 use super::{Wait, registered};
 use crate::buffer::{self, Writer};
 use crate::gate;
-use crate::layout::{CLASSES, Control, ThreadEntry, Tick, loss};
+use crate::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
 use crate::mapping::Mapping;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer, flags};
@@ -76,7 +78,7 @@ impl<'a> Guard<'a> {
             return None;
         }
         block.guard.store(sp, Ordering::Relaxed);
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst);
         Some(Guard { block })
     }
 
@@ -95,7 +97,7 @@ impl<'a> Guard<'a> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst);
         self.block.guard.store(0, Ordering::Relaxed);
     }
 }
@@ -138,7 +140,7 @@ pub(super) fn slow(request: &Request) -> u32 {
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };
-    if request.is_plain() && is_about_to_be_interrupted(block, entry) {
+    if request.is_plain() && is_about_to_be_interrupted(block, entry, tick) {
         return 0;
     }
     let Some(guard) = Guard::enter(block) else {
@@ -187,7 +189,11 @@ pub(super) fn slow(request: &Request) -> u32 {
 /// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more
 /// than where its next hook is. One that does not come soon is not waited for. Without the guard, which
 /// the signal would find held.
-fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry) -> bool {
+fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -> bool {
+    if tick.0.load(Ordering::Relaxed) >= TICK_RUNNING {
+        // Nobody announces anything while the ticker is parked: it has to be woken.
+        return false;
+    }
     // Pairs with the release store of the tick: the sampler announced the signal before it.
     fence(Ordering::Acquire);
     let Some(mapping) = process::mapping().filter(|_| entry.in_flight.load(Ordering::Relaxed) != 0)
@@ -200,6 +206,12 @@ fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry) -> bool {
         since => since,
     };
     block.held_since.store(since, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if entry.in_flight.load(Ordering::Relaxed) == 0 {
+        // It came in between.
+        block.held_since.store(0, Ordering::Relaxed);
+        return false;
+    }
     now.saturating_sub(since) < patience(mapping.control(), entry)
 }
 
@@ -235,13 +247,13 @@ pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize,
     writer.append(record.get(..words).unwrap_or(&[]), now);
 }
 
-/// Signals in a row that are passed over because they found the thread in a call.
+/// Signals in a row that are passed over because they found the thread in front of a call.
 const MOST_PASSED_OVER: u32 = 2;
 
-/// How long a signal that was announced is waited for, in cycles: an eighth of the thread's interval.
+/// How long a signal that was announced is waited for, in cycles: a quarter of the thread's interval.
 fn patience(control: &Control, entry: &ThreadEntry) -> u64 {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    control.interval_cycles[class].load(Ordering::Relaxed) / 8
+    control.interval_cycles[class].load(Ordering::Relaxed) / 4
 }
 
 struct Capture<'a> {
@@ -264,7 +276,7 @@ impl Capture<'_> {
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
         let tick = self.tick.0.load(Ordering::Relaxed);
         if !is_on && !request.exempt {
-            if tick < crate::layout::TICK_RUNNING {
+            if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
             }
             return 0;
@@ -272,9 +284,11 @@ impl Capture<'_> {
         let now = process::now();
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
-        if request.interrupted.is_some() && self.was_held_up() {
+        // A hook was quicker after all, or there is a better moment.
+        let is_merged = tick == self.entry.last_tick.load(Ordering::Relaxed);
+        if request.interrupted.is_some() && (is_merged || self.was_held_up()) {
             self.block.held_since.store(0, Ordering::Relaxed);
-            if tick < crate::layout::TICK_RUNNING {
+            if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
             }
             return 0;
@@ -304,7 +318,10 @@ impl Capture<'_> {
             return 0;
         }
         let node = self.capture(registers, now);
-        self.block.held_since.store(0, Ordering::Relaxed);
+        // A wait for a signal that does not come is not begun anew with each capture.
+        if request.interrupted.is_some() || self.entry.in_flight.load(Ordering::Relaxed) == 0 {
+            self.block.held_since.store(0, Ordering::Relaxed);
+        }
         self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
@@ -312,13 +329,12 @@ impl Capture<'_> {
     }
 
     /// A signal takes microseconds to another processor. One that finds the thread in front of a call that
-    /// waited for it, or at the end of a system call that cut its way short, would charge all that time to
-    /// the call. Such a moment is passed over, unless the last ones were such too.
+    /// waited for it would charge all that time to the call. Such a moment is passed over, unless the last
+    /// ones were such too.
     fn was_held_up(&mut self) -> bool {
-        let is_in_call = self.entry.episode.load(Ordering::Relaxed) & 1 != 0
-            || self.entry.closed.load(Ordering::Relaxed) != 0;
-        self.scratch.passed_over += u32::from(is_in_call);
-        is_in_call && self.scratch.passed_over <= MOST_PASSED_OVER
+        let is_at_gate = self.entry.closed.load(Ordering::Relaxed) != 0;
+        self.scratch.passed_over += u32::from(is_at_gate);
+        is_at_gate && self.scratch.passed_over <= MOST_PASSED_OVER
     }
 
     /// Takes the tick word that the entry names now: the collector may have changed its class.

@@ -198,21 +198,6 @@ pub struct Wait {
 /// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
 #[inline]
 pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
-    begin(probe, arg, |entry| {
-        gate::close(entry, process::await_signal)
-    })
-}
-
-/// A call begins that may block, but is not disturbed by a signal whose handler restarts calls (open,
-/// stat; signal(7)). The gate stays open: a signal that is on its way arrives where the thread has got to
-/// by then, and a thread that makes such calls all the time is not always found in front of one.
-#[inline]
-pub fn begin_restarting(probe: Probe, arg: u64) -> Wait {
-    begin(probe, arg, |entry| entry.closed.load(Ordering::Relaxed))
-}
-
-#[inline(always)]
-fn begin(probe: Probe, arg: u64, close: impl FnOnce(&ThreadEntry) -> u32) -> Wait {
     let nothing = Wait {
         entry: core::ptr::null(),
         begin: 0,
@@ -229,7 +214,7 @@ fn begin(probe: Probe, arg: u64, close: impl FnOnce(&ThreadEntry) -> u32) -> Wai
         },
         None => return nothing,
     };
-    let gate_before = close(entry);
+    let gate_before = gate::close(entry, process::await_signal);
     let begin = process::now();
     entry.episode_probe.store(probe as u32, Ordering::Relaxed);
     entry.episode_begin.store(begin, Ordering::Relaxed);
