@@ -196,6 +196,13 @@ impl Drainer {
         let snapshot = self.take_snapshot();
         self.census.look(mapping, &self.converter, &snapshot);
         let waiting = self.waiting(mapping);
+        if waiting
+            .iter()
+            .any(|(i, _)| self.is_of_a_stranger(mapping, *i))
+        {
+            // A process that came after the look and has records already: it goes into the file before them.
+            self.census.look(mapping, &self.converter, &snapshot);
+        }
         let mut batch = Batch::default();
         if keep == Keep::Nothing {
             for (i, next) in waiting {
@@ -308,6 +315,13 @@ impl Drainer {
         }
         found.sort_unstable();
         found
+    }
+
+    /// Whether this sub-buffer's thread was not there when the registry was looked at.
+    fn is_of_a_stranger(&self, mapping: &Mapping, i: u32) -> bool {
+        mapping
+            .buffer(i)
+            .is_some_and(|h| !self.census.knows(h.thread_uid.load(Ordering::Relaxed)))
     }
 
     /// Copies and encodes one sub-buffer.

@@ -218,10 +218,14 @@ impl Census {
         self.threads.insert(uid, thread);
     }
 
+    /// Whether this thread was seen, alive or at its end.
+    pub fn knows(&self, thread_uid: u32) -> bool {
+        self.threads.contains_key(&thread_uid) || self.known_ends.contains(&thread_uid)
+    }
+
     /// A sub-buffer names its thread: known by now, unless memory was damaged.
     pub fn note_thread(&mut self, mapping: &Mapping, drained: &Drained, converter: &Converter) {
-        let uid = drained.thread_uid;
-        if self.threads.contains_key(&uid) || self.known_ends.contains(&uid) {
+        if self.knows(drained.thread_uid) {
             return;
         }
         if let Some(entry) = mapping.thread(drained.owner) {
