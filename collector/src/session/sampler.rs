@@ -1,11 +1,12 @@
-//! The fallback sampler, running part: interrupts threads that run without passing a hook, so that
-//! their captures are as frequent as everybody else's.
+//! The sampler, running part: interrupts threads where they run, so that a sample is as likely at one moment
+//! as at any other.
 //!
-//! A thread that took no notice of a tick in the time that hooks are given is overdue. Overdue threads
-//! that are inside a published wait are left alone; of the others the kernel is asked
-//! (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits for one).
-//! A running one is interrupted, if its gate is open. One that is blocked is asked about at growing
-//! distances, so that 10,000 sleeping threads cost next to nothing.
+//! With each tick the threads that are due fall into two kinds. Those that pass hooks all the time are left
+//! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
+//! are looked at before the tick advances. Threads inside a published wait are left alone; of the others the
+//! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
+//! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that is
+//! blocked is asked about at growing distances, so that 10,000 sleeping threads cost next to nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -29,9 +30,9 @@ const COLD_LOOK_NS: u64 = 5_000_000;
 const COLD_LOOK_EACH_NS: u64 = 1_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
 const COOL_AFTER: u32 = 4;
-/// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Hooks
-/// are worth waiting for above this share, because a signal costs about three times what a whole wait
-/// does; the other threads get time now and then all the same.
+/// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Above
+/// three quarters its hooks are so dense that they capture for it; the other threads get time for their
+/// hooks only now and then, at each so many ticks, to see whether that has changed.
 const HOOK_SHARE_WHOLE: u32 = 256;
 const HOOK_SHARE_WORTH: u32 = 192;
 pub const HOOK_TRIAL: u64 = 16;

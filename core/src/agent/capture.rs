@@ -284,16 +284,15 @@ impl Capture<'_> {
         let now = process::now();
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
+        let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
-        let is_merged = tick == self.entry.last_tick.load(Ordering::Relaxed);
-        if request.interrupted.is_some() && (is_merged || self.was_held_up()) {
+        if request.interrupted.is_some() && (tick == last_tick || self.was_held_up()) {
             self.block.held_since.store(0, Ordering::Relaxed);
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
             }
             return 0;
         }
-        let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         if tick != last_tick {
             match throttle::due(self.control, self.tick, self.entry, class, || now) {
                 Due::Capture { tick, wake } => {
@@ -349,14 +348,16 @@ impl Capture<'_> {
         }
     }
 
-    /// A call left by longjmp or cancellation has never said that it ended, nor opened the gate.
+    /// A call left by longjmp or cancellation has closed the gate and never opened it.
     fn open_stale_gate(&self) {
-        let episode = self.entry.episode.load(Ordering::Relaxed);
-        if episode & 1 != 0 && !self.request.last {
-            self.entry
-                .episode
-                .store(episode.wrapping_add(1), Ordering::Release);
-            gate::reopen(self.entry, 0);
+        if self.entry.closed.load(Ordering::Relaxed) != 0 && !self.request.last {
+            let episode = self.entry.episode.load(Ordering::Relaxed);
+            if episode & 1 != 0 {
+                self.entry
+                    .episode
+                    .store(episode.wrapping_add(1), Ordering::Release);
+                gate::reopen(self.entry, 0);
+            }
         }
     }
 
