@@ -15,3 +15,4 @@ pub mod random;
 pub mod run;
 pub mod stats;
 pub mod table;
+pub mod trend;

@@ -9,6 +9,7 @@ pub mod interval;
 pub mod normal;
 pub mod rank;
 pub mod sequential;
+pub mod student;
 
 /// The median; 0 of nothing.
 pub fn median(values: &[f64]) -> f64 {
