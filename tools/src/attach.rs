@@ -33,6 +33,8 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         counters: args.counters,
         start_disabled: args.start_disabled,
         compress: args.compress,
+        label: args.label,
+        commit: args.commit,
         agent: args.agent,
         quiet: args.quiet,
         json: args.json,

@@ -78,6 +78,7 @@ Examples:
   stackbeat record -o build.beat -- make -j8
   stackbeat record --interval 100us --probes lock,wait -- ./server
   stackbeat record --no-children -- git log
+  stackbeat record --commit $(git rev-parse HEAD) -o runs/1.beat -- ./bench
   stackbeat record --mode ring --dump-on usr2 --dump-last 10s -- ./server        then: kill -USR2 RECORDER
   stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
 
@@ -139,6 +140,22 @@ pub struct RecordArgs {
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
+    /// What is measured, for `stackbeat trend`: recordings with another label are another series.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub label: String,
+    /// The commit that the program was built of, for `stackbeat trend`.
+    #[arg(
+        long,
+        value_name = "HASH",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub commit: String,
     /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub agent: Option<PathBuf>,
@@ -225,6 +242,22 @@ pub struct AttachArgs {
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
+    /// What is measured, for `stackbeat trend`: recordings with another label are another series.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub label: String,
+    /// The commit that the program was built of, for `stackbeat trend`.
+    #[arg(
+        long,
+        value_name = "HASH",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub commit: String,
     /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub agent: Option<PathBuf>,

@@ -215,6 +215,12 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             r.stackbeat_version
         ),
     );
+    if !r.label.is_empty() {
+        line("label", r.label.clone());
+    }
+    if !r.commit.is_empty() {
+        line("commit", r.commit.clone());
+    }
     line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
     line("processor", format!("{} × {}", r.cpus, r.cpu_model));
     line(

@@ -25,7 +25,7 @@ pub use page::page;
 pub const COMMAND: &str = "record";
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 15] = [
+pub const SETTINGS: [&str; 17] = [
     "interval",
     "main-interval",
     "budget",
@@ -41,6 +41,8 @@ pub const SETTINGS: [&str; 15] = [
     "no-interrupt",
     "start-disabled",
     "compress",
+    "label",
+    "commit",
 ];
 /// Names the file.
 pub const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";

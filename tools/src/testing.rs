@@ -303,6 +303,8 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
             main_interval_ns: 1_000_000,
             probes: vec!["alloc".into(), "lock".into()],
             outcome: "finished",
+            label: String::new(),
+            commit: String::new(),
             records_written: 1000,
             records_stored: 997,
             records_lost: 3,

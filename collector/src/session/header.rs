@@ -63,6 +63,8 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
         // SAFETY: asks for a constant of the system.
         page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32,
         summary: None,
+        label: options.label.clone(),
+        commit: options.commit.clone(),
     }
 }
 

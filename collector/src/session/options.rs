@@ -68,6 +68,10 @@ pub struct Options {
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     pub symbolize: bool,
+    /// What is measured, for series of recordings; empty: not said.
+    pub label: String,
+    /// The commit that the program was built of; empty: not said.
+    pub commit: String,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
 }
@@ -98,6 +102,8 @@ impl Options {
             counters_ns: Some(100_000_000),
             start_disabled: false,
             symbolize: true,
+            label: String::new(),
+            commit: String::new(),
             mapping_folder: None,
         }
     }

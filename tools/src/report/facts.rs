@@ -27,6 +27,9 @@ pub struct Recording {
     pub probes: Vec<String>,
     /// `finished`, `running`, `disk_full`, `recovered`, `write_error`.
     pub outcome: &'static str,
+    /// What is measured, and the commit of the program, when `record` was told.
+    pub label: String,
+    pub commit: String,
     pub records_written: u64,
     pub records_stored: u64,
     pub records_lost: u64,

@@ -169,6 +169,8 @@ pub fn recording(trace: &Trace) -> Recording {
         main_interval_ns: config.main_interval_ns,
         probes: config.probes.clone(),
         outcome: outcome_name(summary.outcome()),
+        label: header.label.clone(),
+        commit: header.commit.clone(),
         records_written: summary.records_written,
         records_stored: summary.records_stored,
         records_lost: summary.records_lost,
