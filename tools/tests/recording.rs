@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
@@ -85,6 +88,68 @@ fn the_caller_sees_the_programs_own_output_and_status() {
     let output = stackbeat(at, &["record", "-o", "/nonexistent/x.beat", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("/nonexistent/x.beat"));
+}
+
+/// Nothing of a failed test stays behind: the group goes with it.
+struct EndsWithTest(Child);
+
+impl Drop for EndsWithTest {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The program is told once of what was sent to the group, as without a recorder, and of what was sent to
+/// the recorder alone.
+#[test]
+fn a_signal_reaches_the_program_once() {
+    const PROGRAM: &str = "
+import os, signal, sys
+def note(number, frame):
+    os.write(1, b'%d\\n' % number)
+    if number == signal.SIGTERM: os._exit(0)
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM): signal.signal(number, note)
+os.write(1, b'ready\\n')
+while True: signal.pause()
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let recorder = Command::new(STACKBEAT)
+        .args([
+            "record", "-q", "-o", "t.beat", "--", "python3", "-c", PROGRAM,
+        ])
+        .current_dir(folder.path())
+        .env_remove("STACKBEAT_AGENT")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let pid = Pid::from_child(&recorder);
+    let mut recorder = EndsWithTest(recorder);
+    let send_group = |signal| kill_process_group(pid, signal).expect("is sent");
+    let send = |signal| kill_process(pid, signal).expect("is sent");
+    let mut lines = BufReader::new(recorder.0.stdout.take().expect("is piped")).lines();
+    let mut next = || lines.next().expect("more").expect("text");
+    assert_eq!(next(), "ready");
+    for round in 0..20 {
+        send_group(Signal::USR1);
+        assert_eq!(next(), "10", "round {round}");
+        // The recorder handles one after the other: had it handed on the first, it would be told of
+        // before this one.
+        send(Signal::USR2);
+        assert_eq!(next(), "12", "round {round}");
+    }
+    // Alone, and again the same: nobody takes the second for the first.
+    for _ in 0..3 {
+        send(Signal::USR1);
+        assert_eq!(next(), "10");
+    }
+    send_group(Signal::TERM);
+    assert_eq!(next(), "15");
+    assert!(recorder.0.wait().expect("ends").success());
 }
 
 #[test]

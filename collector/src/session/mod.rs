@@ -24,6 +24,7 @@ pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;
 mod ticker;
+mod witness;
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,7 @@ use sampler::Sampler;
 use shared::Shared;
 use spawn::{SignalState, Start};
 use supervise::{Supervisor, Wake};
+use witness::Witness;
 
 /// Distance between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(250);
@@ -91,6 +93,7 @@ pub fn record(
     let begun = begin(options, &Subject::of_command(), &mut warnings, progress)?;
     let shared = &*Arc::clone(&begun.shared);
     let session = Arc::clone(&begun.session);
+    let witness = Witness::post().ok();
     let child = match start_program(options, &program, &begun.storage, &begun.signals) {
         Ok(child) => child,
         Err(source) => {
@@ -101,7 +104,8 @@ pub fn record(
             });
         }
     };
-    let mut supervisor = Supervisor::new(child, begun.signal_descriptor, options.dump_signal);
+    let mut supervisor =
+        Supervisor::new(child, begun.signal_descriptor, witness, options.dump_signal);
     let mut dump = AutoDump::new(
         Arc::clone(&session),
         options.dump_last_ns,

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::spawn::{Child, signal_set};
+use super::witness::Witness;
 
 /// Signals that are read from a descriptor while a session lasts.
 pub const HANDLED: [libc::c_int; 12] = [
@@ -47,6 +48,8 @@ pub enum Wake {
 pub struct Supervisor {
     child: Child,
     signals: OwnedFd,
+    /// `None` where there can be no further process: signals to the group then reach the program twice.
+    witness: Option<Witness>,
     ended: bool,
     /// A stop signal from the terminal reached us too.
     stop_wanted: bool,
@@ -69,11 +72,18 @@ impl Supervisor {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// `dump_signal` is one of those that are handled; it is not handed on.
-    pub fn new(child: Child, signals: OwnedFd, dump_signal: Option<libc::c_int>) -> Supervisor {
+    /// `dump_signal` is one of those that are handled; it is not handed on. `witness` has been there
+    /// since before the child was started.
+    pub fn new(
+        child: Child,
+        signals: OwnedFd,
+        witness: Option<Witness>,
+        dump_signal: Option<libc::c_int>,
+    ) -> Supervisor {
         Supervisor {
             child,
             signals,
+            witness,
             ended: false,
             stop_wanted: false,
             dump_signal,
@@ -162,15 +172,29 @@ impl Supervisor {
         if matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
             self.stop_wanted = true;
         }
-        // What the kernel sends (keys, hang-up, terminal access) goes to the whole group, the
-        // program included. What the program sends to its group has reached it as well.
-        let from_kernel = info.ssi_code > 0;
-        let from_program = info.ssi_pid == self.child.pid as u32;
-        if !from_kernel && !from_program {
+        if !self.has_reached_program(info) {
             // SAFETY: the child has not been waited for, so the pid is still its own.
             unsafe { libc::kill(self.child.pid, signal) };
         }
         false
+    }
+
+    /// Whether the program has got the signal without us: the kernel's (keys, hang-up, terminal access)
+    /// and those to the group go to both, and the program's own need not come back to it.
+    fn has_reached_program(&mut self, info: &libc::signalfd_siginfo) -> bool {
+        if info.ssi_code > 0 || info.ssi_pid == self.child.pid as u32 {
+            return true;
+        }
+        // SAFETY: both ask for numbers.
+        let is_in_group = unsafe { libc::getpgid(self.child.pid) == libc::getpgrp() };
+        let signal = info.ssi_signo as libc::c_int;
+        let is_for_group = self.witness.as_ref().is_some_and(|w| w.has_got(signal));
+        if is_for_group {
+            // What has been sent to it stays there: the next signal needs a new one, and there is one
+            // at any moment.
+            self.witness = Witness::post().ok();
+        }
+        is_in_group && is_for_group
     }
 
     /// Takes note of the child's changes of state.

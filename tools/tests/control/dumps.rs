@@ -1,0 +1,90 @@
+//! Dumps of the last seconds, asked for by a command or by a signal.
+
+use super::*;
+
+#[test]
+fn the_ring_is_dumped_while_the_session_goes_on() {
+    let mut recording = Recording::start(&["--mode", "ring", "--buffer", "256KiB"]);
+    let pid = recording.pid();
+    std::thread::sleep(Duration::from_millis(2500));
+    let out = recording.path("dump.beat");
+    let dump = json(&["dump", &pid, "--last", "500ms", "-o", &out, "--json"]);
+    assert_eq!(dump["schema"], "stackbeat.dump.v1");
+    assert!(dump["samples"].as_u64() > Some(100), "{dump}");
+    assert!(dump["covered_ns"].as_u64() <= Some(500_000_000), "{dump}");
+    assert!(recording.status().capturing);
+    // A name that is taken is refused, and --force takes it.
+    let again = command(&["dump", &pid, "-o", &out]).output().expect("runs");
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("--force"));
+    let own = recording.path("t.beat");
+    let again = command(&["dump", &pid, "-f", "-o", &own]).output();
+    assert_eq!(again.expect("runs").status.code(), Some(2), "its own trace");
+    let all = recording.path("all.beat");
+    stackbeat(&["dump", &pid, "-o", &all]);
+    assert_eq!(recording.end(), "worked 4\n");
+
+    for trace in [&out, &all, &own] {
+        check(trace);
+    }
+    let report = json(&["report", &out, "--json"]);
+    let duration = report["recording"]["duration_ns"]
+        .as_u64()
+        .expect("a number");
+    assert!(
+        (300_000_000..=510_000_000).contains(&duration),
+        "{duration}"
+    );
+    let totals = &report["totals"];
+    // Four workers for half a second, nothing of the time before.
+    assert!(
+        totals["wall_ns"].as_u64() < Some(5 * 510_000_000),
+        "{totals}"
+    );
+    assert!(
+        totals["cpu_ns"].as_u64() < Some(2 * 510_000_000),
+        "{totals}"
+    );
+    let functions = report["functions"].to_string();
+    assert!(
+        functions.contains("PyEval"),
+        "names are inside: {functions}"
+    );
+}
+
+#[test]
+fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
+    let options = ["--mode", "ring", "--dump-on", "usr2", "--dump-last", "1s"];
+    let mut recording = Recording::start(&options);
+    recording.wait_for_threads(5);
+    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    let first = recording.path("t.dump-1.beat");
+    let signal = |pid: &str| Command::new("kill").args(["-USR2", pid]).status();
+    assert!(signal(&recording.pid()).expect("runs").success());
+    while command(&["info", &first])
+        .output()
+        .map(|o| o.status.success())
+        .ok()
+        != Some(true)
+    {
+        assert!(began.elapsed() < Duration::from_secs(30), "the dump comes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(recording.status().capturing);
+    // The next one is under way or begins when the program ends: it is finished all the same.
+    assert!(signal(&recording.pid()).expect("runs").success());
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(recording.end(), "worked 4\n");
+    for trace in [
+        &first,
+        &recording.path("t.dump-2.beat"),
+        &recording.path("t.beat"),
+    ] {
+        check(trace);
+    }
+    let report = json(&["report", &first, "--json"]);
+    let duration = report["recording"]["duration_ns"].as_u64();
+    assert!(duration <= Some(1_050_000_000), "{duration:?}");
+    assert!(report["totals"]["samples"].as_u64() > Some(50));
+}

@@ -1,0 +1,162 @@
+//! What is changed while a session goes on stands in its trace.
+
+use super::*;
+
+#[test]
+fn what_is_changed_while_it_runs_stands_in_the_trace() {
+    let mut recording = Recording::start(&["--budget", "0"]);
+    let pid = recording.pid();
+    recording.wait_for_samples(50);
+    let program = recording.status().program_pid.to_string();
+    stackbeat(&["mark", &program, "first <mark>"]);
+    stackbeat(&["stop", &pid]);
+    assert!(!recording.status().capturing);
+    std::thread::sleep(Duration::from_millis(700));
+    let while_stopped = recording.status().samples;
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(recording.status().samples, while_stopped);
+    stackbeat(&["start", &pid]);
+    recording.wait_for_samples(50);
+    stackbeat(&["set", &pid, "--interval", "300us", "--probes", "lock,sleep"]);
+    let set = json(&["status", &pid, "--json"]);
+    let session = &set["sessions"][0];
+    assert_eq!(set["schema"], "stackbeat.status.v1");
+    assert_eq!(session["interval_ns"], 300_000);
+    assert_eq!(session["main_interval_ns"], 300_000);
+    assert_eq!(session["probes"], serde_json::json!(["lock", "sleep"]));
+    assert!(session["pids"].to_string().contains(&program));
+    recording.wait_for_samples(50);
+    assert_eq!(recording.end(), "worked 4\n");
+
+    let trace = recording.path("t.beat");
+    let report = json(&["report", &trace, "--json"]);
+    let events: Vec<(&str, &str)> = report["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .map(|e| {
+            (
+                e["kind"].as_str().expect("kind"),
+                e["text"].as_str().expect("text"),
+            )
+        })
+        .collect();
+    assert_eq!(
+        events,
+        [
+            ("mark", "first <mark>"),
+            ("setting", "capturing off"),
+            ("setting", "capturing on"),
+            ("interval", "threads every 300 µs"),
+            ("interval", "main threads every 300 µs"),
+            ("setting", "probes lock sleep"),
+        ]
+    );
+    // The time without captures is nobody's: it is shown as time without evidence.
+    let off_ns = 1_000_000_000;
+    let mut workers = 0;
+    for thread in report["threads"].as_array().expect("threads") {
+        if thread["is_main"] == false {
+            workers += 1;
+            assert!(thread["no_evidence_ns"].as_u64() > Some(off_ns), "{thread}");
+        }
+    }
+    assert_eq!(workers, 4);
+    check(&trace);
+    // Every export that knows moments shows the mark; text is text.
+    for (format, mark) in [
+        ("perfetto", "first <mark>"),
+        ("chrome", r#""name":"first <mark>","s":"g""#),
+        ("firefox", "first <mark>"),
+    ] {
+        let out = recording.path(format);
+        stackbeat(&["export", &trace, "--to", format, "-o", &out]);
+        let bytes = fs::read(&out).expect("reads");
+        assert!(text(&bytes).contains(mark), "{format}");
+    }
+    let page = recording.path("page.html");
+    stackbeat(&["report", &trace, "--html", &page]);
+    let page = fs::read_to_string(page).expect("reads");
+    assert!(page.contains("first \\u003cmark>"));
+}
+
+#[test]
+fn the_interval_that_the_budget_leaves_stands_in_the_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("t.beat").display().to_string();
+    let script = "import time; end = time.time() + 2\nwhile time.time() < end: sum(range(3000))";
+    let python = python();
+    let recorded = [
+        "record",
+        "-q",
+        "--interval",
+        "50us",
+        "--budget",
+        "1",
+        "-o",
+        &trace,
+    ];
+    stackbeat(&[&recorded[..], &["--", &python, "-c", script]].concat());
+    let info = json(&["info", &trace, "--json"]);
+    let figure = |name: &str| {
+        let figures = info["recorder_figures"].as_array().expect("figures");
+        let found = figures.iter().find(|f| f["name"] == name).expect(name);
+        found["value"].as_u64().expect("a number")
+    };
+    let stretch = figure("intervals_kept_ns") / figure("intervals_asked_ns").max(1);
+    let report = json(&["report", &trace, "--json"]);
+    let events = report["events"].as_array().expect("events");
+    let told: Vec<i64> = events
+        .iter()
+        .filter(|e| e["kind"] == "interval")
+        .map(|e| e["value"].as_i64().expect("a number"))
+        .collect();
+    // A machine that is quick enough keeps 50 µs; then there is nothing to tell.
+    assert!(stretch < 2 || !told.is_empty(), "stretched {stretch}-fold");
+    assert!(
+        told.iter().all(|ns| (50_000..=1_000_000).contains(ns)),
+        "{told:?}"
+    );
+    assert!(told.len() < 20, "{told:?}");
+    check(&trace);
+}
+
+#[test]
+fn a_session_that_starts_disabled_waits_for_its_start() {
+    let mut recording = Recording::start(&["--start-disabled", "-q"]);
+    std::thread::sleep(Duration::from_millis(600));
+    let idle = recording.status();
+    assert!(!idle.capturing);
+    // Starts of threads, nothing else.
+    assert!(idle.samples <= u64::from(idle.threads) * 2, "{idle:?}");
+    stackbeat(&["start", &recording.pid()]);
+    recording.wait_for_samples(200);
+    assert_eq!(recording.end(), "worked 4\n");
+    let trace = recording.path("t.beat");
+    check(&trace);
+}
+
+#[test]
+fn what_cannot_be_meant_is_an_error() {
+    for (arguments, parts) in [
+        (
+            vec!["stop", "1"],
+            vec!["1: no live session", "stackbeat status"],
+        ),
+        (vec!["set", "1"], vec!["nothing to set", "--interval"]),
+        (vec!["set", "1", "--interval", "1ns"], vec!["too short"]),
+        (vec!["set", "1", "--probes", "disk"], vec!["no such group"]),
+    ] {
+        let output = command(&arguments).output().expect("runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        for part in parts {
+            assert!(
+                text(&output.stderr).contains(part),
+                "{}",
+                text(&output.stderr)
+            );
+        }
+    }
+    let none = command(&["status", "1"]).output().expect("runs");
+    assert_eq!(none.status.code(), Some(1));
+}
