@@ -1,246 +1,276 @@
 #!/usr/bin/env python3
-"""How often the gate is wrong, and how small a change it finds.
+"""How often the gate is wrong, how small a change it finds, and whether it names function and cause.
 
-Records real programs in rounds: each round runs every variant once and the unchanged program twice, in
-random order. Then gates: the unchanged runs against each other, split at random in many ways (every
-regression is a false alarm), and each variant against the unchanged runs (every one that is not called a
-regression is missed; function and cause are compared with what was changed).
+    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR            everything
+    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a taste, in two minutes
 
-    benches/gate/experiment.py record --stackbeat target/release/stackbeat -o DIR --rounds 10
-    benches/gate/experiment.py gate   --stackbeat target/release/stackbeat -o DIR > figures.md
+For each kind of change (kinds.py) the amount that adds 2, 5, 10 and 20 % is found first. Then blocks are
+recorded: ten rounds, in each round the unchanged program twice and the changed one in each size, in random
+order. A block gives a gate for each size against the first unchanged runs, and gates of unchanged runs
+against each other: as recorded, and split at random. Special cases (special.py) have two sides each.
 
-`record` goes on where it stopped, and stops after --seconds.
+Everything goes into DIR: traces, amounts (amounts.json), results (gates.jsonl, one line a gate with the hash of
+the binary that judged it), tables (figures.md). What is there already is not done again, so the command can be
+stopped and given again; a changed binary judges the same traces anew.
+
+Times mean something on a quiet machine only. --around gives words to run each block under, a lock for
+example; --pause 1 sleeps as long after a block as the block took.
 """
 import argparse
+import hashlib
 import json
 import os
 import random
-import shutil
+import shlex
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-SIZES = [0.02, 0.05, 0.10, 0.20]
+import figures
+from kinds import KINDS, SIZES
+from programs import HERE, PROGRAMS
+from special import CASES
+
+UNCHANGED = ["none-1", "none-2"]
+# Random splits of a block's unchanged runs, besides the one that was recorded.
+SPLITS = 4
+# Amounts are found with this many runs a side.
+CALIBRATION_RUNS = 5
 
 
-def sql(kind="none", size=0.0):
-    """A script for sqlite3 whose change adds about this share of its time."""
-    extra = {
-        # A loop in the virtual machine.
-        "cpu": lambda: "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<%d)"
-        " SELECT sum(x*x %% 7) FROM c;" % (556000 * size),
-        # A lookup that has no index.
-        "no-index": lambda: "".join(
-            "SELECT count(*) FROM t WHERE name='n%d';" % i for i in range(max(1, round(28 * size)))
-        ),
-        # A commit after each statement, synced.
-        "fsync": lambda: "PRAGMA synchronous=FULL;"
-        + "".join("INSERT INTO t(name,v) VALUES('x',%d);" % i for i in range(round(100 * size))),
+class Experiment:
+    def __init__(self, arguments):
+        self.stackbeat = os.path.abspath(arguments.stackbeat)
+        self.out = Path(arguments.output).resolve()
+        self.runs = arguments.runs
+        self.binary = hashlib.sha256(Path(self.stackbeat).read_bytes()).hexdigest()[:12]
+
+    def folder(self, program):
+        place = self.out / "programs" / program
+        place.mkdir(parents=True, exist_ok=True)
+        PROGRAMS[program].prepare(place)
+        return place
+
+    def record(self, program, kind, amount, trace):
+        """One run, unless it is there."""
+        if trace.exists():
+            return
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        part = trace.with_suffix(".part")
+        recorder = [self.stackbeat, "record", "-q", "-f", "-o", str(part), "--"]
+        PROGRAMS[program].run(recorder, self.out / "programs" / program, kind, amount)
+        part.rename(trace)
+
+    def rounds(self, program, variants, place, seed, runs):
+        """Every variant (name: kind and amount) once a round, in random order."""
+        self.folder(program)
+        for number in range(runs):
+            order = sorted(variants)
+            random.Random("%s %d" % (seed, number)).shuffle(order)
+            for name in order:
+                kind, amount = variants[name]
+                self.record(program, kind, amount, place / name / ("%03d.beat" % number))
+
+    def gate(self, baseline, candidate):
+        """The verdict as JSON."""
+        command = [self.stackbeat, "gate", "--format", "json", "--baseline"]
+        command += [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode not in (0, 1, 3):
+            sys.exit("gate failed: " + done.stderr)
+        return json.loads(done.stdout)
+
+    # Amounts
+
+    def amounts(self):
+        path = self.out / "amounts.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def calibrate(self, kind):
+        """Finds what one unit of the amount adds: two points that lie 12 to 40 % apart."""
+        amount = kind.guess
+        for attempt in range(4):
+            place = self.out / "calibration" / kind.key / str(attempt)
+            variants = {"none": ("none", 0), "changed": (kind.name, amount)}
+            self.rounds(kind.program, variants, place, kind.key, CALIBRATION_RUNS)
+            traces = lambda name: sorted((place / name).glob("*.beat"))
+            whole = self.gate(traces("none"), traces("changed"))["whole"]
+            row = next(r for r in whole if r["metric"] == kind.measure)
+            added = row["candidate_median"] / row["baseline_median"] - 1
+            if 0.12 <= added <= 0.4 or attempt == 3:
+                break
+            amount *= 0.2 / min(max(added, 0.02), 2)
+        known = self.amounts()
+        known[kind.key] = {"amount": amount, "adds": added, "measure": kind.measure}
+        (self.out / "amounts.json").write_text(json.dumps(known, indent=1) + "\n")
+
+    # Blocks
+
+    def block(self, kind, replicate):
+        return self.out / "blocks" / kind.key / str(replicate)
+
+    def record_block(self, kind, replicate):
+        known = self.amounts()[kind.key]
+        variants = {name: ("none", 0) for name in UNCHANGED}
+        for size in SIZES:
+            amount = max(1, known["amount"] * size / known["adds"])
+            variants["%g" % size] = (kind.name, amount)
+        place = self.block(kind, replicate)
+        self.rounds(kind.program, variants, place, "%s %d" % (kind.key, replicate), self.runs)
+
+    def record_case(self, case, replicate):
+        variants = {"baseline": case.baseline, "candidate": case.candidate}
+        if case.amount_of:
+            known = self.amounts()[case.amount_of]
+            scale = known["amount"] / known["adds"]
+            variants = {name: (kind, size * scale) for name, (kind, size) in variants.items()}
+        place = self.out / "special" / case.name / str(replicate)
+        self.rounds(case.program, variants, place, "%s %d" % (case.name, replicate), self.runs)
+
+    # Gates
+
+    def questions(self, kinds, replicates):
+        """(what is asked, the traces of both sides) of all gates whose traces are complete."""
+        for kind in kinds:
+            for replicate in range(replicates):
+                place = self.block(kind, replicate)
+                of = lambda name: sorted((place / name).glob("*.beat"))
+                names = UNCHANGED + ["%g" % size for size in SIZES]
+                if any(len(of(name)) < self.runs for name in names):
+                    continue
+                about = {"kind": kind.key, "program": kind.program, "half": kind.half,
+                         "replicate": replicate}
+                for size in SIZES:
+                    yield dict(about, what="changed", size=size), of(UNCHANGED[0]), of("%g" % size)
+                yield dict(about, what="unchanged", split=0), of(UNCHANGED[0]), of(UNCHANGED[1])
+                chances = random.Random("%s %d" % (kind.key, replicate))
+                every = of(UNCHANGED[0]) + of(UNCHANGED[1])
+                for split in range(1, SPLITS + 1):
+                    drawn = chances.sample(every, len(every))
+                    half = len(drawn) // 2
+                    yield dict(about, what="unchanged", split=split), drawn[:half], drawn[half:]
+        for case in CASES:
+            for replicate in range(replicates):
+                place = self.out / "special" / case.name / str(replicate)
+                of = lambda name: sorted((place / name).glob("*.beat"))
+                if all(len(of(name)) >= self.runs for name in ("baseline", "candidate")):
+                    about = {"what": "special", "case": case.name, "replicate": replicate}
+                    yield about, of("baseline"), of("candidate")
+
+    def judge(self, kinds, replicates):
+        """Asks what was not asked before with this binary; gives all answers of it."""
+        path = self.out / "gates.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        of_binary = [line for line in lines if line["binary"] == self.binary]
+        identity = lambda about: tuple(sorted((k, v) for k, v in about.items()))
+        known = {identity(line["about"]) for line in of_binary}
+        asked = [q for q in self.questions(kinds, replicates) if identity(q[0]) not in known]
+        with path.open("a") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
+            answers = pool.map(lambda q: self.gate(q[1], q[2]), asked)
+            for (about, _, _), answer in zip(asked, answers):
+                line = {"binary": self.binary, "about": about, "answer": short(answer)}
+                of_binary.append(line)
+                print(json.dumps(line), file=file, flush=True)
+        return of_binary
+
+
+def short(answer):
+    """What the figures need of a verdict."""
+    median = lambda r: {k: r[k] for k in ("relative", "answer", "p", "fence", "interval")}
+    finding = lambda f: {
+        k: f[k] for k in ("metric", "found_by", "function", "deepest", "path", "cause", "headline", "role", "share")
     }
-    return (
-        "PRAGMA synchronous=OFF; CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, v INT);"
-        "BEGIN; WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<150000)"
-        " INSERT INTO t(name,v) SELECT 'n'||(x%997), x*7919%10007 FROM c; COMMIT;"
-        "CREATE INDEX i ON t(v); SELECT sum(length(name)) FROM t WHERE v BETWEEN 100 AND 4000;"
-        "SELECT name, count(*), avg(v) FROM t GROUP BY name ORDER BY 3 DESC LIMIT 3;"
-        + (extra[kind]() if kind in extra else "")
-    )
-
-
-class Variant:
-    """A program with one change, and what the gate should say about it."""
-
-    def __init__(self, program, kind, size, command, causes=(), functions=(), text=None):
-        self.program, self.kind, self.size = program, kind, size
-        self.command, self.text = command, text
-        self.causes, self.functions = causes, functions
-        self.name = kind if kind.startswith("none") else "%s-%g" % (kind, size)
-
-
-def variants(arguments):
-    """All of them. Sizes of `more` follow from the number of units, the others were measured once."""
-    found = []
-    python = shutil.which("python3")
-    real = subprocess.run([python, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
-    python = real.stdout.strip()
-    expected = {
-        "cpu": (["cpu"], ["_PyEval_EvalFrameDefault"]),
-        "quadratic": (["cpu"], ["list_contains", "_PyEval_EvalFrameDefault", "PySequence_Contains"]),
-        "alloc": (["allocation", "page-faults"], ["list_repeat", "PyList_New", "_PyEval_EvalFrameDefault"]),
-        "recompile": (["cpu"], ["_PyEval_EvalFrameDefault"]),
-        "faults": (["page-faults", "allocation"], ["PyByteArray_Resize", "bytearray___init___impl"]),
-        "sleep": (["sleep"], ["time_sleep", "pysleep"]),
-        "fsync": (["io"], ["os_fsync", "os_fsync_impl"]),
+    return {
+        "verdict": answer["verdict"],
+        "runs_needed": answer["runs_needed"],
+        "whole": {r["metric"]: median(r) for r in answer["whole"]},
+        "findings": [finding(f) for f in answer["findings"]],
+        "matches": answer["matches"][:20],
+        "moved": answer["moved"][:10],
+        "warnings": answer["warnings"],
     }
-    work = [python, str(HERE / "work.py")]
-    for same in ("none-1", "none-2"):
-        found.append(Variant("python", same, 0, work))
-    for kind, (causes, functions) in expected.items():
-        for size in SIZES:
-            found.append(Variant("python", kind, size, work + [kind, str(size)], causes, functions))
-    if shutil.which("sqlite3"):
-        for same in ("none-1", "none-2"):
-            found.append(Variant("sqlite3", same, 0, ["sqlite3", "DB"], text=sql()))
-        for kind, causes, functions in [
-            ("cpu", ["cpu"], ["sqlite3VdbeExec"]),
-            ("no-index", ["cpu"], ["sqlite3VdbeExec"]),
-            ("fsync", ["io"], []),
-        ]:
-            for size in SIZES:
-                text = sql(kind, size)
-                found.append(Variant("sqlite3", kind, size, ["sqlite3", "DB"], causes, functions, text))
-    if arguments.repository:
-        git = ["git", "-C", arguments.repository]
-        log = ["log", "-p", "--no-color", "--format=%H"]
-        for same in ("none-1", "none-2"):
-            found.append(Variant("git", same, 0, git + log + ["-n", "100"]))
-        for size in SIZES:
-            more = log + ["-n", str(round(100 * (1 + size)))]
-            found.append(Variant("git", "more", size, git + more, ["cpu", "allocation", "page-faults"]))
-    if arguments.kitchen:
-        for same in ("none-1", "none-2"):
-            found.append(Variant("kitchen", same, 0, [arguments.kitchen, "40"]))
-        for size in SIZES:
-            orders = str(round(40 * (1 + size)))
-            # Its main thread waits for the waiter, who sleeps once for eight orders.
-            causes = ["sleep", "cpu", "lock", "io"]
-            found.append(Variant("kitchen", "more", size, [arguments.kitchen, orders], causes))
-    return found
 
 
-def record(arguments):
+def under_lock(arguments, step):
+    """Runs one step in a process of its own, under the words of --around."""
+    words = shlex.split(arguments.around) + [sys.executable, str(HERE / "experiment.py")]
+    words += ["--stackbeat", arguments.stackbeat, "-o", arguments.output]
+    words += ["--runs", str(arguments.runs), "--step", step]
     begin = time.monotonic()
-    out = Path(arguments.output)
-    database = out / "work.db"
-    everything = [v for v in variants(arguments) if not arguments.only or v.program in arguments.only]
-    for v in everything:
-        (out / v.program / v.name).mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ, PYTHONHASHSEED="0", LC_ALL="C")
-    for number in range(arguments.rounds):
-        order = list(everything)
-        random.Random(number).shuffle(order)
-        for v in order:
-            trace = out / v.program / v.name / ("%03d.beat" % number)
-            if trace.exists():
-                continue
-            if time.monotonic() - begin > arguments.seconds:
-                print("stopped in round %d" % number)
-                return
-            for old in out.glob("work.db*"):
-                old.unlink()
-            command = [str(database) if word == "DB" else word for word in v.command]
-            part = trace.with_suffix(".part")
-            subprocess.run(
-                [arguments.stackbeat, "record", "-q", "-f", "-o", str(part), "--"] + command,
-                input=v.text, text=True, env=environment, check=True, stdout=subprocess.DEVNULL,
-            )
-            part.rename(trace)
-    print("complete")
+    if subprocess.run(words).returncode != 0:
+        print("%s failed; given again, the command tries it once more" % step, file=sys.stderr)
+    took = time.monotonic() - begin
+    print("%s: %.1f s" % (step, took), flush=True)
+    time.sleep(arguments.pause * took)
 
 
-def gate(arguments, baseline, candidate):
-    """The verdict of one gate as JSON."""
-    command = [arguments.stackbeat, "gate", "--format", "json"]
-    command += ["--baseline"] + [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode not in (0, 1, 3):
-        sys.exit("gate failed: " + done.stderr)
-    return json.loads(done.stdout)
+def run_step(experiment, step):
+    what, name, replicate = step.split(":")
+    if what == "case":
+        experiment.record_case(next(c for c in CASES if c.name == name), int(replicate))
+        return
+    kind = next(k for k in KINDS if k.key == name)
+    if what == "amount":
+        experiment.calibrate(kind)
+    else:
+        experiment.record_block(kind, int(replicate))
 
 
-def traces(arguments, program, name):
-    return sorted((Path(arguments.output) / program / name).glob("*.beat"))
-
-
-def false_alarms(arguments, program, runs, pool):
-    """Gates of unchanged runs: splits at random, in turns within a split as `ab` makes them."""
-    every = traces(arguments, program, "none-1") + traces(arguments, program, "none-2")
-    chances = random.Random(7)
-    splits = []
-    for _ in range(arguments.splits):
-        drawn = chances.sample(every, min(2 * runs, len(every)))
-        splits.append((drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]))
-    results = list(pool.map(lambda s: gate(arguments, *s), splits))
-    count = lambda verdict: sum(r["verdict"] == verdict for r in results)
-    alarms = [r["headline"] for r in results if r["verdict"] == "regression"]
-    return len(results), count("regression"), count("cannot-tell"), alarms
-
-
-def is_right(result, v):
-    """Whether the first finding has the cause and the function that were changed."""
-    if not result["findings"]:
-        return False, False
-    first = result["findings"][0]
-    named = [first["function"], first["deepest"]] + first["path"]
-    function = not v.functions or any(f in named for f in v.functions)
-    return first["cause"] in v.causes, function
-
-
-def effect(result, metric):
-    rows = [r for r in result["whole"] if r["metric"] == metric]
-    return rows[0]["relative"] if rows and rows[0]["relative"] is not None else 0.0
-
-
-def judge(arguments):
-    pool = ThreadPoolExecutor(os.cpu_count())
-    everything = variants(arguments)
-    programs = sorted({v.program for v in everything if traces(arguments, v.program, "none-2")})
-    print("## A/A\n\n| program | runs a side | gates | false alarms | cannot tell |")
-    print("|---|--:|--:|--:|--:|")
-    alarms = []
-    for program in programs:
-        runs = arguments.runs
-        gates, wrong, unknown, lines = false_alarms(arguments, program, runs, pool)
-        alarms += ["%s: %s" % (program, line) for line in lines]
-        print("| %s | %d | %d | %d | %d |" % (program, runs, gates, wrong, unknown))
-    for line in sorted(set(alarms)):
-        print("\nfalse alarm: " + line)
-    print("\n## A/B\n\n| program | change | size | wall | CPU | verdict | cause | function | first finding |")
-    print("|---|---|--:|--:|--:|---|---|---|---|")
-    changed = []
-    for v in everything:
-        if v.causes:
-            runs = traces(arguments, v.program, v.name)
-            baseline = traces(arguments, v.program, "none-1")
-            # Rounds that were made together are compared.
-            for at in range(0, min(len(runs), len(baseline)) - arguments.runs + 1, arguments.runs):
-                changed.append((v, baseline[at : at + arguments.runs], runs[at : at + arguments.runs]))
-
-    tally = {}
-    results = pool.map(lambda c: gate(arguments, c[1], c[2]), changed)
-    for (v, _, _), result in zip(changed, results):
-        found = result["verdict"] == "regression"
-        cause, function = is_right(result, v)
-        first = result["findings"][0] if result["findings"] else {}
-        sums = tally.setdefault(v.size, [0, 0, 0, 0])
-        for at, value in enumerate([1, found, cause, function]):
-            sums[at] += value
-        print("| %s | %s | %g | %+.1f %% | %+.1f %% | %s | %s | %s | %s |" % (
-            v.program, v.kind, v.size, 100 * effect(result, "wall"), 100 * effect(result, "cpu"),
-            result["verdict"], "right" if cause else first.get("cause", ""),
-            "right" if function else first.get("function", ""), first.get("metric", "")))
-    print("\n| size | gates | found | cause right | function right |\n|--:|--:|--:|--:|--:|")
-    for size, (total, found, cause, function) in sorted(tally.items()):
-        print("| %g | %d | %d | %d | %d |" % (size, total, found, cause, function))
+def is_complete(place, runs):
+    names = [d for d in place.iterdir() if d.is_dir()] if place.exists() else []
+    return bool(names) and all(len(list(d.glob("*.beat"))) >= runs for d in names)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["record", "gate"])
     parser.add_argument("--stackbeat", default="stackbeat")
     parser.add_argument("-o", "--output", default="gate-experiment")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--runs", type=int, default=10, help="runs a side of each gate")
-    parser.add_argument("--splits", type=int, default=100)
-    parser.add_argument("--only", action="append", help="record this program only; may be repeated")
-    parser.add_argument("--repository", help="a git repository of a few hundred commits")
-    parser.add_argument("--kitchen", help="the kitchen example's binary")
+    parser.add_argument("--replicates", type=int, default=2, help="blocks of each kind")
+    parser.add_argument("--half", choices=["tuning", "frozen"], help="only this half of the kinds")
+    parser.add_argument("--only", action="append", help="only this kind, for example press-new-lock; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="three kinds, one block, six runs a side")
+    parser.add_argument("--around", default="", help="words to run each block under")
+    parser.add_argument("--pause", type=float, default=0.0, help="sleep this many times as long as a block took")
+    parser.add_argument("--judge-only", action="store_true", help="record nothing, judge what is there")
+    parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    {"record": record, "gate": judge}[arguments.step](arguments)
+    kinds = [k for k in KINDS if not arguments.half or k.half == arguments.half]
+    kinds = [k for k in kinds if not arguments.only or k.key in arguments.only]
+    cases = CASES
+    if arguments.quick:
+        arguments.runs, arguments.replicates = 6, 1
+        kinds, cases = [k for k in KINDS if k.key in QUICK], CASES[:1]
+    experiment = Experiment(arguments)
+    if arguments.step:
+        run_step(experiment, arguments.step)
+        return
+    experiment.out.mkdir(parents=True, exist_ok=True)
+    if not arguments.judge_only:
+        needed = {k.key: k for k in kinds}
+        for case in cases:
+            # The amount of a special case is that of a kind.
+            needed.update({k.key: k for k in KINDS if k.key == case.amount_of})
+        for key in needed:
+            if key not in experiment.amounts():
+                under_lock(arguments, "amount:%s:0" % key)
+        for replicate in range(arguments.replicates):
+            for kind in kinds:
+                if not is_complete(experiment.block(kind, replicate), arguments.runs):
+                    under_lock(arguments, "block:%s:%d" % (kind.key, replicate))
+            for case in cases:
+                place = experiment.out / "special" / case.name / str(replicate)
+                if not is_complete(place, arguments.runs):
+                    under_lock(arguments, "case:%s:%d" % (case.name, replicate))
+    lines = experiment.judge(kinds, arguments.replicates)
+    text = figures.tables(lines)
+    (experiment.out / "figures.md").write_text(text)
+    print(text)
 
 
-main()
+QUICK = ["python-sleep", "press-bigger-allocations", "xz-deeper-search"]
+
+if __name__ == "__main__":
+    main()

@@ -1,23 +1,28 @@
-"""A Python program whose change is said by its arguments: work.py [KIND SIZE].
+"""A Python program whose change is said by its arguments: work.py [KIND AMOUNT].
 
-SIZE is the share of the program's time that the change should add, 0.05 for 5 %. The work is a few
-hundred equal units of the things scripts do: JSON, regular expressions, compression, lists, files.
+The work is a few hundred equal units of the things scripts do: JSON, regular expressions, compression,
+hashes, files. AMOUNT, in a measure of the kind's own, is spread evenly over them.
 """
 import hashlib
 import json
+import mmap
 import os
 import re
+import socket
 import sys
 import tempfile
+import threading
 import time
 import zlib
 
-UNITS = 250
-kind = sys.argv[1] if len(sys.argv) > 1 else "none"
-size = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
-# Seconds that one unit takes, about; what waits is measured by it.
-UNIT_S = 0.0008
-debt = 0.0
+UNITS = 220
+KIND = sys.argv[1] if len(sys.argv) > 1 else "none"
+AMOUNT = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+
+
+def share(unit):
+    """What this unit gets of the whole amount, as a whole number."""
+    return int(AMOUNT * (unit + 1) / UNITS) - int(AMOUNT * unit / UNITS)
 
 
 def parse(rows):
@@ -37,18 +42,30 @@ def pack(rows):
     return sum(len(zlib.compress(data + bytes([i % 256]), 6)) for i in range(rows))
 
 
-def digest(rows):
+def digest(rows, slower):
     data = b"0123456789abcdef" * 64
-    return sum(hashlib.md5(data).digest()[0] for _ in range(rows))
+    total = 0
+    for i in range(rows):
+        hashed = hashlib.sha3_512(data) if i < slower else hashlib.md5(data)
+        total += len(hashed.hexdigest())
+    return total
 
 
-def whole(amount):
-    """The amount as a whole number; what is cut off is owed to the next unit."""
-    global debt
-    debt += amount
-    now = int(debt)
-    debt -= now
-    return now
+def read_all(file, small):
+    """64 KiB of a file: the first `small` reads take 64 bytes each, one takes the rest."""
+    file.seek(0)
+    done = 0
+    for _ in range(small):
+        done += len(file.read(64))
+    return done + len(file.read(65536 - done))
+
+
+def write_log(lines, raw, unbuffered):
+    """Log lines, the first `unbuffered` of them past the buffer."""
+    for i in range(40):
+        lines.write(b"unit %d says nothing new\n" % i)
+    for i in range(unbuffered):
+        raw.write(b"unit %d says nothing new\n" % i)
 
 
 def spin(steps):
@@ -67,17 +84,6 @@ def look_up(count):
     return sum(1 for i in range(count) if 199 - i % 3 in seen)
 
 
-def nap(seconds):
-    time.sleep(seconds)
-
-
-def flush(file, times):
-    for _ in range(times):
-        file.write(b"x" * 512)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def compile_again(times):
     for i in range(times):
         re.purge()
@@ -85,42 +91,86 @@ def compile_again(times):
 
 
 def touch_pages(count):
-    for _ in range(count):
-        block = bytearray(256 * 4096)
-        del block
+    if count:
+        with mmap.mmap(-1, count * mmap.PAGESIZE) as pages:
+            pages[:: mmap.PAGESIZE] = bytes(count)
 
 
-# How much of each makes one unit's worth of time, measured once; SIZE is a share of it.
-A_UNIT = {
-    "cpu": 7750, "quadratic": 424, "alloc": 4200, "recompile": 15, "faults": 41, "fsync": 1.1,
-}
+def nap(times):
+    for _ in range(times):
+        time.sleep(0.0005)
 
 
-def change(file):
-    amount = whole(A_UNIT.get(kind, 0) * size)
-    if kind == "cpu":
+def read_uncached(file, times):
+    for i in range(times):
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.pread(file.fileno(), 16384, i % 16 * 65536)
+
+
+def ask_names(waiting, times):
+    """Questions to a server that does not answer within its millisecond."""
+    for _ in range(times):
+        try:
+            waiting.recvfrom(512)
+        except TimeoutError:
+            pass
+
+
+class Files:
+    """What the units read and write, in the folder that TMPDIR names."""
+
+    def __init__(self):
+        self.raw = tempfile.TemporaryFile(buffering=0)
+        self.raw.write(b"a line of thirty-two characters\n" * 32768)
+        os.fsync(self.raw.fileno())
+        self.log = tempfile.TemporaryFile()
+        self.log_raw = tempfile.TemporaryFile(buffering=0)
+        self.waiting = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.waiting.bind(("127.0.0.1", 0))
+        self.waiting.settimeout(0.001)
+
+
+def change(kind, amount, files):
+    if kind == "cpu-loop":
         spin(amount)
     elif kind == "quadratic":
         look_up(amount)
-    elif kind == "alloc":
+    elif kind == "extra-allocations":
         keep_lists(amount)
-    elif kind == "recompile":
+    elif kind == "regex-recompiled":
         compile_again(amount)
-    elif kind == "faults":
+    elif kind == "page-faults":
         touch_pages(amount)
     elif kind == "sleep":
-        nap(UNIT_S * size)
-    elif kind == "fsync":
-        flush(file, amount)
+        nap(amount)
+    elif kind == "uncached-reads":
+        read_uncached(files.raw, amount)
+    elif kind == "dns-wait":
+        ask_names(files.waiting, amount)
+
+
+def unit(number, files):
+    amount = share(number)
+    of = lambda kind: amount if KIND == kind else 0
+    result = parse(40) + match(120) + pack(4) + digest(120, of("slower-hash"))
+    result += read_all(files.raw, of("smaller-reads"))
+    write_log(files.log, files.log_raw, of("disabled-buffering"))
+    change(KIND, amount, files)
+    return result
 
 
 def main():
-    result = 0
-    with tempfile.TemporaryFile() as file:
-        for _ in range(UNITS):
-            result += parse(40) + match(120) + pack(4) + digest(120)
-            change(file)
-    print(result)
+    files = Files()
+    results = []
+    work = lambda first, last: results.extend(unit(number, files) for number in range(first, last))
+    # A second thread does the last units while this one waits for it: the work moves and stays as much.
+    moved = int(AMOUNT) if KIND == "moved" else 0
+    work(0, UNITS - moved)
+    if moved:
+        helper = threading.Thread(target=work, args=(UNITS - moved, UNITS))
+        helper.start()
+        helper.join()
+    print(sum(results))
 
 
 main()
