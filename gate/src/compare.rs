@@ -1,6 +1,6 @@
 //! One comparison: the runs of both sides by one metric, and one of three answers.
 
-use crate::metric::Metric;
+use crate::metric::{Metric, Unit};
 use crate::random::Random;
 use crate::stats::interval::{self, Grouped, Interval};
 use crate::stats::{effect, fence, median, normal, rank};
@@ -66,11 +66,26 @@ impl Default for Rules {
     }
 }
 
+/// Least counts of page faults that matter, and what one costs at least.
+const FLOOR_FAULTS: f64 = 64.0;
+const FAULT_NS: f64 = 500.0;
+
 impl Rules {
     /// What one of the two ways to a finding (down the hierarchy, and over all functions at once) may use
     /// up of `alpha`.
     pub fn alpha_of_half(&self) -> f64 {
         self.alpha / 2.0
+    }
+
+    /// Least absolute change of a metric that matters, in its unit, for runs that take so long.
+    pub fn floor(&self, metric: Metric, wall_ns: f64, cpu_ns: f64) -> f64 {
+        match (metric, metric.unit()) {
+            (_, Unit::Nanoseconds) => self.floor_ns.max(self.floor_share * wall_ns),
+            (Metric::MinorFaults, _) => FLOOR_FAULTS.max(self.floor_share * cpu_ns / FAULT_NS),
+            (Metric::MajorFaults, _) => FLOOR_FAULTS,
+            (_, Unit::Bytes) => 1024.0,
+            _ => 1.0,
+        }
     }
 
     /// Runs a side without which nothing can be said.

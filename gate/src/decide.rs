@@ -129,10 +129,6 @@ pub struct Outcome {
     pub family_size: usize,
 }
 
-/// Least counts of page faults that matter, and what one costs at least.
-const FLOOR_FAULTS: f64 = 64.0;
-const FAULT_NS: f64 = 500.0;
-
 /// Judges a table.
 pub fn judge(table: &Table, rules: &Rules) -> Outcome {
     let judge = Judge {
@@ -267,18 +263,7 @@ impl Judge<'_> {
 
     /// Least absolute change that matters.
     fn floor(&self, metric: Metric) -> f64 {
-        match (metric, metric.unit()) {
-            (_, Unit::Nanoseconds) => self
-                .rules
-                .floor_ns
-                .max(self.rules.floor_share * self.wall_ns),
-            (Metric::MinorFaults, _) => {
-                FLOOR_FAULTS.max(self.rules.floor_share * self.cpu_ns / FAULT_NS)
-            }
-            (Metric::MajorFaults, _) => FLOOR_FAULTS,
-            (_, Unit::Bytes) => 1024.0,
-            _ => 1.0,
-        }
+        self.rules.floor(metric, self.wall_ns, self.cpu_ns)
     }
 
     fn compare(&self, column: &[f64], metric: Metric, is_exact: bool) -> Comparison {
@@ -381,16 +366,12 @@ impl Judge<'_> {
 
     /// All functions at once.
     fn functions(&self) -> (Vec<FunctionRow>, Vec<Moved>, usize) {
-        const TESTED: [Metric; 5] = [
-            Metric::Cpu,
-            Metric::Lock,
-            Metric::Io,
-            Metric::Net,
-            Metric::Sleep,
-        ];
         let mut members: Vec<(RoleId, NameId, Metric, &Column)> = Vec::new();
         for (role, name) in self.table.functions() {
-            for metric in TESTED.into_iter().filter(|m| self.is_cost(*m)) {
+            for metric in Metric::OF_FUNCTIONS
+                .into_iter()
+                .filter(|m| self.is_cost(*m))
+            {
                 let Some(column) = self.table.function(role, name, metric) else {
                     continue;
                 };

@@ -71,6 +71,15 @@ impl Metric {
         Metric::AllocationSamples,
     ];
 
+    /// What functions are compared by, beside evidence.
+    pub const OF_FUNCTIONS: [Metric; 5] = [
+        Metric::Cpu,
+        Metric::Lock,
+        Metric::Io,
+        Metric::Net,
+        Metric::Sleep,
+    ];
+
     /// The name in JSON and in policies.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,0 +1,90 @@
+//! The runs of a series, by commit.
+
+use std::collections::BTreeMap;
+
+use crate::metric::Metric;
+use crate::run::{NameId, Names, RoleId, Run};
+use crate::table::Match;
+use crate::trend::align;
+
+/// Values by commit and run.
+pub type Points = Vec<Vec<f64>>;
+
+/// The runs of one program on one machine.
+#[derive(Debug)]
+pub struct History {
+    /// By commit, oldest first, each by start and name; without places.
+    pub runs: Vec<Vec<Run>>,
+    pub names: Names,
+    pub matches: Vec<Match>,
+    functions: BTreeMap<(RoleId, NameId, Metric), Points>,
+}
+
+impl History {
+    /// Puts the runs in order. Each comes with the number of its commit; no commit below `commits` is without.
+    pub fn new(mut runs: Vec<(usize, Run)>, names: Names, commits: usize) -> History {
+        runs.sort_by(|a, b| {
+            let key = |(commit, run): &(usize, Run)| {
+                (*commit, run.about.started_unix_ns, run.about.label.clone())
+            };
+            key(a).cmp(&key(b))
+        });
+        let (same, matches) = align::same_names(&names, &runs, commits);
+        let mut by_commit: Vec<Vec<Run>> = vec![Vec::new(); commits];
+        for (commit, mut run) in runs {
+            for (_, name, _, _) in &mut run.functions {
+                *name = same[name.0 as usize];
+            }
+            by_commit[commit].push(run);
+        }
+        let empty: Points = by_commit.iter().map(|runs| vec![0.0; runs.len()]).collect();
+        let mut functions: BTreeMap<_, Points> = BTreeMap::new();
+        for (commit, runs) in by_commit.iter().enumerate() {
+            for (at, run) in runs.iter().enumerate() {
+                for (role, name, metric, value) in &run.functions {
+                    let key = (*role, *name, *metric);
+                    let points = functions.entry(key).or_insert_with(|| empty.clone());
+                    points[commit][at] += *value as f64;
+                }
+            }
+        }
+        History {
+            runs: by_commit,
+            names,
+            matches,
+            functions,
+        }
+    }
+
+    pub fn commits(&self) -> usize {
+        self.runs.len()
+    }
+
+    fn points(&self, value: impl Fn(&Run) -> u64) -> Points {
+        let of_commit = |runs: &Vec<Run>| runs.iter().map(|run| value(run) as f64).collect();
+        self.runs.iter().map(of_commit).collect()
+    }
+
+    /// A metric of the whole run.
+    pub fn whole(&self, metric: Metric) -> Points {
+        self.points(|run| run.whole.get(metric))
+    }
+
+    /// Roles that occur, in the order of their numbers.
+    pub fn roles(&self) -> Vec<RoleId> {
+        (0..self.names.roles().len() as u32).map(RoleId).collect()
+    }
+
+    /// A metric summed over the threads of a role.
+    pub fn role(&self, role: RoleId, metric: Metric) -> Points {
+        self.points(|run| {
+            let found = run.roles.iter().find(|(r, _)| *r == role);
+            found.map_or(0, |(_, values)| values.get(metric))
+        })
+    }
+
+    /// All functions themselves, callees not included, by metric.
+    pub fn functions(&self) -> impl Iterator<Item = ((RoleId, NameId, Metric), &Points)> {
+        self.functions.iter().map(|(key, points)| (*key, points))
+    }
+}
