@@ -8,6 +8,8 @@ pub mod attach;
 #[cfg(target_os = "linux")]
 pub mod drain;
 #[cfg(target_os = "linux")]
+pub(crate) mod foreign;
+#[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]
 pub mod session;

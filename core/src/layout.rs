@@ -320,14 +320,15 @@ pub struct ThreadEntry {
     // Lines 2 and 3.
     pub losses: [AtomicU64; loss::COUNT],
 
-    // Line 4: published by blocking hooks on their slow path, for sampling from outside.
-    /// Odd while the thread is inside a call that may block.
+    // Line 4: published by blocking hooks, for looks from outside.
+    /// Odd while the thread is inside a call that may block. What follows is written before.
     pub episode: AtomicU32,
     pub episode_probe: AtomicU32,
     pub episode_begin: AtomicU64,
     pub episode_arg: AtomicU64,
-    /// pc, sp, fp, then the callee-saved registers in the order of their DWARF numbers.
-    pub registers: [AtomicU64; 5],
+    /// Where the hook is: `unwind::here`.
+    pub registers: [AtomicU64; 3],
+    pub reserved_waits: [AtomicU64; 2],
 
     // Line 5: signals. See `crate::gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).

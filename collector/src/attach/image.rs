@@ -1,38 +1,15 @@
-//! What is loaded in another process: its modules, their unwind tables and the functions of libc, read
-//! from its memory.
+//! What attaching wants to know of the modules of another process: which is libc, where functions are.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use object::{Object, ObjectSymbol};
-use stackbeat_core::unwind::cfi::{RegisterNumbers, Section, Tables, frames_address};
 use stackbeat_core::unwind::elf;
-use stackbeat_core::unwind::full::{self, AllRegisters};
+use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{ReadStack, Rules};
 
-/// A loaded ELF file.
-#[derive(Debug)]
-pub struct Module {
-    pub path: String,
-    pub start: u64,
-    pub end: u64,
-    pub bias: u64,
-    dynamic: u64,
-    /// The unwind tables: where they lie in the process, and their bytes.
-    tables: (u64, Vec<u8>),
-    header: u64,
-}
-
-impl Module {
-    pub fn contains(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-
-    fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
-    }
-}
+use crate::foreign::{self, Module};
 
 /// The modules of a process.
 #[derive(Debug)]
@@ -49,27 +26,12 @@ impl Images {
 
     /// Reads what has been loaded besides these.
     pub fn read_besides(pid: u32, known: &[Module]) -> std::io::Result<Images> {
-        let memory = File::open(format!("/proc/{pid}/mem"))?;
-        let maps = fs::read(format!("/proc/{pid}/maps"))?;
-        let mut modules = Vec::new();
-        for line in String::from_utf8_lossy(&maps).lines() {
-            let mut fields = line.split_ascii_whitespace();
-            let start = fields
-                .next()
-                .and_then(|range| range.split_once('-'))
-                .and_then(|(start, _)| u64::from_str_radix(start, 16).ok());
-            let is_first = fields.nth(1).is_some_and(|o| o.bytes().all(|b| b == b'0'));
-            let path = line
-                .find(['/', '['])
-                .map(|at| line[at..].trim_end_matches(" (deleted)"));
-            if let (Some(start), true, Some(path)) = (start, is_first, path)
-                && !path.starts_with("/dev/")
-                && !known.iter().any(|m| m.contains(start))
-                && let Some(module) = read_module(&memory, start, path)
-            {
-                modules.push(module);
-            }
-        }
+        let memory = foreign::memory(pid)?;
+        let modules = foreign::first_mappings(pid)?
+            .into_iter()
+            .filter(|(start, _)| !known.iter().any(|m| m.contains(*start)))
+            .filter_map(|(start, path)| Module::read(&memory, start, &path))
+            .collect();
         Ok(Images { modules, memory })
     }
 
@@ -112,59 +74,12 @@ impl Images {
         let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;
         Some(function + at as u64)
     }
-
-    fn tables(&self, address: u64) -> Option<Tables<'_>> {
-        let module = self.at(address)?;
-        let section = |at: u64| {
-            let offset = at.checked_sub(module.tables.0)? as usize;
-            Some(Section {
-                bytes: module.tables.1.get(offset..)?,
-                address: at,
-            })
-        };
-        let header = section(module.header)?;
-        Some(Tables {
-            header,
-            frames: section(frames_address(&header)?)?,
-        })
-    }
-}
-
-fn read_module(memory: &File, start: u64, path: &str) -> Option<Module> {
-    let mut read = |address, buffer: &mut [u8]| memory.read_exact_at(buffer, address).is_ok();
-    let (headers, count) = elf::program_headers(&mut read, start)?;
-    let image = elf::image(&mut read, headers, count)?;
-    let bias = start.wrapping_sub(image.start & !4095);
-    // From the header on: the tables follow it in all files that linkers make.
-    let segment_end = image.tables.address + image.tables.memory_bytes;
-    let mut bytes = vec![0; segment_end.saturating_sub(image.eh_frame_header) as usize];
-    let at = image.eh_frame_header.wrapping_add(bias);
-    if image.eh_frame_header == 0 || memory.read_exact_at(&mut bytes, at).is_err() {
-        bytes.clear();
-    }
-    Some(Module {
-        path: path.to_owned(),
-        start: image.start.wrapping_add(bias),
-        end: image.end.wrapping_add(bias),
-        bias,
-        dynamic: image.dynamic,
-        tables: (at, bytes),
-        header: at,
-    })
-}
-
-/// The address to look up for a pc.
-fn lookup(pc: u64, exact: bool) -> u64 {
-    if exact { pc } else { pc.wrapping_sub(1) }
 }
 
 impl Rules for &Images {
     fn rule(&self, pc: u64, exact: bool) -> Rule {
-        let address = lookup(pc, exact);
-        match self.tables(address) {
-            Some(tables) => tables.rule(address, pc, &RegisterNumbers::X86_64),
-            None => Rule::NOWHERE,
-        }
+        let module = self.at(foreign::lookup(pc, exact));
+        module.map_or(Rule::NOWHERE, |m| m.rule(pc, exact))
     }
 
     fn full_step(
@@ -173,9 +88,8 @@ impl Rules for &Images {
         exact: bool,
         read: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Option<bool> {
-        let address = lookup(registers.state().0, exact);
-        let tables = self.tables(address)?;
-        full::step(&tables, address, &RegisterNumbers::X86_64, registers, read)
+        let module = self.at(foreign::lookup(registers.state().0, exact))?;
+        module.full_step(registers, exact, read)
     }
 
     fn generation(&self) -> u32 {

@@ -11,8 +11,9 @@ use std::fs;
 use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{self, WalkEnd};
 
-use super::image::{Functions, Images, Module};
+use super::image::{Functions, Images};
 use super::tracee::{Registers, Tracee};
+use crate::foreign::Module;
 
 /// Frames looked at.
 const DEPTH: usize = 512;

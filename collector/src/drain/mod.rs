@@ -12,6 +12,7 @@ pub mod census;
 pub mod counters;
 pub mod decode;
 pub mod nodes;
+pub mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -15,7 +15,7 @@ use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
     Amounts, Damage, Loss, Module, Origin, Process, ProcessIndex, StackIndex, Thread, ThreadIndex,
-    Trace, TraceError,
+    Trace, TraceError, waits,
 };
 
 /// Notes of damage that are kept in full.
@@ -91,6 +91,7 @@ struct Loader {
     losses: Vec<Loss>,
     loss_of: HashMap<(u32, i32), usize>,
     turns: Vec<(ThreadIndex, u64)>,
+    waits: waits::Loading,
     settings: Vec<v1::Event>,
     damage: Vec<Damage>,
     more_damage: u64,
@@ -183,6 +184,7 @@ impl Loader {
                 }
             }
             Some(Body::Counters(_)) => {}
+            Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::Loss(loss)) => self.loss(&loss),
             Some(Body::Symbols(symbols)) => {
                 let odd = self
@@ -359,6 +361,12 @@ impl Loader {
         }
     }
 
+    fn waits(&mut self, packet: &v1::Waits) {
+        let mut waits = std::mem::take(&mut self.waits);
+        waits.add(packet, |uid| self.thread_index(uid));
+        self.waits = waits;
+    }
+
     fn loss(&mut self, from: &v1::Loss) {
         let thread = match from.thread_uid {
             0 => None,
@@ -408,6 +416,7 @@ impl Loader {
             self.damage.push(Damage { offset: 0, what });
         }
         self.turns.sort_unstable();
+        let waits = self.waits.finish(&stacks);
         let config = self.header.config.clone().unwrap_or_default();
         Trace {
             settings: Settings::new(&config, &self.settings),
@@ -428,6 +437,7 @@ impl Loader {
             thread_of_uid: self.thread_of_uid,
             process_of_uid: self.process_of_uid,
             turns: self.turns,
+            waits,
             bytes: self.bytes,
             sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
                 / u128::from(self.content_bytes.max(1))) as u64,

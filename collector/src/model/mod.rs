@@ -20,6 +20,7 @@ pub mod synthetic;
 mod tests;
 mod trace;
 mod visit;
+mod waits;
 
 use std::borrow::Cow;
 

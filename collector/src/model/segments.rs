@@ -11,6 +11,7 @@
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
+use super::waits::{self, Wait};
 use super::{
     Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex, ThreadIndex,
     Trace, each,
@@ -195,7 +196,7 @@ impl Segmenter {
                 Some(last) => stacks.common(last.stack, stack),
                 None => StackIndex::NONE,
             };
-            self.push(common, SegmentKind::Gap, a_end, b_begin, in_gap, out);
+            self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
         }
         self.turn |= turned;
         if blocks {
@@ -239,9 +240,10 @@ impl Segmenter {
     pub fn finish(
         &mut self,
         totals: Option<&Amounts>,
-        settings: &Settings,
+        trace: &Trace,
         out: &mut impl FnMut(&Segment),
     ) {
+        let (settings, waits) = (&trace.settings, &trace.waits);
         let from = self.last.map_or(self.start_ns, |last| last.end_ns);
         let end = self.end_ns.max(from);
         self.take_interval(settings, from, end);
@@ -257,7 +259,7 @@ impl Segmenter {
         match self.last {
             None => {
                 if end > from || rest != Amounts::default() {
-                    self.push(StackIndex::NONE, SegmentKind::Gap, from, end, rest, out);
+                    self.gap(StackIndex::NONE, (from, end), rest, waits, out);
                 }
             }
             Some(last) if settings.off_between(from, end).is_some() => {
@@ -265,12 +267,17 @@ impl Segmenter {
                 let at = settings.off_between(from, end).map_or(end, |off| off.0);
                 let in_gap = self.take_share(&mut rest, end - at, end - from);
                 self.push(last.stack, SegmentKind::Running, from, at, rest, out);
-                self.push(StackIndex::NONE, SegmentKind::Gap, at, end, in_gap, out);
+                self.gap(StackIndex::NONE, (at, end), in_gap, waits, out);
             }
             Some(last) => {
                 let off = (end - from).saturating_sub(rest.cpu_ns);
                 let until = if off > self.gap_bound_ns() {
-                    end - off
+                    // A wait that begins soon after says when it was left.
+                    let soon = (end - off).saturating_add(self.gap_bound_ns());
+                    match self.next_wait(waits, end - off) {
+                        Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
+                        _ => end - off,
+                    }
                 } else {
                     end
                 };
@@ -279,7 +286,7 @@ impl Segmenter {
                 }
                 if end > until {
                     let none = Amounts::default();
-                    self.push(last.stack, SegmentKind::Gap, until, end, none, out);
+                    self.gap(last.stack, (until, end), none, waits, out);
                 }
             }
         }
@@ -396,6 +403,62 @@ impl Segmenter {
                 length - a_part
             }),
         )
+    }
+
+    /// The first wait from a moment on that was seen from outside.
+    fn next_wait(&self, waits: &[Wait], from: u64) -> Option<Wait> {
+        let waits = waits::of_thread(waits, self.thread);
+        let at = waits.partition_point(|wait| wait.begin_ns < from);
+        waits.get(at).copied()
+    }
+
+    /// A stretch without evidence of the thread's own: what was seen of it from outside, the rest is a gap.
+    /// Waits that began before are those of its samples.
+    fn gap(
+        &mut self,
+        stack: StackIndex,
+        (mut at, to): (u64, u64),
+        mut amounts: Amounts,
+        waits: &[Wait],
+        out: &mut impl FnMut(&Segment),
+    ) {
+        while let Some(wait) = self.next_wait(waits, at).filter(|w| w.begin_ns < to) {
+            // Whatever came next, it was the end of this one.
+            let next = self.next_wait(waits, wait.begin_ns + 1);
+            let end = wait
+                .end_ns
+                .min(next.map_or(to, |next| next.begin_ns))
+                .clamp(wait.begin_ns, to);
+            if wait.begin_ns > at {
+                let before = std::mem::take(&mut amounts);
+                // Shortly before is part of the way there.
+                let (stack, kind) = match self.last {
+                    Some(last) if wait.begin_ns - at <= self.gap_bound_ns() => {
+                        (last.stack, SegmentKind::Running)
+                    }
+                    _ => (stack, SegmentKind::Gap),
+                };
+                self.push(stack, kind, at, wait.begin_ns, before, out);
+            }
+            self.flush(out);
+            self.pending = Some(Segment {
+                thread: self.thread,
+                begin_ns: wait.begin_ns,
+                end_ns: end,
+                stack: wait.stack,
+                kind: SegmentKind::Blocked(wait.probe),
+                amounts: std::mem::take(&mut amounts),
+                arg: Some(wait.arg),
+                result: None,
+                waker_tid: None,
+                new_turn: std::mem::take(&mut self.turn),
+            });
+            self.turn = wait.probe.category() == Some(Category::Poll);
+            at = end.max(wait.begin_ns + 1);
+        }
+        if at < to || amounts != Amounts::default() {
+            self.push(stack, SegmentKind::Gap, at.min(to), to, amounts, out);
+        }
     }
 
     fn push(

@@ -10,6 +10,7 @@ use stackbeat_proto::v1;
 
 use super::names::Names;
 use super::stacks::Stacks;
+use super::waits::Wait;
 use super::{
     Amounts, Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex,
     ThreadIndex,
@@ -208,6 +209,8 @@ pub struct Trace {
     pub(super) process_of_uid: hashbrown::HashMap<u32, ProcessIndex>,
     /// Turns of event loops that the file marks, by thread and time.
     pub(super) turns: Vec<(ThreadIndex, u64)>,
+    /// By thread and begin.
+    pub(super) waits: Vec<Wait>,
     pub(super) settings: super::Settings,
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,

@@ -237,7 +237,7 @@ impl Visit<'_> {
             ..
         } = &mut *state;
         let totals_at_end = trace.thread(index).totals.as_ref();
-        segmenter.finish(totals_at_end, &trace.settings, &mut |segment| {
+        segmenter.finish(totals_at_end, trace, &mut |segment| {
             deliver(trace, visitor, slicer, totals, segment);
         });
         totals.cpu_before_start_ns = segmenter.cpu_before_start_ns;

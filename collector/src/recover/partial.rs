@@ -96,6 +96,7 @@ impl Partial {
             packet::Body::Footer(_) => self.is_finished = true,
             packet::Body::Counters(_)
             | packet::Body::Symbols(_)
+            | packet::Body::Waits(_)
             | packet::Body::CompressedPackets(_) => {}
         }
     }

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::Mode;
 use stackbeat_core::sys;
-use stackbeat_proto::v1::{Summary, packet, summary};
+use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use super::dump::Frozen;
 use super::shared::{Shared, count};
+use crate::drain::waits::SeenWait;
 use crate::drain::{Drainer, Keep};
 use crate::writer::Writer;
 
@@ -36,6 +37,11 @@ const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 pub enum Order {
     /// Put this into the trace.
     Say(Box<packet::Body>),
+    /// Threads were seen waiting, with stacks in these modules.
+    Waits {
+        modules: Vec<v1::Module>,
+        waits: Vec<SeenWait>,
+    },
     /// Store everything, then say what the session holds at this moment.
     Freeze(mpsc::SyncSender<io::Result<Frozen>>),
 }
@@ -119,6 +125,9 @@ impl DrainThread {
         for order in shared.take_orders() {
             match order {
                 Order::Say(body) => self.drainer.census.say(*body),
+                Order::Waits { modules, waits } => {
+                    self.drainer.take_waits(&shared.mapping, modules, &waits);
+                }
                 Order::Freeze(reply) => waiting.push(reply),
             }
         }

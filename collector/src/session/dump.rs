@@ -107,7 +107,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     }
     let now_ns = frozen.now.monotonic_ns;
     let from_ns = window.last_ns.map_or(0, |ns| now_ns.saturating_sub(ns));
-    let content = Content::read(&frozen, from_ns)?;
+    let mut content = Content::read(&frozen, from_ns)?;
     let writer = Writer::create(&window.output, window.overwrite)?;
     let mut out = Out {
         writer,
@@ -140,6 +140,9 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             packet::Body::Counters(batch) => dump.counters(batch, &mut out)?,
             _ => {}
         }
+    }
+    for (uid, waits) in std::mem::take(&mut content.waits) {
+        dump.waits(uid, waits, &mut out)?;
     }
     let queries = content.nodes(&dump.used, &mut out)?;
     for thread in dump.threads.values() {
@@ -230,6 +233,8 @@ struct Content {
     losses: BTreeMap<(u32, i32), v1::Loss>,
     /// The settings in force when the window begins, by kind and name.
     settings: BTreeMap<(i32, String), v1::Event>,
+    /// By thread, of one wait each.
+    waits: HashMap<u32, Vec<v1::Waits>>,
 }
 
 impl Content {
@@ -257,6 +262,7 @@ impl Content {
                 self.losses.insert((loss.thread_uid, loss.cause), loss);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
                 self.settings
                     .insert((event.kind, event.name.clone()), event);
@@ -270,6 +276,22 @@ impl Content {
         for node in nodes::nodes(columns).into_iter().flatten() {
             self.nodes
                 .insert(node.id, (node.parent, node.address, node.kind));
+        }
+    }
+
+    /// Each thread's waits that reach into the window, as far as their begins tell.
+    fn take_waits(&mut self, packet: &v1::Waits, from_ns: u64) {
+        for wait in &packet.wait {
+            let waits = self.waits.entry(wait.thread_uid).or_default();
+            let is_over = |seen: &v1::Waits| {
+                let begin_ns = seen.wait[0].begin_ns;
+                begin_ns == wait.begin_ns || begin_ns.max(wait.begin_ns) < from_ns
+            };
+            waits.retain(|seen| !is_over(seen));
+            waits.push(v1::Waits {
+                wait: vec![*wait],
+                ..*packet
+            });
         }
     }
 
@@ -566,6 +588,26 @@ impl Dump {
             &rows,
             self.unit_ns,
         )))
+    }
+
+    /// A wait that began before the window and was still going on begins with it.
+    fn waits(&mut self, uid: u32, waits: Vec<v1::Waits>, out: &mut Out) -> io::Result<()> {
+        let Some(thread) = self.threads.get(&uid) else {
+            return Ok(());
+        };
+        let last_before_ns = thread.base.map_or(0, |row| row.time_ns);
+        for mut packet in waits {
+            let wait = &mut packet.wait[0];
+            let is_over =
+                wait.begin_ns < last_before_ns || (1..self.from_ns).contains(&wait.end_ns);
+            if wait.begin_ns < self.from_ns && is_over {
+                continue;
+            }
+            wait.begin_ns = wait.begin_ns.max(self.from_ns);
+            self.used.insert(packet.node);
+            out.say(packet::Body::Waits(packet))?;
+        }
+        Ok(())
     }
 
     fn event(&mut self, event: v1::Event, out: &mut Out) -> io::Result<()> {

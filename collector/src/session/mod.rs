@@ -15,6 +15,7 @@ pub(crate) mod finish;
 mod header;
 mod meter;
 mod options;
+mod outside;
 mod pace;
 pub(crate) mod procfs;
 pub(crate) mod program;
@@ -52,6 +53,7 @@ use auto_dump::AutoDump;
 use control::{Server, Session};
 use drainer::DrainThread;
 use meter::Meter;
+use outside::Watcher;
 use program::Program;
 use sampler::Sampler;
 use shared::Shared;
@@ -174,10 +176,14 @@ struct Begun {
 struct Besides {
     server: Option<Server>,
     meter: Option<Meter>,
+    watcher: Option<Watcher>,
 }
 
 impl Besides {
     fn stop(self) {
+        if let Some(watcher) = self.watcher {
+            watcher.stop();
+        }
         if let Some(server) = self.server {
             server.stop();
         }
@@ -279,6 +285,8 @@ fn begin(
     let meter = options
         .counters_ns
         .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
+    // Without its thread, waits are seen when they have ended.
+    let watcher = Watcher::start(Arc::clone(&shared), mapping_name).ok();
     Ok(Begun {
         session,
         shared,
@@ -286,7 +294,11 @@ fn begin(
         signals,
         signal_descriptor,
         threads,
-        besides: Besides { server, meter },
+        besides: Besides {
+            server,
+            meter,
+            watcher,
+        },
         cpu_before,
     })
 }

@@ -469,7 +469,7 @@ impl Sampler {
         match self.ask_kernel(thread) {
             Kernel::Gone => {
                 // It ended without its agent's notice (a bare exit system call).
-                registry::end_thread(entry, clock_now(&shared.mapping));
+                registry::end_thread(entry, clock::now(shared.clock_source()));
                 false
             }
             Kernel::Blocked => {
@@ -637,15 +637,6 @@ fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
 pub fn process_clock(pid: u32) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
-}
-
-fn clock_now(mapping: &Mapping) -> u64 {
-    let source = mapping.control().clock_source.load(Ordering::Relaxed);
-    clock::now(if source == 0 {
-        stackbeat_core::layout::ClockSource::Cycles
-    } else {
-        stackbeat_core::layout::ClockSource::Monotonic
-    })
 }
 
 /// The file that says whether a thread runs: `syscall` where we may read it (it takes the rights of a

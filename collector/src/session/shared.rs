@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stackbeat_core::buffer::Pool;
+use stackbeat_core::layout::ClockSource;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sys;
 
@@ -46,6 +47,9 @@ figures! {
     state_reads,
     /// Threads of the program that had no entry when they were first interrupted.
     strangers,
+    /// Stacks of waiting threads that were walked from outside, and processes that did not allow it.
+    outside_walks,
+    outside_refused,
     /// Passes over the sub-buffers.
     drains,
     /// Longest pass.
@@ -62,9 +66,10 @@ figures! {
     generations,
     /// CPU time of the collector, without symbolization.
     cpu_ns,
-    /// CPU time of the ticker's thread and of the drain's thread.
+    /// CPU time of the ticker's thread, of the drain's, and of the one that looks at waiting threads.
     ticker_cpu_ns,
     drain_cpu_ns,
+    outside_cpu_ns,
     /// From the end of the program to the end of the trace, without symbolization.
     finish_ns,
     /// Time of symbolization.
@@ -110,6 +115,22 @@ impl Shared {
             stop: AtomicBool::new(false),
             state: Mutex::default(),
         }
+    }
+
+    /// What dates records.
+    pub fn clock_source(&self) -> ClockSource {
+        match self.mapping.control().clock_source.load(Ordering::Relaxed) {
+            0 => ClockSource::Cycles,
+            _ => ClockSource::Monotonic,
+        }
+    }
+
+    /// A length in cycles, in ns.
+    pub fn cycles_to_ns(&self, cycles: u64) -> u64 {
+        let control = self.mapping.control();
+        let ns = control.interval_ns[0].load(Ordering::Relaxed);
+        let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
+        (u128::from(cycles) * u128::from(ns) / u128::from(of_interval.max(1))) as u64
     }
 
     /// A panic of another thread of ours leaves plain numbers behind: they stay usable.

@@ -428,6 +428,7 @@ impl Capture<'_> {
             generation,
         );
         report_modules(&writer, &mut self.scratch.record, now);
+        process::publish_epoch(self.mapping);
         if request.last || self.scratch.usage.is_time_for_a_look() {
             thread::write_name(&writer, self.scratch, now);
         }

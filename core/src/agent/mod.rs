@@ -24,6 +24,7 @@ use crate::probe::{Category, Probe};
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
+use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use event::event;
@@ -196,8 +197,14 @@ pub struct Wait {
 }
 
 /// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
-#[inline]
+#[inline(always)]
 pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
+    // The hook's own frame, which stays until the call has ended.
+    begin_wait_at(probe, arg, unwind::here())
+}
+
+#[inline]
+fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let nothing = Wait {
         entry: core::ptr::null(),
         begin: 0,
@@ -216,9 +223,14 @@ pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
     };
     let gate_before = gate::close(entry, process::await_signal);
     let begin = process::now();
-    entry.episode_probe.store(probe as u32, Ordering::Relaxed);
-    entry.episode_begin.store(begin, Ordering::Relaxed);
-    entry.episode_arg.store(arg, Ordering::Relaxed);
+    if gate_before == 0 || is_left(entry, at) {
+        entry.episode_probe.store(probe as u32, Ordering::Relaxed);
+        entry.episode_begin.store(begin, Ordering::Relaxed);
+        entry.episode_arg.store(arg, Ordering::Relaxed);
+        for (word, value) in entry.registers.iter().zip(at) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
     let episode = entry.episode.load(Ordering::Relaxed);
     entry.episode.store(episode | 1, Ordering::Release);
     Wait {
@@ -228,6 +240,16 @@ pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
         probe,
         gate_before,
     }
+}
+
+/// A wait has begun already. Either a signal handler waits inside of it, then the outer one is what the thread
+/// is in; or that was left by longjmp or cancellation: its frame lies below this one, on the same stack.
+#[cold]
+fn is_left(entry: &ThreadEntry, [_, sp, _]: [u64; 3]) -> bool {
+    let low = entry.stack_low.load(Ordering::Relaxed);
+    let own = low..entry.stack_high.load(Ordering::Relaxed);
+    let outer = entry.registers[1].load(Ordering::Relaxed);
+    own.contains(&sp) && own.contains(&outer) && outer < sp
 }
 
 impl Wait {

@@ -151,6 +151,16 @@ pub(super) fn epoch() -> u32 {
     0
 }
 
+/// Tells those outside which epoch is current.
+pub(super) fn publish_epoch(mapping: &Mapping) {
+    let epoch = epoch();
+    if let Some(entry) = mapping.process(index())
+        && entry.epoch.load(Ordering::Relaxed) != epoch
+    {
+        entry.epoch.store(epoch, Ordering::Relaxed);
+    }
+}
+
 /// The moment, by the session's clock.
 #[inline(always)]
 pub(super) fn now() -> u64 {

@@ -92,6 +92,36 @@ impl Registers {
     }
 }
 
+/// Where a function is at the moment: pc, stack pointer, frame pointer. What it takes to walk its stack from
+/// outside for as long as it does not return, because everything else that its callers need it has saved.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn here() -> [u64; 3] {
+    let (pc, sp, fp): (u64, u64, u64);
+    // SAFETY: only reads registers.
+    unsafe {
+        core::arch::asm!("lea {pc}, [rip]", "mov {sp}, rsp", "mov {fp}, rbp",
+            pc = out(reg) pc, sp = out(reg) sp, fp = out(reg) fp,
+            options(nomem, nostack, preserves_flags));
+    }
+    [pc, sp, fp]
+}
+
+/// Where a function is at the moment: pc, stack pointer, frame pointer. What it takes to walk its stack from
+/// outside for as long as it does not return, because everything else that its callers need it has saved.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub fn here() -> [u64; 3] {
+    let (pc, sp, fp): (u64, u64, u64);
+    // SAFETY: only reads registers.
+    unsafe {
+        core::arch::asm!("adr {pc}, .", "mov {sp}, sp", "mov {fp}, x29",
+            pc = out(reg) pc, sp = out(reg) sp, fp = out(reg) fp,
+            options(nomem, nostack, preserves_flags));
+    }
+    [pc, sp, fp]
+}
+
 /// The part of a stack that may be read: addresses in `low..high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackBounds {

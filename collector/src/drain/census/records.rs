@@ -41,6 +41,18 @@ impl Census {
             .unwrap_or(path)
     }
 
+    /// A module that was met from outside; the agent may never meet it, or later.
+    pub fn add_module(&mut self, module: v1::Module) {
+        let process = module.process_uid;
+        let here = (process, module.start, 0)..=(process, module.start, u32::MAX);
+        let is_known = self.modules.range(here).any(|(_, m)| m.end_epoch == 0);
+        if !is_known {
+            self.modules
+                .insert((process, module.start, module.epoch), module.clone());
+            self.say(packet::Body::Module(module));
+        }
+    }
+
     /// A record that says something about a thread or its process. Saying it again changes nothing.
     pub fn take(&mut self, drained: &Drained, record: Record) {
         match record {

@@ -1,0 +1,70 @@
+//! Waits that the collector saw from outside: evidence for stretches without samples.
+
+use stackbeat_proto::v1;
+
+use super::stacks::Stacks;
+use super::{ProbeId, StackIndex, ThreadIndex};
+
+/// A wait seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub thread: ThreadIndex,
+    pub begin_ns: u64,
+    /// `u64::MAX`: not seen to end.
+    pub end_ns: u64,
+    pub probe: ProbeId,
+    pub arg: u64,
+    pub stack: StackIndex,
+}
+
+/// Waits as they are read; nodes become stacks when all are known.
+#[derive(Debug, Default)]
+pub(super) struct Loading {
+    waits: Vec<(Wait, u32)>,
+}
+
+impl Loading {
+    /// Takes a packet. `index` finds threads.
+    pub fn add(&mut self, packet: &v1::Waits, mut index: impl FnMut(u32) -> ThreadIndex) {
+        // A number that does not fit is none that a newer version would write either.
+        let probe = ProbeId(u8::try_from(packet.probe).unwrap_or(0));
+        self.waits.extend(packet.wait.iter().map(|wait| {
+            let wait = Wait {
+                thread: index(wait.thread_uid),
+                begin_ns: wait.begin_ns,
+                end_ns: match wait.end_ns {
+                    0 => u64::MAX,
+                    known => known,
+                },
+                probe,
+                arg: wait.arg,
+                stack: StackIndex::NONE,
+            };
+            (wait, packet.node)
+        }));
+    }
+
+    /// By thread and begin, each once: the last word about it.
+    pub fn finish(mut self, stacks: &Stacks) -> Vec<Wait> {
+        self.waits
+            .sort_by_key(|(wait, _)| (wait.thread, wait.begin_ns));
+        let mut waits: Vec<Wait> = Vec::with_capacity(self.waits.len());
+        for (mut wait, node) in self.waits {
+            wait.stack = stacks.of_node(node);
+            match waits.last_mut() {
+                Some(last) if (last.thread, last.begin_ns) == (wait.thread, wait.begin_ns) => {
+                    *last = wait;
+                }
+                _ => waits.push(wait),
+            }
+        }
+        waits
+    }
+}
+
+/// A thread's waits, in order.
+pub(super) fn of_thread(waits: &[Wait], thread: ThreadIndex) -> &[Wait] {
+    let begin = waits.partition_point(|wait| wait.thread < thread);
+    let rest = &waits[begin..];
+    &rest[..rest.partition_point(|wait| wait.thread == thread)]
+}

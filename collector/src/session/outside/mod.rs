@@ -1,0 +1,310 @@
+//! The sampler, blocked part: looks at threads that wait for long, without a signal and without their
+//! notice, so that a wait is in the trace before it ends.
+//!
+//! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
+//! the stack is walked in another process' memory (`crate::foreign`); it counts only if the thread is in the
+//! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
+//! from then on.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use stackbeat_core::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
+use stackbeat_core::sync::{Ordering, fence};
+use stackbeat_core::{clock, registry, sys};
+
+use super::drainer::Order;
+use super::procfs::{self, Identity};
+use super::shared::{Shared, count};
+use crate::drain::waits::{Begin, SeenWait};
+use crate::foreign::{Place, Process, Stack, Walker};
+use stackbeat_proto::v1;
+
+/// How long a thread has waited when it is looked at: main threads, others.
+const DEADLINE_NS: [u64; CLASSES] = {
+    let mut ns = [300_000_000; CLASSES];
+    ns[ThreadClass::Main as usize] = 30_000_000;
+    ns
+};
+/// Distance between two passes over the threads: while waits are due, and while nothing changes.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(400);
+/// A pass may take this part of the time.
+const SHARE: u32 = 100;
+/// Work of one pass after which the rest is left for the next one.
+const WORK: Duration = Duration::from_millis(1);
+
+/// The thread that looks.
+#[derive(Debug)]
+pub struct Watcher {
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    go_on: mpsc::Sender<()>,
+}
+
+impl Watcher {
+    /// Begins to look. `mapping_name` is the file name of the session's mapping.
+    pub fn start(shared: Arc<Shared>, mapping_name: &[u8]) -> io::Result<Watcher> {
+        let (go_on, stop) = mpsc::channel();
+        let mut outside = Outside::new(shared, mapping_name);
+        let thread = thread::Builder::new()
+            .name("stackbeat outside".to_owned())
+            .spawn(move || {
+                let mut distance = SHORTEST;
+                while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    distance = outside.pass(distance);
+                }
+                let cpu = &outside.shared.figures.outside_cpu_ns;
+                cpu.store(sys::thread_cpu_ns(), Ordering::Relaxed);
+            })?;
+        Ok(Watcher { thread, go_on })
+    }
+
+    /// Ends it; what was seen is handed to the drain.
+    pub fn stop(self) {
+        drop(self.go_on);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// What is remembered of a thread entry.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    uid: u32,
+    /// The wait that it is in, 0: none.
+    episode: u32,
+    begin: u64,
+    /// That one has been looked at.
+    is_told: bool,
+}
+
+/// A process and what is loaded in it.
+#[derive(Debug)]
+struct Known {
+    uid: u32,
+    pid: u32,
+    /// `None`: not looked at so far, or not allowed.
+    image: Option<Process>,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Outside {
+    shared: Arc<Shared>,
+    mapping_name: Vec<u8>,
+    /// By entry.
+    threads: Vec<Seen>,
+    processes: HashMap<u32, Known>,
+    walker: Walker,
+    found: Vec<SeenWait>,
+    modules: Vec<v1::Module>,
+    /// What a pass begins with.
+    next: usize,
+}
+
+impl Outside {
+    fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> Outside {
+        Outside {
+            shared,
+            mapping_name: mapping_name.to_vec(),
+            threads: Vec::new(),
+            processes: HashMap::new(),
+            walker: Walker::default(),
+            found: Vec::new(),
+            modules: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// Looks at all threads. Gives the distance to the next pass.
+    fn pass(&mut self, distance: Duration) -> Duration {
+        let began = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
+            return LONGEST;
+        }
+        let now = clock::now(shared.clock_source());
+        let mut due = None;
+        let mut changes = false;
+        let entries: Vec<(u32, &ThreadEntry)> = registry::threads(&shared.mapping).collect();
+        self.threads.resize(entries.len(), Seen::default());
+        let (mut walked, all) = (0, entries.len());
+        let first = std::mem::take(&mut self.next) % all.max(1);
+        for at in (first..all).chain(0..first) {
+            let (_, entry) = entries[at];
+            let mut seen = self.threads[at];
+            let Some(left_ns) = self.examine(entry, &mut seen, now) else {
+                changes |= seen.episode != self.threads[at].episode;
+                self.threads[at] = seen;
+                continue;
+            };
+            changes = true;
+            if left_ns > 0 {
+                due = Some(due.map_or(left_ns, |due: u64| due.min(left_ns)));
+            } else if began.elapsed() > WORK {
+                self.next = at;
+                due = Some(0);
+                break;
+            } else {
+                walked += 1;
+                seen.is_told = self.look(entry, &seen);
+            }
+            self.threads[at] = seen;
+        }
+        count(&shared.figures.outside_walks, walked);
+        self.tell();
+        let wanted = match due {
+            Some(ns) => Duration::from_nanos(ns),
+            None if changes => SHORTEST * 5,
+            None => distance * 2,
+        };
+        wanted.clamp(SHORTEST, LONGEST).max(began.elapsed() * SHARE)
+    }
+
+    /// What a thread does. Gives how long it may still wait before it is looked at, ns; `None`: there is
+    /// nothing to look at.
+    fn examine(&self, entry: &ThreadEntry, seen: &mut Seen, now: u64) -> Option<u64> {
+        if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+            seen.episode = 0;
+            return None;
+        }
+        let uid = entry.uid.load(Ordering::Relaxed);
+        let episode = entry.episode.load(Ordering::Acquire);
+        if episode.is_multiple_of(2) {
+            *seen = Seen {
+                uid,
+                ..Seen::default()
+            };
+            return None;
+        }
+        let begin = entry.episode_begin.load(Ordering::Relaxed);
+        if (seen.uid, seen.episode, seen.begin) != (uid, episode, begin) {
+            *seen = Seen {
+                uid,
+                episode,
+                begin,
+                is_told: false,
+            };
+        }
+        if seen.is_told {
+            return None;
+        }
+        let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let waited_ns = self.shared.cycles_to_ns(now.saturating_sub(begin));
+        Some(DEADLINE_NS[class].saturating_sub(waited_ns))
+    }
+
+    /// Looks at a thread in a hooked call. False: it was no longer there.
+    fn look(&mut self, entry: &ThreadEntry, seen: &Seen) -> bool {
+        let get = |i: usize| entry.registers[i].load(Ordering::Relaxed);
+        let process = entry.process.load(Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        let Some(process_entry) = shared.mapping.process(process) else {
+            return true;
+        };
+        let epoch = process_entry.epoch.load(Ordering::Relaxed);
+        let mut wait = SeenWait {
+            thread_uid: seen.uid,
+            process_uid: process_entry.uid.load(Ordering::Relaxed),
+            epoch,
+            probe: entry.episode_probe.load(Ordering::Relaxed) as u8,
+            system_call: 0,
+            begin: Begin::Cycles(seen.begin),
+            end_ns: 0,
+            arg: entry.episode_arg.load(Ordering::Relaxed),
+            stack: Stack::default(),
+        };
+        let place = Place {
+            pc: get(0),
+            sp: get(1),
+            fp: get(2),
+            high: entry.stack_high.load(Ordering::Relaxed),
+            in_hook: true,
+        };
+        if let Some(stack) = self.walk(process, epoch, &place) {
+            wait.stack = stack;
+        }
+        fence(Ordering::Acquire);
+        let is_same = entry.episode.load(Ordering::Relaxed) == seen.episode
+            && entry.episode_begin.load(Ordering::Relaxed) == seen.begin
+            && entry.uid.load(Ordering::Relaxed) == seen.uid;
+        if is_same {
+            self.found.push(wait);
+        }
+        is_same
+    }
+
+    /// Walks a stack of the process with this entry, if that is allowed.
+    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
+        let shared = Arc::clone(&self.shared);
+        let entry = shared.mapping.process(process)?;
+        let uid = entry.uid.load(Ordering::Relaxed);
+        let pid = entry.pid.load(Ordering::Relaxed);
+        let name = &self.mapping_name;
+        let known = self
+            .processes
+            .entry(process)
+            .and_modify(|known| {
+                if known.uid != uid {
+                    *known = Known::new(uid, pid, name);
+                }
+            })
+            .or_insert_with(|| Known::new(uid, pid, name));
+        if known.is_closed {
+            return None;
+        }
+        if known.image.is_none() {
+            match Process::open(known.pid, epoch) {
+                Ok(image) => known.image = Some(image),
+                Err(_) => {
+                    known.is_closed = true;
+                    count(&shared.figures.outside_refused, 1);
+                }
+            }
+        }
+        let image = known.image.as_ref()?;
+        let depth = shared.mapping.control().depth_limit.load(Ordering::Relaxed);
+        let found = self.walker.walk(image, epoch, place, depth as usize);
+        image.each_new_module(|module| {
+            self.modules.push(v1::Module {
+                process_uid: uid,
+                epoch,
+                end_epoch: 0,
+                path: module.path.clone(),
+                build_id: module.build_id.clone(),
+                start: module.start,
+                end: module.end,
+                bias: module.bias,
+            });
+        });
+        found.ok()
+    }
+
+    /// Hands what was found to the drain.
+    fn tell(&mut self) {
+        if !self.found.is_empty() || !self.modules.is_empty() {
+            self.shared.order(Order::Waits {
+                modules: std::mem::take(&mut self.modules),
+                waits: std::mem::take(&mut self.found),
+            });
+        }
+    }
+}
+
+impl Known {
+    fn new(uid: u32, pid: u32, mapping_name: &[u8]) -> Known {
+        let who = procfs::identify(pid, mapping_name, std::process::id());
+        Known {
+            uid,
+            pid,
+            image: None,
+            // Numbers of another pid namespace are somebody else's here.
+            is_closed: who != Identity::Ours,
+        }
+    }
+}
