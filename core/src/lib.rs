@@ -6,6 +6,7 @@ extern crate std;
 
 #[cfg(not(loom))]
 pub mod agent;
+pub mod answer;
 pub mod buffer;
 pub mod callstack;
 pub mod clock;

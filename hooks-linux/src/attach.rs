@@ -9,19 +9,8 @@ use crate::{env, patch, process, resolve, signal, start, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
+use stackbeat_core::answer::{Refused, encode};
 use stackbeat_core::mapping::MappingError;
-
-// What `stackbeat_attach` gives besides the number of slots that hold a hook. The collector knows these
-// numbers (collector/src/attach/agent.rs).
-const BUSY: i64 = -1;
-const DISABLED: i64 = -2;
-const FULL: i64 = -3;
-const SANITIZER: i64 = -4;
-const PANICKED: i64 = -5;
-const OTHER_VERSION: i64 = -6;
-const NOT_OURS: i64 = -7;
-/// Less the error number.
-const SYSTEM: i64 = -1000;
 
 /// What is done once in a process.
 static PREPARED: AtomicBool = AtomicBool::new(false);
@@ -36,28 +25,28 @@ pub unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_object: usiz
     let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: by contract.
     let join = || unsafe { attach(path, find_object) };
-    std::panic::catch_unwind(join).unwrap_or(PANICKED)
+    encode(std::panic::catch_unwind(join).unwrap_or(Err(Refused::Panicked)))
 }
 
 /// # Safety
 /// As for [`stackbeat_attach`].
-unsafe fn attach(path: &CStr, find_object: usize) -> i64 {
+unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
     if resolve::comes_last() {
         resolve::come_late();
     }
     if resolve::any_loaded(start::DEFERRING_SANITIZERS) {
-        return SANITIZER;
+        return Err(Refused::Sanitizer);
     }
     // SAFETY: by contract.
     if let Err(refusal) = unsafe { agent::attach(path, find_object) } {
-        return match refusal {
-            Refusal::Busy => BUSY,
-            Refusal::Disabled => DISABLED,
-            Refusal::Full => FULL,
-            Refusal::Mapping(MappingError::System(_, errno)) => SYSTEM - i64::from(errno.0),
-            Refusal::Mapping(MappingError::OtherVersion(_)) => OTHER_VERSION,
-            Refusal::Mapping(_) => NOT_OURS,
-        };
+        return Err(match refusal {
+            Refusal::Busy => Refused::Busy,
+            Refusal::Disabled => Refused::Disabled,
+            Refusal::Full => Refused::Full,
+            Refusal::Mapping(MappingError::System(_, errno)) => Refused::System(errno.0),
+            Refusal::Mapping(MappingError::OtherVersion(_)) => Refused::OtherVersion,
+            Refusal::Mapping(_) => Refused::NotOurs,
+        });
     }
     if agent::follow_children()
         && let Some(own_path) = resolve::own_path()
@@ -69,18 +58,18 @@ unsafe fn attach(path: &CStr, find_object: usize) -> i64 {
         thread::watch_thread_ends();
     }
     signal::start();
-    patch::patch() as i64
+    Ok(patch::patch())
 }
 
 /// Leaves the session and puts back what was there before. Gives the number of slots put back.
 #[unsafe(no_mangle)]
 pub extern "C" fn stackbeat_detach() -> i64 {
-    std::panic::catch_unwind(|| {
+    let leave = || {
         env::forget();
         let restored = patch::restore();
         signal::stop();
         agent::detach();
-        restored as i64
-    })
-    .unwrap_or(PANICKED)
+        restored
+    };
+    encode(std::panic::catch_unwind(leave).map_err(|_| Refused::Panicked))
 }

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::answer::{Refused, decode};
+
 use super::Visit;
 use super::error::AttachError;
 use super::image::{Functions, Images};
@@ -27,16 +29,6 @@ const STACK_BYTES: u64 = 1 << 20;
 const AGENT_AT: u64 = 0;
 const SESSION_AT: u64 = 4096;
 const NAME_BYTES: usize = 4095;
-
-// What `stackbeat_attach` gives besides numbers of slots (hooks-linux/src/attach.rs).
-const BUSY: i64 = -1;
-const DISABLED: i64 = -2;
-const FULL: i64 = -3;
-const SANITIZER: i64 = -4;
-const PANICKED: i64 = -5;
-const OTHER_VERSION: i64 = -6;
-const NOT_OURS: i64 = -7;
-const SYSTEM: i64 = -1000;
 
 /// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
 /// the process sees it.
@@ -61,10 +53,10 @@ pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, At
         let join = |borrowed: &mut Borrowed| {
             let arguments = [stack + SESSION_AT, find_object.unwrap_or(0)];
             let answer = borrowed.call(entrance.0, arguments, stack_end)?;
-            Ok(answer as i64)
+            Ok(decode(answer as i64))
         };
         let mut answer = join(borrowed)?;
-        if answer == BUSY {
+        if answer == Err(Refused::Busy) {
             // In the session of a collector that was killed: nobody reads it any more.
             borrowed.call(entrance.1, [0, 0], stack_end)?;
             answer = join(borrowed)?;
@@ -83,7 +75,7 @@ pub fn detach(pid: u32) -> Result<Visit, AttachError> {
             return Ok(0);
         };
         let answer = borrowed.call(entrance, [0, 0], stack + STACK_BYTES)?;
-        understand(pid, answer as i64)
+        understand(pid, decode(answer as i64))
     })
 }
 
@@ -105,25 +97,31 @@ impl Entrances {
     }
 }
 
-fn understand(pid: u32, answer: i64) -> Result<u64, AttachError> {
-    let reason = match answer {
-        0.. => return Ok(answer as u64),
-        BUSY => "it takes part in another one".to_owned(),
-        DISABLED => "it has switched itself off after an error of its own".to_owned(),
-        FULL => "the session has no room for another process".to_owned(),
-        SANITIZER => "the program was built with a sanitizer that holds signals back".to_owned(),
-        PANICKED => "an error of its own".to_owned(),
-        OTHER_VERSION => {
-            "it is of another version of stackbeat, loaded before; start the program anew"
-                .to_owned()
-        }
-        NOT_OURS => "the session's shared memory is not what it expects".to_owned(),
-        _ => format!(
-            "the session's shared memory cannot be opened: {}",
-            std::io::Error::from_raw_os_error((SYSTEM - answer) as i32)
-        ),
-    };
-    Err(AttachError::Refused { pid, reason })
+fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError> {
+    answer.map_err(|refused| AttachError::Refused {
+        pid,
+        reason: match refused {
+            Refused::Busy => "it takes part in another one".to_owned(),
+            Refused::Disabled => "it has switched itself off after an error of its own".to_owned(),
+            Refused::Full => "the session has no room for another process".to_owned(),
+            Refused::Sanitizer => {
+                "the program was built with a sanitizer that holds signals back".to_owned()
+            }
+            Refused::Panicked => "an error of its own".to_owned(),
+            Refused::OtherVersion => {
+                "it is of another version of stackbeat, loaded before; start the program anew"
+                    .to_owned()
+            }
+            Refused::NotOurs => "the session's shared memory is not what it expects".to_owned(),
+            Refused::System(errno) => format!(
+                "the session's shared memory cannot be opened: {}",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            Refused::Unknown(number) => format!(
+                "it is of another version of stackbeat, and said {number}; start the program anew"
+            ),
+        },
+    })
 }
 
 /// Stops a thread at a good place, lets `work` use it with some memory for names and a stack, and lets it go
