@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use stackbeat_collector::attach::Target;
-use stackbeat_collector::session;
+use stackbeat_collector::session::{self, Attachment};
 
 use crate::cli::{AttachArgs, RecordArgs};
 use crate::record::{self, progress, summary};
@@ -13,7 +13,11 @@ use crate::record::{self, progress, summary};
 /// Runs the command.
 pub fn run(args: AttachArgs) -> Result<u8> {
     let target = Target::examine(args.pid, args.allow_seccomp)?;
-    let duration = args.duration.map(Duration::from_nanos);
+    let attachment = Attachment {
+        duration: args.duration.map(Duration::from_nanos),
+        descendants: args.children,
+        allow_seccomp: args.allow_seccomp,
+    };
     let args = RecordArgs {
         dump_on: None,
         dump_last: None,
@@ -41,7 +45,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
     };
     let options = record::resolve(&args)?;
     let mut display = progress::Display::new(args.quiet);
-    let outcome = session::attach(&options, &target, duration, &mut |p| display.show(p));
+    let outcome = session::attach(&options, &target, &attachment, &mut |p| display.show(p));
     display.clear();
     let outcome = outcome?;
     if args.json {

@@ -186,7 +186,10 @@ Examples:
   stackbeat attach --duration 10s 1234
   stackbeat attach -o slow.beat $(pidof redis-server)
   stackbeat attach --interval 100us --probes lock,wait -d 5s 1234
+  stackbeat attach --children -d 10s $(cat /run/nginx.pid)     the master and its workers
 
+Processes that it starts while it is attached to are recorded too; --children takes those that are there
+already. Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).
 It needs glibc, x86-64 and the right to trace the process (its user or root; kernel.yama.ptrace_scope).
 One thread is stopped for some milliseconds at the beginning and at the end; the others run on.
 Exit codes: 0 it was recorded, 2 it could not be attached to.")]
@@ -225,6 +228,9 @@ pub struct AttachArgs {
     /// Record the process itself only, not those that it starts meanwhile.
     #[arg(long)]
     pub no_children: bool,
+    /// Attach to the processes too that it has started before, and to theirs: workers of a server.
+    #[arg(long, conflicts_with = "no_children")]
+    pub children: bool,
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
     pub no_interrupt: bool,

@@ -56,7 +56,8 @@ pub fn main() -> ExitCode {
 /// What was typed; what a recording is not told comes from the settings.
 fn parse() -> anyhow::Result<cli::Command> {
     let mut matches = settings::definition().get_matches();
-    if matches.subcommand_name() == Some(settings::COMMAND) {
+    let has_settings = |name| settings::COMMANDS.contains(&name);
+    if matches.subcommand_name().is_some_and(has_settings) {
         matches = settings::command()?.get_matches();
     }
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

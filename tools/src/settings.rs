@@ -1,4 +1,4 @@
-//! Settings of `record` from a file, from the environment and from flags.
+//! Settings of `record` and `attach` from a file, from the environment and from flags.
 //!
 //! The arguments in [`crate::cli`] are the one definition: a setting is a flag that [`SETTINGS`] names. Its
 //! key in the file is the flag's name, its variable is `STACKBEAT_` and that name in capitals; values
@@ -21,8 +21,10 @@ use crate::cli::Cli;
 
 pub use page::page;
 
-/// The command that has settings.
+/// The command that has settings, and names their table in the file.
 pub const COMMAND: &str = "record";
+/// The commands that take them, each those that it has.
+pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
 pub const SETTINGS: [&str; 17] = [
@@ -116,9 +118,19 @@ pub fn command() -> Result<Command> {
     for given in &given {
         judge(&command, given)?;
     }
-    Ok(command.mut_subcommand(COMMAND, |record| {
-        given.into_iter().fold(record, |record, given| {
-            record.mut_arg(id_of(given.name), |arg| arg.default_value(given.value))
+    Ok(COMMANDS.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |recorder| {
+            given.iter().fold(recorder, |recorder, given| {
+                let has_it = recorder
+                    .get_arguments()
+                    .any(|a| a.get_long() == Some(given.name));
+                match has_it {
+                    true => recorder.mut_arg(id_of(given.name), |arg| {
+                        arg.default_value(given.value.clone())
+                    }),
+                    false => recorder,
+                }
+            })
         })
     }))
 }
@@ -126,10 +138,12 @@ pub fn command() -> Result<Command> {
 /// The command line's definition. Settings that are switches take a value, so that a flag can take back
 /// what a file says.
 pub fn definition() -> Command {
-    Cli::command().mut_subcommand(COMMAND, |record| {
-        record.mut_args(|arg| match is_setting(&arg) {
-            true if matches!(arg.get_action(), ArgAction::SetTrue) => as_switch(arg),
-            _ => arg,
+    COMMANDS.into_iter().fold(Cli::command(), |command, name| {
+        command.mut_subcommand(name, |recorder| {
+            recorder.mut_args(|arg| match is_setting(&arg) {
+                true if matches!(arg.get_action(), ArgAction::SetTrue) => as_switch(arg),
+                _ => arg,
+            })
         })
     })
 }

@@ -149,3 +149,31 @@ fn what_is_wrong_is_an_error_with_its_place_and_nothing_runs() {
     assert!(output.status.success());
     assert!(stderr(&output).contains("STACKBEAT_INTERVALL: no such setting; known are"));
 }
+
+#[test]
+fn attach_takes_the_settings_that_it_has_a_flag_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let file = "[record]\ninterval = \"3ms\"\ndump-on = \"usr2\"\nno-children = true\n";
+    fs::write(at.join("stackbeat.toml"), file).expect("writes");
+    let mut program = Command::new("sleep").arg("600").spawn().expect("starts");
+    let pid = program.id().to_string();
+    let attached = |variables: &[(&str, &str)], flags: &[&str]| -> Value {
+        let arguments = ["attach", "-q", "-f", "-o", "t.beat", "-d", "10ms"];
+        let arguments = [&arguments[..], flags, &[&pid]].concat();
+        let output = stackbeat(at, variables, &arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let output = stackbeat(at, &[], &["info", "t.beat", "--json"]);
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let info = attached(&[], &[]);
+    assert_eq!(info["recording"]["interval_ns"], 3_000_000);
+    assert_eq!(info["config"]["follow_children"], false);
+    let info = attached(&[("STACKBEAT_INTERVAL", "4ms")], &["--no-children=false"]);
+    assert_eq!(info["recording"]["interval_ns"], 4_000_000);
+    assert_eq!(info["config"]["follow_children"], true);
+    let info = attached(&[("STACKBEAT_INTERVAL", "4ms")], &["-i", "5ms"]);
+    assert_eq!(info["recording"]["interval_ns"], 5_000_000);
+    program.kill().expect("is there");
+    program.wait().expect("ends");
+}

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_core::{registry, sys};
 
 use super::error::{RecordError, Warning};
-use super::options::{Options, Outcome, Progress, Visits};
+use super::options::{Attachment, Options, Outcome, Progress, Visits};
 use super::procfs::{self, Identity, Watch};
 use super::shared::Shared;
-use super::{Ended, Subject, Teller, begin, finish, program, storage};
+use super::{Ended, Subject, Teller, begin, family, finish, program, storage};
 use crate::attach::{self, AttachError, Target, Visit};
 
 /// Distance between two looks whether the program still runs.
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Records a process that runs already, until `duration` is over, SIGINT, SIGTERM or SIGHUP arrives, or it
+/// Records a process that runs already, until the time is over, SIGINT, SIGTERM or SIGHUP arrives, or it
 /// ends. `options.command` only names it.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 pub fn attach(
     options: &Options,
     target: &Target,
-    duration: Option<Duration>,
+    attachment: &Attachment,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     options.validate()?;
@@ -66,12 +66,31 @@ pub fn attach(
         }
     };
     note(shared, &arrival, true);
+    let mut warn = |warning: Warning| {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
+    };
+    let descendants = attachment.descendants.then(|| {
+        let session = place.inside(&begun.storage);
+        family::attach(
+            target,
+            attachment.allow_seccomp,
+            &options.agent,
+            &begun.storage,
+            &session,
+            &mut warn,
+        )
+    });
+    let left_out = family::descendants(pid).len();
+    if !attachment.descendants && options.follow_children && left_out > 0 {
+        warn(Warning::DescendantsLeftOut { count: left_out });
+    }
     progress(&Progress::Started { pid });
 
     let began = Instant::now();
     let mut teller = Teller::new(began);
     let mut cpu_after = cpu_before;
-    let end = duration.map(|d| began + d);
+    let end = attachment.duration.map(|d| began + d);
     while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
         let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
         if is_told_to_leave(&begun.signal_descriptor, left.min(LOOK)) {
@@ -114,6 +133,7 @@ pub fn attach(
     outcome.visits = Some(Visits {
         attach: arrival,
         detach: departure,
+        descendants,
     });
     drop(begun.signals);
     Ok(outcome)
@@ -162,10 +182,11 @@ impl Place {
     }
 }
 
-/// Lets the process' user open the mapping.
-fn give(storage: &storage::Storage, target: &Target) -> Result<(), AttachError> {
+/// Lets a process' user open the mapping.
+pub(super) fn give(storage: &storage::Storage, target: &Target) -> Result<(), AttachError> {
     let (user, group) = target.user;
-    if user == sys::effective_user() {
+    let owner = std::fs::metadata(&storage.path).map(|m| m.uid());
+    if owner.is_ok_and(|owner| owner == user) {
         return Ok(());
     }
     chown(&storage.path, Some(user), Some(group)).map_err(|source| AttachError::System {

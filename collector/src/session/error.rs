@@ -115,6 +115,12 @@ pub enum Warning {
         kept_us: u64,
         percent: u32,
     },
+    #[error(
+        "{count} processes that it has started before are not recorded; --children attaches to them too"
+    )]
+    DescendantsLeftOut { count: usize },
+    #[error("one of its processes is not recorded: {0}")]
+    NotAttached(String),
     #[error("hooks stay in process {pid}, where they pass calls straight through: {reason}")]
     NotDetached { pid: u32, reason: String },
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]

@@ -11,6 +11,7 @@ pub mod control;
 mod drainer;
 mod dump;
 mod error;
+mod family;
 pub(crate) mod finish;
 mod header;
 mod meter;
@@ -41,9 +42,10 @@ use stackbeat_proto::columns::time_unit_ns;
 
 pub use attached::attach;
 pub use error::{RecordError, Warning};
+pub use family::Descendants;
 pub use options::{
-    MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress,
-    Status, Visits,
+    Attachment, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome,
+    Progress, Status, Visits,
 };
 
 use crate::drain::Drainer;

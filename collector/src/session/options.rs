@@ -10,6 +10,7 @@ use stackbeat_proto::v1::loss::Cause;
 
 use super::control::protocol::DumpReply;
 use super::error::{RecordError, Warning};
+use super::family::Descendants;
 use crate::attach::Visit;
 
 /// Shortest interval that may be asked for, ns.
@@ -233,4 +234,17 @@ pub struct Visits {
     pub attach: Visit,
     /// `None`: the program ended before.
     pub detach: Option<Visit>,
+    /// What attaching to the processes came to that it had started before; `None`: not asked for.
+    pub descendants: Option<Descendants>,
+}
+
+/// How a running program is to be recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attachment {
+    /// Stop after this time; `None`: when somebody says so, or the program ends.
+    pub duration: Option<Duration>,
+    /// Attach to the processes too that it has started before.
+    pub descendants: bool,
+    /// Attach to programs under a seccomp filter, which may kill them.
+    pub allow_seccomp: bool,
 }

@@ -74,6 +74,22 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
+/// Every process and its parent: the second field behind the name (proc(5), stat).
+pub fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| {
+            let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+            let stat = String::from_utf8_lossy(&stat);
+            let (_, rest) = stat.rsplit_once(") ")?;
+            Some((pid, rest.split(' ').nth(1)?.parse().ok()?))
+        })
+        .collect()
+}
+
 /// The pid that was given out last (proc(5), loadavg).
 fn last_pid() -> Option<u32> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;

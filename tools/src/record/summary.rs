@@ -79,14 +79,23 @@ fn visits_text(visits: &Visits) -> String {
             ns(visit.pause)
         )
     };
-    match &visits.detach {
+    let mut out = match &visits.detach {
         Some(detach) => format!(
             "  attached in {}, detached in {}\n",
             text(&visits.attach),
             text(detach)
         ),
         None => format!("  attached in {}\n", text(&visits.attach)),
+    };
+    if let Some(descendants) = &visits.descendants {
+        let pause = units::duration(descendants.longest_pause.as_nanos() as u64);
+        let _ = writeln!(
+            out,
+            "  and to {} processes that it had started (a thread of them stood still {pause} at most)",
+            descendants.attached
+        );
     }
+    out
 }
 
 /// The functions that ran most: share, time, name. Empty when the trace cannot be read or is large.
@@ -140,6 +149,9 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         attach: Option<VisitTimes>,
+        /// Processes besides that it had started before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attached_descendants: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
         detach: Option<VisitTimes>,
     }
@@ -185,6 +197,10 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
         write_error: outcome.write_error.clone(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
         attach: outcome.visits.map(|v| times(v.attach)),
+        attached_descendants: outcome
+            .visits
+            .and_then(|v| v.descendants)
+            .map(|d| d.attached),
         detach: outcome.visits.and_then(|v| v.detach).map(times),
     };
     serde_json::to_string(&summary).unwrap_or_default()
