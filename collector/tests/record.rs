@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::{Options, Outcome, Progress, RecordError, Warning, record};
 use stackbeat_proto::stream::PacketReader;
@@ -148,7 +147,6 @@ fn signals_for_the_collector_reach_the_program() {
     // SAFETY: takes nothing and cannot fail. The calling thread has the signal blocked in `record`,
     // and only it is told.
     let own = unsafe { libc::gettid() };
-    let began = Instant::now();
     let outcome = record(&session.options, &mut |progress| {
         if matches!(progress, Progress::Recording(_)) && !told {
             told = true;
@@ -159,7 +157,6 @@ fn signals_for_the_collector_reach_the_program() {
     .expect("recorded");
     assert_eq!(ExitStatus::from_raw(outcome.wait_status).code(), Some(5));
     assert_eq!(session.answer(), "got\n");
-    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

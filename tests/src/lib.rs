@@ -264,8 +264,9 @@ impl Drop for Background {
     }
 }
 
-/// Waits until something holds; panics after `limit`.
-pub fn wait_until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until something holds; panics after a time that is long also for a loaded machine.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Duration::from_secs(90);
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");

@@ -3,11 +3,10 @@
 
 use stackbeat_tests::{Program, Recorded, compile, decode, run, scratch, verbatim, wait_until};
 use std::path::Path;
-use std::time::Duration;
 
-/// Compiles a C program, runs it both ways, and gives the recording.
-fn both_ways(folder: &Path, source: &str) -> Recorded {
-    let program = compile(folder, "program.c", source, &[]);
+/// Compiles `WORK` with the rest of a C program, runs it both ways, and gives the recording.
+fn both_ways(folder: &Path, rest: &str) -> Recorded {
+    let program = compile(folder, "program.c", &format!("{WORK}{rest}"), &[]);
     let recorded = Program::new([program.to_str().unwrap()])
         .folder(folder)
         .record_and_compare(folder, verbatim);
@@ -48,18 +47,16 @@ fn closing_all_descriptors() {
     let folder = scratch();
     let recorded = both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            int main(void) {{
-                int kept = dup(1);
-                for (int fd = 0; fd < 1024; fd++) if (fd != kept) close(fd);
-                work(9000000);
-                // All numbers are free, as they would be without us.
-                int a = open("/dev/null", O_RDONLY), b = open("/dev/null", O_RDONLY);
-                dprintf(kept, "%d %d\n", a, b);
-                return 3;
-            }}"#
-        ),
+        r#"
+        int main(void) {
+            int kept = dup(1);
+            for (int fd = 0; fd < 1024; fd++) if (fd != kept) close(fd);
+            work(9000000);
+            // All numbers are free, as they would be without us.
+            int a = open("/dev/null", O_RDONLY), b = open("/dev/null", O_RDONLY);
+            dprintf(kept, "%d %d\n", a, b);
+            return 3;
+        }"#,
     );
     assert_eq!(recorded.run.stdout(), "0 1\n");
     assert!(recorded.decode().sample_count() > 5);
@@ -78,33 +75,31 @@ fn replacing_every_signal_handler_and_blocking_every_signal() {
     let folder = scratch();
     both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            static volatile int seen;
-            static void handler(int n) {{ seen += n; }}
-            int main(void) {{
-                for (int n = 1; n < 65; n++) if (n != SIGCHLD) signal(n, handler);
-                work(200000);
-                raise(SIGURG); raise(SIGUSR1); raise(SIGTERM);
-                printf("%d\n", seen);
-                struct sigaction old;
-                sigaction(SIGURG, 0, &old);
-                printf("%d\n", old.sa_handler == handler);
-                sigset_t all, pending;
-                sigfillset(&all);
-                sigprocmask(SIG_SETMASK, &all, 0);
-                for (int i = 0; i < 40; i++) {{ volatile long x = 0; for (long j = 0; j < 3000000; j++) x += j; }}
-                raise(SIGUSR2);
-                sigpending(&pending);
-                printf("%d %d\n", sigismember(&pending, SIGUSR2), sigismember(&pending, SIGHUP));
-                signal(SIGURG, SIG_DFL);
-                sigemptyset(&all);
-                signal(SIGUSR2, SIG_IGN);
-                sigprocmask(SIG_SETMASK, &all, 0);
-                work(200000);
-                puts("end");
-            }}"#
-        ),
+        r#"
+        static volatile int seen;
+        static void handler(int n) { seen += n; }
+        int main(void) {
+            for (int n = 1; n < 65; n++) if (n != SIGCHLD) signal(n, handler);
+            work(200000);
+            raise(SIGURG); raise(SIGUSR1); raise(SIGTERM);
+            printf("%d\n", seen);
+            struct sigaction old;
+            sigaction(SIGURG, 0, &old);
+            printf("%d\n", old.sa_handler == handler);
+            sigset_t all, pending;
+            sigfillset(&all);
+            sigprocmask(SIG_SETMASK, &all, 0);
+            for (int i = 0; i < 40; i++) { volatile long x = 0; for (long j = 0; j < 3000000; j++) x += j; }
+            raise(SIGUSR2);
+            sigpending(&pending);
+            printf("%d %d\n", sigismember(&pending, SIGUSR2), sigismember(&pending, SIGHUP));
+            signal(SIGURG, SIG_DFL);
+            sigemptyset(&all);
+            signal(SIGUSR2, SIG_IGN);
+            sigprocmask(SIG_SETMASK, &all, 0);
+            work(200000);
+            puts("end");
+        }"#,
     );
 }
 
@@ -113,28 +108,26 @@ fn blocking_calls_are_not_cut_short_while_other_threads_run() {
     let folder = scratch();
     let recorded = both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            #include <poll.h>
-            #include <time.h>
-            static void *spin(void *_) {{ volatile long x = 0; for (long i = 0; i < 700000000; i++) x += i; return 0; }}
-            int main(void) {{
-                pthread_t other;
-                pthread_create(&other, 0, spin, 0);
-                int interrupted = 0, pipes[2];
-                pipe(pipes);
-                for (int i = 0; i < 60; i++) {{
-                    struct timespec t = {{ 0, 4000000 }};
-                    if (nanosleep(&t, 0)) interrupted++;
-                    struct pollfd p = {{ pipes[0], POLLIN, 0 }};
-                    if (poll(&p, 1, 4) != 0) interrupted++;
-                    if (usleep(3000)) interrupted++;
-                    work(3000);
-                }}
-                pthread_join(other, 0);
-                printf("interrupted %d\n", interrupted);
-            }}"#
-        ),
+        r#"
+        #include <poll.h>
+        #include <time.h>
+        static void *spin(void *_) { volatile long x = 0; for (long i = 0; i < 700000000; i++) x += i; return 0; }
+        int main(void) {
+            pthread_t other;
+            pthread_create(&other, 0, spin, 0);
+            int interrupted = 0, pipes[2];
+            pipe(pipes);
+            for (int i = 0; i < 60; i++) {
+                struct timespec t = { 0, 4000000 };
+                if (nanosleep(&t, 0)) interrupted++;
+                struct pollfd p = { pipes[0], POLLIN, 0 };
+                if (poll(&p, 1, 4) != 0) interrupted++;
+                if (usleep(3000)) interrupted++;
+                work(3000);
+            }
+            pthread_join(other, 0);
+            printf("interrupted %d\n", interrupted);
+        }"#,
     );
     assert_eq!(recorded.run.stdout(), "interrupted 0\n");
 }
@@ -157,7 +150,7 @@ fn leaving_by_exit_abort_and_signals() {
         ),
     ] {
         let source = format!(
-            "{WORK} int main(void) {{ work(9000000); fputs(\"before\\n\", stdout); fflush(stdout); {leave} }}"
+            "int main(void) {{ work(9000000); fputs(\"before\\n\", stdout); fflush(stdout); {leave} }}"
         );
         let recorded = both_ways(folder.path(), &source);
         assert_eq!(recorded.run.stdout(), "before\n", "{what}");
@@ -176,26 +169,24 @@ fn exec_keeps_the_recording_going_also_without_an_environment() {
     let folder = scratch();
     let recorded = both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            int main(int argc, char **argv) {{
-                work(200000);
-                if (argc == 1) {{
-                    char *arguments[] = {{ argv[0], "again", 0 }}, *none[] = {{ 0 }};
-                    execve("/proc/self/exe", arguments, none);
-                    return 1;
-                }}
-                extern char **environ;
-                for (char **e = environ; *e; e++)
-                    if (strncmp(*e, "LD_", 3) && strncmp(*e, "STACKBEAT", 9)) puts(*e);
-                puts(argv[1]);
-                char *arguments[] = {{ "nothing", 0 }};
-                // A failed exec changes nothing.
-                execv("/nonexistent", arguments);
-                work(200000);
-                return errno == ENOENT ? 6 : 1;
-            }}"#
-        ),
+        r#"
+        int main(int argc, char **argv) {
+            work(3000000);
+            if (argc == 1) {
+                char *arguments[] = { argv[0], "again", 0 }, *none[] = { 0 };
+                execve("/proc/self/exe", arguments, none);
+                return 1;
+            }
+            extern char **environ;
+            for (char **e = environ; *e; e++)
+                if (strncmp(*e, "LD_", 3) && strncmp(*e, "STACKBEAT", 9)) puts(*e);
+            puts(argv[1]);
+            char *arguments[] = { "nothing", 0 };
+            // A failed exec changes nothing.
+            execv("/nonexistent", arguments);
+            work(3000000);
+            return errno == ENOENT ? 6 : 1;
+        }"#,
     );
     assert_eq!(recorded.run.output.status.code(), Some(6));
     let trace = recorded.decode();
@@ -216,34 +207,32 @@ fn forks_vforks_and_posix_spawns() {
     let folder = scratch();
     let recorded = both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            #include <spawn.h>
-            int main(void) {{
-                int sum = 0, status;
-                for (int i = 0; i < 8; i++) {{
-                    pid_t child = fork();
-                    if (!child) {{ work(100000); _exit(i); }}
-                    waitpid(child, &status, 0);
-                    sum += WEXITSTATUS(status);
-                }}
-                for (int i = 0; i < 8; i++) {{
-                    pid_t child = vfork();
-                    if (!child) {{ execl("/bin/sh", "sh", "-c", "exit 2", (char *)0); _exit(99); }}
-                    waitpid(child, &status, 0);
-                    sum += WEXITSTATUS(status);
-                }}
-                extern char **environ;
-                for (int i = 0; i < 8; i++) {{
-                    char *arguments[] = {{ "sh", "-c", "exit 3", 0 }};
-                    pid_t child;
-                    if (posix_spawn(&child, "/bin/sh", 0, 0, arguments, environ)) return 1;
-                    waitpid(child, &status, 0);
-                    sum += WEXITSTATUS(status);
-                }}
-                printf("%d\n", sum);
-            }}"#
-        ),
+        r#"
+        #include <spawn.h>
+        int main(void) {
+            int sum = 0, status;
+            for (int i = 0; i < 8; i++) {
+                pid_t child = fork();
+                if (!child) { work(100000); _exit(i); }
+                waitpid(child, &status, 0);
+                sum += WEXITSTATUS(status);
+            }
+            for (int i = 0; i < 8; i++) {
+                pid_t child = vfork();
+                if (!child) { execl("/bin/sh", "sh", "-c", "exit 2", (char *)0); _exit(99); }
+                waitpid(child, &status, 0);
+                sum += WEXITSTATUS(status);
+            }
+            extern char **environ;
+            for (int i = 0; i < 8; i++) {
+                char *arguments[] = { "sh", "-c", "exit 3", 0 };
+                pid_t child;
+                if (posix_spawn(&child, "/bin/sh", 0, 0, arguments, environ)) return 1;
+                waitpid(child, &status, 0);
+                sum += WEXITSTATUS(status);
+            }
+            printf("%d\n", sum);
+        }"#,
     );
     assert_eq!(recorded.run.stdout(), "68\n");
     let trace = recorded.decode();
@@ -287,9 +276,7 @@ fn a_daemon_goes_on_and_is_recorded_when_waited_for() {
         .options(&["--wait-children"])
         .record(folder.path());
     assert!(recorded.run.output.status.success());
-    wait_until(Duration::from_secs(10), "the daemon is done", || {
-        done.exists()
-    });
+    wait_until("the daemon is done", || done.exists());
     let trace = recorded.decode();
     trace.assert_sound();
     assert!(
@@ -302,9 +289,7 @@ fn a_daemon_goes_on_and_is_recorded_when_waited_for() {
     std::fs::remove_file(&done).unwrap();
     let recorded = daemon.record(folder.path());
     assert!(recorded.run.output.status.success());
-    wait_until(Duration::from_secs(10), "the daemon is done", || {
-        done.exists()
-    });
+    wait_until("the daemon is done", || done.exists());
 }
 
 #[test]
@@ -322,7 +307,7 @@ fn limits_on_descriptors_files_memory_and_stack() {
         both_ways(
             folder.path(),
             &format!(
-                r#"{WORK}
+                r#"
                 int main(void) {{
                     struct rlimit limit = {{ {value}, {value} }};
                     if (setrlimit({which}, &limit)) return 1;
@@ -342,29 +327,27 @@ fn very_many_threads() {
     let folder = scratch();
     let recorded = both_ways(
         folder.path(),
-        &format!(
-            r#"{WORK}
-            static pthread_barrier_t barrier;
-            static void *one(void *n) {{
-                long sum = work(200);
-                pthread_barrier_wait(&barrier);
-                return (void *)((long)n & 1 ? sum * 0 + 1 : 0);
-            }}
-            int main(void) {{
-                enum {{ ALIVE = 400, WAVES = 10 }};
-                static pthread_t threads[ALIVE];
-                long sum = 0;
-                for (int wave = 0; wave < WAVES; wave++) {{
-                    pthread_barrier_init(&barrier, 0, ALIVE);
-                    pthread_attr_t small;
-                    pthread_attr_init(&small);
-                    pthread_attr_setstacksize(&small, 128 << 10);
-                    for (long i = 0; i < ALIVE; i++) if (pthread_create(&threads[i], &small, one, (void *)i)) return 1;
-                    for (long i = 0; i < ALIVE; i++) {{ void *r; pthread_join(threads[i], &r); sum += (long)r; }}
-                }}
-                printf("%ld\n", sum);
-            }}"#
-        ),
+        r#"
+        static pthread_barrier_t barrier;
+        static void *one(void *n) {
+            long sum = work(200);
+            pthread_barrier_wait(&barrier);
+            return (void *)((long)n & 1 ? sum * 0 + 1 : 0);
+        }
+        int main(void) {
+            enum { ALIVE = 400, WAVES = 10 };
+            static pthread_t threads[ALIVE];
+            long sum = 0;
+            for (int wave = 0; wave < WAVES; wave++) {
+                pthread_barrier_init(&barrier, 0, ALIVE);
+                pthread_attr_t small;
+                pthread_attr_init(&small);
+                pthread_attr_setstacksize(&small, 128 << 10);
+                for (long i = 0; i < ALIVE; i++) if (pthread_create(&threads[i], &small, one, (void *)i)) return 1;
+                for (long i = 0; i < ALIVE; i++) { void *r; pthread_join(threads[i], &r); sum += (long)r; }
+            }
+            printf("%ld\n", sum);
+        }"#,
     );
     assert_eq!(recorded.run.stdout(), "2000\n");
     let trace = recorded.decode();

@@ -7,7 +7,6 @@ use stackbeat_tests::{
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 fn sh(folder: &Path, script: &str) {
     let status = Command::new("bash")
@@ -134,9 +133,7 @@ fn redis_server_under_its_own_benchmark() {
         command.args(["-s", socket]).args(arguments);
         run(command)
     };
-    wait_until(Duration::from_secs(20), "redis answers", || {
-        redis(&["ping"]).stdout() == "PONG\n"
-    });
+    wait_until("redis answers", || redis(&["ping"]).stdout() == "PONG\n");
     let mut benchmark = Command::new("redis-benchmark");
     benchmark.args([
         "-s",

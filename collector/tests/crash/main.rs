@@ -229,7 +229,7 @@ mod run {
 
     /// An orphan is reaped by somebody else: wait until it is gone, or dead and not yet reaped.
     fn wait_for_end(pid: u32) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(90);
         while Instant::now() < deadline {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let state = stat

@@ -1,0 +1,99 @@
+//! Code that no file holds: the vdso, the signal trampoline, code compiled at run time.
+
+use super::*;
+
+#[test]
+fn the_vdso_is_named() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+    let start = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    let mut symbolizer = Symbolizer::new(Options::default());
+    symbolizer.add_module(&v1::Module {
+        process_uid: 1,
+        path: "[vdso]".into(),
+        start,
+        end: start + 0x4000,
+        bias: start,
+        ..Default::default()
+    });
+    let queries: Vec<Query> = (0..0x1000)
+        .map(|offset| Query {
+            process_uid: 1,
+            epoch: 0,
+            address: start + offset,
+            kind: NodeKind::LeafPc,
+        })
+        .collect();
+    let mut names = std::collections::BTreeSet::new();
+    symbolizer.symbolize(&queries, &mut |_| {}, &mut |packet| {
+        names.extend(
+            packet
+                .functions
+                .iter()
+                .map(|f| packet.strings[f.name as usize].clone()),
+        );
+    });
+    assert!(
+        names.iter().any(|name| name.ends_with("clock_gettime")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn the_frame_below_a_signal_handler_is_the_trampoline() {
+    let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+    // mov $15, %rax; syscall: the trampoline's only instructions.
+    let code = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let bytes = std::fs::read(libc).unwrap();
+    let at = bytes.windows(code.len()).position(|w| w == code).unwrap() as u64;
+    let found = look_up(
+        libc,
+        vec![],
+        &[at],
+        NodeKind::Native,
+        options(Path::new("/nonexistent")),
+    );
+    assert_eq!(found.frames[&at][0].0, "<signal handler called>");
+}
+
+#[test]
+fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(
+        directory.path().join("perf-77.map"),
+        "7f0000001000 100 LazyCompile:*hot /a.js:3\n",
+    )
+    .unwrap();
+    let mut symbolizer = Symbolizer::new(Options {
+        jit_map_directory: directory.path().into(),
+        ..Default::default()
+    });
+    symbolizer.add_process(1, 77);
+    let query = |address, kind| Query {
+        process_uid: 1,
+        epoch: 0,
+        address,
+        kind,
+    };
+    let queries = [
+        query(0x7f00_0000_1000, NodeKind::LeafPc),
+        query(0x7f00_0000_1100, NodeKind::Native),
+        query(0x7f00_0000_1100, NodeKind::LeafPc),
+    ];
+    let mut found = Vec::new();
+    let report = symbolizer.symbolize(&queries, &mut |_| {}, &mut |packet| {
+        assert_eq!(
+            packet.strings[packet.functions[0].name as usize],
+            "LazyCompile:*hot /a.js:3"
+        );
+        found.extend(packet.addresses.iter().map(|a| (a.address, a.kind())));
+    });
+    assert_eq!(report.named, 2);
+    assert_eq!(
+        found,
+        [
+            (0x7f00_0000_1000, NodeKind::LeafPc),
+            (0x7f00_0000_1100, NodeKind::Native)
+        ]
+    );
+}
