@@ -186,6 +186,11 @@ probes! {
     Realloc = 12, "realloc", Alloc, None;
     Memalign = 13, "memalign", Alloc, None;
     Free = 14, "free", Alloc, None;
+    /// The allocation at which the thread's number of allocations reached what was drawn at random: evidence
+    /// of who allocates, not of where time goes.
+    CountedAllocation = 15, "counted allocation", Alloc, None;
+    /// The same for bytes.
+    CountedByte = 16, "counted byte", Alloc, None;
 
     Mmap = 20, "mmap", Memory, None;
     Munmap = 21, "munmap", Memory, None;

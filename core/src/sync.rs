@@ -17,6 +17,22 @@ pub fn add_own(counter: &AtomicU64, amount: u64) {
     counter.store(value.wrapping_add(amount), Ordering::Relaxed);
 }
 
+/// Reads a word that only the calling thread writes: a plain read, which the compiler can make part of a
+/// comparison.
+///
+/// # Safety
+/// No other thread of this process writes the word meanwhile.
+#[inline(always)]
+pub unsafe fn read_own(word: &AtomicU32) -> u32 {
+    #[cfg(loom)]
+    return word.load(Ordering::Relaxed);
+    // SAFETY: valid as a reference is, and nobody writes it meanwhile.
+    #[cfg(not(loom))]
+    unsafe {
+        word.as_ptr().read()
+    }
+}
+
 /// Stands between two sequentially consistent accesses that no other access may pass. Nothing in real
 /// builds, where the accesses see to it themselves; loom takes them for acquire and release only and
 /// needs a fence in place of that.

@@ -11,7 +11,7 @@
 use crate::layout::{
     CLASSES, Control, PHASES, TICK_BY_CYCLES, TICK_PARKED, TICK_RUNNING, ThreadEntry, Tick,
 };
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, fence, read_own};
 
 /// What a hook that saw a new tick is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,8 @@ pub enum Due {
 /// Hook: true when nothing is due. One load from shared memory, one from the thread's own entry.
 #[inline(always)]
 pub fn is_quiet(tick: &Tick, entry: &ThreadEntry) -> bool {
-    tick.0.load(Ordering::Relaxed) == entry.last_tick.load(Ordering::Relaxed)
+    // SAFETY: only the calling thread writes the last tick of its entry.
+    tick.0.load(Ordering::Relaxed) == unsafe { read_own(&entry.last_tick) }
 }
 
 /// Hook's slow path: what a tick that differs from the last means. When `wake` comes back true, the

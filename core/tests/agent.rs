@@ -188,6 +188,21 @@ fn a_session_in_this_process() {
     assert_eq!(me.allocated_bytes.load(Ordering::Relaxed), 499_500);
     assert_eq!(me.frees.load(Ordering::Relaxed), 1000);
 
+    // They ask for samples of their own, whatever the ticks: the first within one and a half times 32
+    // allocations of the draw, each next one at most a quarter later.
+    let (seen, _) = samples(&mapping);
+    let counted = |probe| seen.iter().filter(move |s| s.probe == probe as u8);
+    let met: Vec<u64> = counted(Probe::CountedAllocation)
+        .map(|s| s.words[4])
+        .collect();
+    assert!((8..=64).contains(&met.len()), "{met:?}");
+    assert!(met[0] <= 1 + 48, "{met:?}");
+    assert!(met.windows(2).all(|w| w[0] < w[1]), "{met:?}");
+    assert_ne!(counted(Probe::CountedByte).count(), 0);
+    let all = met.len() + counted(Probe::CountedByte).count();
+    assert_eq!(all, seen.len(), "no tick since");
+    assert!(seen.iter().all(|s| s.flags & flags::HAS_RUSAGE == 0));
+
     // A wait that a tick passed in has its length and result; its gate is open again.
     let wait = agent::begin_wait(Probe::Nanosleep, 3);
     assert_eq!(me.closed.load(Ordering::Relaxed), 1);

@@ -223,40 +223,25 @@ pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId
     describe(table, metric, Some(role), &changes, &totals, start, deepest)
 }
 
-/// A metric of all places, callees included. Allocations between two samples are spread over the time
-/// between them, which does not say who made them; samples that an allocation took do. So allocations are
-/// shared out by these, each side's taken together. Too few of them are no evidence at all.
+/// A metric of all places, callees included. No sample says who frees; it is taken to be who allocates.
 fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
-    const FEWEST: f64 = 10.0;
     let columns = table.places(metric);
-    if !matches!(
-        metric,
-        Metric::Allocations | Metric::AllocatedBytes | Metric::Frees
-    ) {
+    if metric != Metric::Frees {
         return columns;
     }
-    let samples = table.places(Metric::AllocationSamples);
-    let sums = |column: &Column| -> [f64; 2] {
-        let (baseline, candidate) = table.split(column);
-        [baseline.iter().sum(), candidate.iter().sum()]
-    };
-    let all = sums(&samples[ROOT as usize]);
-    let whole = &columns[ROOT as usize];
+    let frees = &columns[ROOT as usize];
+    let allocations = table.places(Metric::Allocations);
+    let all = &allocations[ROOT as usize];
     let shared = |column: &Column| -> Column {
-        let part = sums(column);
-        let of_run = |run: usize| {
-            let side = usize::from(run >= table.baseline_count);
-            part[side] / all[side].max(1.0) * whole[run]
-        };
-        (0..whole.len()).map(of_run).collect()
+        let runs = column.iter().zip(all).zip(frees);
+        runs.map(|((part, all), frees)| part / all.max(1.0) * frees)
+            .collect()
     };
-    let is_enough = all.iter().all(|n| *n >= FEWEST);
-    let places = samples.iter().enumerate();
+    let places = allocations.iter().enumerate();
     places
         .map(|(place, column)| match place as u32 {
-            ROOT => whole.clone(),
-            _ if is_enough => shared(column),
-            _ => vec![0.0; whole.len()],
+            ROOT => frees.clone(),
+            _ => shared(column),
         })
         .collect()
 }

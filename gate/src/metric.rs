@@ -32,8 +32,6 @@ pub enum Metric {
     /// Calls that waited, as far as they were seen.
     Calls,
     Threads,
-    /// Samples that an allocation took: evidence of where allocations are made.
-    AllocationSamples,
 }
 
 /// How amounts are written.
@@ -45,7 +43,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 23] = [
+    pub const ALL: [Metric; 22] = [
         Metric::Wall,
         Metric::Cpu,
         Metric::Ready,
@@ -68,7 +66,6 @@ impl Metric {
         Metric::InvoluntarySwitches,
         Metric::Calls,
         Metric::Threads,
-        Metric::AllocationSamples,
     ];
 
     /// What functions are compared by, beside evidence.
@@ -105,7 +102,6 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary-switches",
             Metric::Calls => "waiting-calls",
             Metric::Threads => "threads",
-            Metric::AllocationSamples => "allocation-samples",
         }
     }
 
@@ -138,7 +134,6 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary switches",
             Metric::Calls => "calls that waited",
             Metric::Threads => "threads",
-            Metric::AllocationSamples => "samples in allocations",
         }
     }
 

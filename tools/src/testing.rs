@@ -172,7 +172,6 @@ pub fn report() -> Report {
         profile,
         timeline,
         calibration_ns: None,
-        allocation_samples: Default::default(),
     }
 }
 
@@ -240,7 +239,6 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         profile,
         timeline,
         calibration_ns: None,
-        allocation_samples: Default::default(),
     }
 }
 

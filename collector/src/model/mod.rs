@@ -8,6 +8,7 @@
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
 mod check;
+mod counted;
 mod load;
 mod names;
 mod segments;
@@ -83,6 +84,11 @@ impl ProbeId {
     /// `Cause::Unknown`.
     pub fn cause(self) -> Cause {
         self.known().map_or(Cause::Unknown, Probe::cause)
+    }
+
+    /// Its samples are evidence of who allocates, not of where time goes.
+    pub fn is_counted(self) -> bool {
+        counted::kind_of(self).is_some()
     }
 
     /// The category, when the probe is known.

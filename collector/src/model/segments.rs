@@ -11,6 +11,7 @@
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
+use super::counted::{self, Counted};
 use super::waits::{self, Wait};
 use super::{
     Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex, ThreadIndex,
@@ -71,6 +72,9 @@ pub(super) struct Segmenter {
     pending: Option<Segment>,
     /// The next segment begins a turn of an event loop.
     turn: bool,
+    counted: Counted,
+    /// Samples are missing before a counted one.
+    lost: bool,
 }
 
 impl Segmenter {
@@ -87,7 +91,24 @@ impl Segmenter {
             cpu_before_start_ns: 0,
             pending: None,
             turn: false,
+            counted: Counted::default(),
+            lost: false,
         }
+    }
+
+    /// Takes a sample that allocations caused: it says who allocates, and nothing about time.
+    pub fn counted(&mut self, kind: counted::Kind, row: &SampleRow, stack: StackIndex) {
+        if let Some(last) = &mut self.last {
+            self.lost |= row.record > last.record.saturating_add(1);
+            last.record = row.record;
+        }
+        let allocations = row.allocations.saturating_sub(self.seen.allocations);
+        let bytes = row
+            .allocated_bytes
+            .saturating_sub(self.seen.allocated_bytes);
+        self.seen.allocations += allocations;
+        self.seen.allocated_bytes += bytes;
+        self.counted.sample(kind, stack, allocations, bytes);
     }
 
     /// Takes the next sample. `turn_ns`: a moment since the last sample at which an event loop began
@@ -107,9 +128,10 @@ impl Segmenter {
         let probe = ProbeId(row.probe);
         self.take_interval(settings, from, end);
         let off = settings.off_between(from, begin);
-        let lost = self
-            .last
-            .is_some_and(|last| row.record > last.record.saturating_add(1));
+        let lost = std::mem::take(&mut self.lost)
+            || self
+                .last
+                .is_some_and(|last| row.record > last.record.saturating_add(1));
 
         let mut delta = self.delta(row);
         let voluntary = delta.voluntary_switches;
@@ -162,6 +184,7 @@ impl Segmenter {
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
         }
+        self.counted.keep(&mut delta);
         let b_allocates = probe.category() == Some(Category::Alloc);
         let mut a_amounts = Amounts::default();
         if self.last.is_some() && a_wall + b_wall != 0 {
@@ -191,6 +214,7 @@ impl Segmenter {
                 out,
             );
         }
+        self.hand_out_counted(a_end, out);
         if b_begin > a_end {
             let common = match self.last {
                 Some(last) => stacks.common(last.stack, stack),
@@ -256,41 +280,65 @@ impl Segmenter {
                 rest.cpu_ns -= before;
             }
         }
+        let off = match self.last {
+            Some(_) => settings.off_between(from, end),
+            None => None,
+        };
+        let mut in_gap = Amounts::default();
+        let until = match off {
+            // Switched off and perhaps on again, without a sample since.
+            Some((at, _)) => {
+                in_gap = self.take_share(&mut rest, end - at, end - from);
+                at
+            }
+            None => self.evident_until((from, end), rest.cpu_ns, waits),
+        };
+        self.counted.keep(&mut rest);
+        self.counted.close();
         match self.last {
             None => {
+                self.hand_out_counted(from, out);
                 if end > from || rest != Amounts::default() {
                     self.gap(StackIndex::NONE, (from, end), rest, waits, out);
                 }
             }
-            Some(last) if settings.off_between(from, end).is_some() => {
-                // Switched off and perhaps on again, without a sample since.
-                let at = settings.off_between(from, end).map_or(end, |off| off.0);
-                let in_gap = self.take_share(&mut rest, end - at, end - from);
-                self.push(last.stack, SegmentKind::Running, from, at, rest, out);
-                self.gap(StackIndex::NONE, (at, end), in_gap, waits, out);
-            }
             Some(last) => {
-                let off = (end - from).saturating_sub(rest.cpu_ns);
-                let until = if off > self.gap_bound_ns() {
-                    // A wait that begins soon after says when it was left.
-                    let soon = (end - off).saturating_add(self.gap_bound_ns());
-                    match self.next_wait(waits, end - off) {
-                        Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
-                        _ => end - off,
-                    }
-                } else {
-                    end
-                };
-                if until > from || rest != Amounts::default() {
+                if until > from || rest != Amounts::default() || off.is_some() {
                     self.push(last.stack, SegmentKind::Running, from, until, rest, out);
                 }
-                if end > until {
-                    let none = Amounts::default();
-                    self.gap(last.stack, (until, end), none, waits, out);
+                self.hand_out_counted(until, out);
+                if end > until || off.is_some() {
+                    let stack = match off {
+                        Some(_) => StackIndex::NONE,
+                        None => last.stack,
+                    };
+                    self.gap(stack, (until, end), in_gap, waits, out);
                 }
             }
         }
         self.flush(out);
+    }
+
+    /// How far the last sample speaks for a thread that has no more, and used this CPU time since.
+    fn evident_until(&self, (from, end): (u64, u64), cpu_ns: u64, waits: &[Wait]) -> u64 {
+        let off = (end - from).saturating_sub(cpu_ns);
+        if off <= self.gap_bound_ns() {
+            return end;
+        }
+        // A wait that begins soon after says when it was left.
+        let until = end - off;
+        let soon = until.saturating_add(self.gap_bound_ns());
+        match self.next_wait(waits, until) {
+            Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
+            _ => until,
+        }
+    }
+
+    /// Gives what counted samples got to their stacks: segments without length, at a boundary.
+    fn hand_out_counted(&mut self, at: u64, out: &mut impl FnMut(&Segment)) {
+        for (stack, amounts) in self.counted.take_held() {
+            self.push(stack, SegmentKind::Running, at, at, amounts, out);
+        }
     }
 
     fn take_interval(&mut self, settings: &Settings, from: u64, to: u64) {

@@ -7,11 +7,12 @@ use stackbeat_proto::columns::Columns;
 use stackbeat_proto::stream::{PacketReader, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
+use super::counted;
 use super::segments::Segmenter;
 use super::slices::Slicer;
 use super::{
-    Amounts, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace,
-    TraceError,
+    Amounts, ProbeId, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex,
+    ThreadIndex, Trace, TraceError,
 };
 
 /// Receives what a trace's samples mean. Threads are interleaved, each thread's items come in order
@@ -204,6 +205,11 @@ impl Visit<'_> {
             let visitor = &mut *self.visitor;
             for row in &self.rows {
                 let stack = trace.stacks.of_node(row.node);
+                if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
+                    visitor.sample(trace, index, row, stack);
+                    segmenter.counted(kind, row, stack);
+                    continue;
+                }
                 let mut turn = None;
                 while let Some(&(thread, at)) = trace.turns.get(*next_turn) {
                     if thread != index || at > row.time_ns {

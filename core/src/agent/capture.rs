@@ -2,10 +2,11 @@
 
 use core::sync::atomic::compiler_fence;
 
+use super::counted::Kind;
 use super::process;
 use super::stack;
 use super::thread::{self, Scratch};
-use super::{Wait, registered};
+use super::{Wait, is_enabled, registered};
 use crate::buffer::{self, Writer};
 use crate::gate;
 use crate::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
@@ -55,9 +56,14 @@ impl Request<'_> {
         }
     }
 
+    /// What was counted to ask for it.
+    fn counted(&self) -> Option<Kind> {
+        Kind::of(self.probe)
+    }
+
     /// Nothing but the throttle asks for it.
     fn is_plain(&self) -> bool {
-        !(self.exempt || self.forced || self.interrupted.is_some())
+        !(self.exempt || self.forced || self.interrupted.is_some() || self.counted().is_some())
     }
 }
 
@@ -270,6 +276,9 @@ impl Capture<'_> {
     fn run(mut self, registers: &Registers) -> u32 {
         self.follow_class();
         let request = self.request;
+        if let Some(kind) = request.counted() {
+            return self.run_counted(kind, registers);
+        }
         if request.interrupted.is_none() && request.begin == 0 {
             self.open_stale_gate();
         }
@@ -324,7 +333,32 @@ impl Capture<'_> {
         self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
+        let interval_ns = self.interval_ns();
+        self.scratch
+            .counted
+            .catch_up(self.block, self.entry, interval_ns);
         node
+    }
+
+    /// Beside the ticks: what a tick finds is the same with and without this capture.
+    fn run_counted(mut self, kind: Kind, registers: &Registers) -> u32 {
+        let interval_ns = self.interval_ns();
+        let is_on = self.control.switch.load(Ordering::Relaxed) == 1
+            && is_enabled(self.request.probe)
+            && interval_ns != 0;
+        let (block, entry) = (self.block, self.entry);
+        if !is_on {
+            self.scratch.counted.rest(kind, block, entry);
+        } else if self.scratch.counted.draw(kind, block, entry, interval_ns) {
+            return self.capture(registers, process::now());
+        }
+        0
+    }
+
+    /// The interval of the thread's class; 0: there is none.
+    fn interval_ns(&self) -> u32 {
+        let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        self.control.interval_ns[class].load(Ordering::Relaxed)
     }
 
     /// A signal takes microseconds to another processor. One that finds the thread in front of a call that
@@ -416,7 +450,13 @@ impl Capture<'_> {
             mode: process::mode(self.control),
             generation,
         };
-        let cpu_ns = sys::thread_cpu_ns();
+        // Counted samples say nothing of time: they do without system calls, and leave what is read now and
+        // then to the next capture at a tick.
+        let is_counted = request.counted().is_some();
+        let cpu_ns = match is_counted {
+            true => self.entry.cpu_ns.load(Ordering::Relaxed),
+            false => sys::thread_cpu_ns(),
+        };
         let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
         let (node, cut) = stack::find(
             self.mapping,
@@ -429,11 +469,13 @@ impl Capture<'_> {
         );
         report_modules(&writer, &mut self.scratch.record, now);
         process::publish_epoch(self.mapping);
-        if request.last || self.scratch.usage.is_time_for_a_look() {
+        if request.last || !is_counted && self.scratch.usage.is_time_for_a_look() {
             thread::write_name(&writer, self.scratch, now);
         }
         let usage = if request.exempt {
             Some(thread::usage_now())
+        } else if is_counted {
+            None
         } else {
             let class = self.entry.class.load(Ordering::Relaxed) as usize % CLASSES;
             let interval = (
@@ -453,7 +495,7 @@ impl Capture<'_> {
         if cut {
             bits |= flags::STACK_CUT;
         }
-        if self.block.turned.swap(0, Ordering::Relaxed) != 0 {
+        if !is_counted && self.block.turned.swap(0, Ordering::Relaxed) != 0 {
             bits |= flags::TURN;
         }
         let sample = record::Sample {

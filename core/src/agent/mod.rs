@@ -2,6 +2,7 @@
 //!
 //! - here: the hot path, as small as it can be
 //! - `capture`: the slow path, when something is due
+//! - `counted`: captures that allocations cause by their number
 //! - `event`: marks, scopes and counters of the program itself
 //! - `thread`, `process`: who takes part; start, fork, exec, exit
 //!
@@ -11,6 +12,7 @@
 //! `errno` is never touched.
 
 mod capture;
+mod counted;
 mod event;
 mod main_stack;
 mod process;
@@ -79,13 +81,21 @@ pub fn hit_quietly() -> bool {
 /// called.
 #[inline(always)]
 pub fn allocated_quietly(bytes: usize) -> bool {
-    match registered(tls::block()) {
-        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
-            add_own(&entry.allocations, 1);
-            add_own(&entry.allocated_bytes, bytes as u64);
+    let block = tls::block();
+    match registered(block) {
+        Some((entry, tick)) => {
+            let allocations = entry.allocations.load(Ordering::Relaxed).wrapping_add(1);
+            let total = entry
+                .allocated_bytes
+                .load(Ordering::Relaxed)
+                .wrapping_add(bytes as u64);
+            if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
+                return false;
+            }
+            entry.allocations.store(allocations, Ordering::Relaxed);
+            entry.allocated_bytes.store(total, Ordering::Relaxed);
             true
         }
-        Some(_) => false,
         None => !process::is_active(),
     }
 }
@@ -123,10 +133,19 @@ fn hit_of(entry: &ThreadEntry, tick: &Tick, probe: Probe, arg: u64) {
 /// An allocation of this size succeeded.
 #[inline(always)]
 pub fn allocated(probe: Probe, bytes: usize) {
-    match registered(tls::block()) {
+    let block = tls::block();
+    match registered(block) {
         Some((entry, tick)) => {
-            add_own(&entry.allocations, 1);
-            add_own(&entry.allocated_bytes, bytes as u64);
+            let allocations = entry.allocations.load(Ordering::Relaxed).wrapping_add(1);
+            let total = entry
+                .allocated_bytes
+                .load(Ordering::Relaxed)
+                .wrapping_add(bytes as u64);
+            entry.allocations.store(allocations, Ordering::Relaxed);
+            entry.allocated_bytes.store(total, Ordering::Relaxed);
+            if counted::is_due(block, allocations, total) {
+                counted::capture();
+            }
             hit_of(entry, tick, probe, bytes as u64);
         }
         None if process::is_active() => unregistered_allocation(probe, bytes),

@@ -29,6 +29,7 @@ pub(super) struct Scratch {
     /// Signals passed over since the last capture.
     pub passed_over: u32,
     pub usage: super::rusage::State,
+    pub counted: super::counted::State,
     pub record: RecordBuffer,
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub frames: crate::unwind::Frames,
@@ -140,6 +141,9 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.nodes_generation = 0;
     scratch.name = [0; 16];
     scratch.usage.reset();
+    scratch
+        .counted
+        .reset(block, process::now() ^ u64::from(tid) << 32);
     let new = NewThread {
         tid,
         process: process::index(),

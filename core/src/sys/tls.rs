@@ -16,6 +16,9 @@ pub struct Block {
     pub entry: AtomicPtr<ThreadEntry>,
     /// The tick word that this thread compares with.
     pub tick: AtomicPtr<crate::layout::Tick>,
+    /// Counts of allocations and bytes at which the thread captures, see `agent::counted`.
+    pub next_allocation: AtomicU64,
+    pub next_byte: AtomicU64,
     /// Stack pointer of the capture under way; 0: none.
     pub guard: AtomicUsize,
     /// Private memory, see `capture::Scratch`.
@@ -169,6 +172,8 @@ mod imp {
             Block {
                 entry: AtomicPtr::new(core::ptr::null_mut()),
                 tick: AtomicPtr::new(core::ptr::null_mut()),
+                next_allocation: AtomicU64::new(0),
+                next_byte: AtomicU64::new(0),
                 guard: AtomicUsize::new(0),
                 scratch: AtomicPtr::new(core::ptr::null_mut()),
                 saved_entry: AtomicPtr::new(core::ptr::null_mut()),

@@ -70,21 +70,6 @@ impl Reader {
             let at = finder.place(role, *place);
             builder.add(at, &cell_values(label, cell));
         }
-        let mut samples: Vec<_> = report.allocation_samples.iter().collect();
-        samples.sort();
-        for ((thread, place), count) in samples {
-            let mut finder = Finder {
-                profile,
-                functions: &functions,
-                calls: &calls,
-                builder: &mut builder,
-                places: &mut places,
-            };
-            let at = finder.place(roles[thread.0 as usize], *place);
-            let mut values = Values::default();
-            values.set(Metric::AllocationSamples, *count);
-            builder.add(at, &values);
-        }
         for (thread, time) in profile.threads.iter().enumerate() {
             builder.thread(roles[thread], &thread_values(time));
         }

@@ -168,7 +168,7 @@ impl Gate {
             // Counts are spread over functions by samples: only what grew in the whole run is evidence.
             let whole = self.outcome.whole.iter().find(|r| r.metric == p.metric);
             let grew = whole.is_some_and(|r| r.comparison.answer == Answer::Higher);
-            !matches!(p.metric, Metric::Wall | Metric::AllocationSamples)
+            p.metric != Metric::Wall
                 && (is_time || grew)
                 && p.change() >= 0.05 * p.baseline
                 && p.change() >= if is_time { least_ns } else { 1.0 }

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, FrameIndex, ProbeId, SampleRow, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
-    Visitor,
+    Counter, FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
@@ -31,8 +30,6 @@ pub struct Report {
     pub timeline: Timeline,
     /// How long the calibration loop took that ran before the program, when one did.
     pub calibration_ns: Option<u64>,
-    /// Samples that an allocation took, by thread and place: evidence of where allocations are made.
-    pub allocation_samples: HashMap<(ThreadIndex, u32), u64>,
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
@@ -76,7 +73,6 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
         profile,
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
-        allocation_samples: adder.allocation_samples,
     })
 }
 
@@ -211,7 +207,6 @@ struct Adder {
     /// Frames that go on from one stack to another.
     continuing: HashMap<(StackIndex, StackIndex), u32>,
     calibration_ns: Option<u64>,
-    allocation_samples: HashMap<(ThreadIndex, u32), u64>,
 }
 
 impl Adder {
@@ -227,7 +222,6 @@ impl Adder {
             event_loops: HashMap::new(),
             continuing: HashMap::new(),
             calibration_ns: None,
-            allocation_samples: HashMap::new(),
         }
     }
 
@@ -315,13 +309,6 @@ impl Visitor for Adder {
     fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
         self.events.add(trace, thread, event);
         self.collected.event(trace, thread, event);
-    }
-
-    fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {
-        if ProbeId(row.probe).category() == Some(Category::Alloc) {
-            let place = self.path(trace, stack);
-            *self.allocation_samples.entry((thread, place)).or_default() += 1;
-        }
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {

@@ -391,6 +391,13 @@ impl Script {
         self.row(node, probe)
     }
 
+    /// Allocates, and is sampled because of that: no time passes for the sample.
+    pub fn count(&mut self, node: u32, allocations: u64, bytes: u64, probe: Probe) {
+        self.totals.allocations += allocations;
+        self.totals.allocated_bytes += bytes;
+        self.row(node, probe);
+    }
+
     /// Blocks for `ns` with `cpu_ns` of work at its edges.
     pub fn block(&mut self, node: u32, probe: Probe, ns: u64, arg: (u64, i64)) -> &mut SampleRow {
         self.now_ns += ns;

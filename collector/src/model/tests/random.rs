@@ -80,9 +80,15 @@ fn step(random: &mut Random, b: &mut Builder, t: &mut Script) {
         Probe::MutexUnlock,
         Probe::Fork,
     ];
-    match random.below(5) {
+    match random.below(6) {
         0 => t.vanish(ns),
         1 => t.lose(random.below(4)),
+        3 => {
+            let counted = [Probe::CountedAllocation, Probe::CountedByte];
+            t.now_ns += ns;
+            let probe = counted[random.below(2) as usize];
+            t.count(node, random.below(99), random.below(9999), probe);
+        }
         2 => {
             let blocking = [
                 Probe::Read,

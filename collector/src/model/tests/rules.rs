@@ -1,5 +1,7 @@
 //! The rules of `docs/slices.md`, one by one.
 
+use std::collections::BTreeMap;
+
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::record::flags;
 
@@ -111,6 +113,69 @@ fn a_blocking_call_is_exact() {
     assert_eq!((read.arg, read.result), (Some(3), Some(100)));
     assert_eq!(all.totals[0].1.blocked_ns[Cause::Io as usize], 7 * MS);
     assert_eq!(all.totals[0].1.running_ns, 2 * MS);
+}
+
+/// Allocations and bytes by the name of the function that they are of itself.
+fn allocated(trace: &Trace, all: &Everything) -> BTreeMap<String, (u64, u64)> {
+    let mut of = BTreeMap::<String, (u64, u64)>::new();
+    for slice in &all.slices {
+        let name = &trace.function(trace.frame(slice.frame).function).name;
+        let sums = of.entry(name.clone()).or_default();
+        sums.0 += slice.own.allocations;
+        sums.1 += slice.own.allocated_bytes;
+    }
+    of.retain(|_, sums| *sums != (0, 0));
+    of
+}
+
+#[test]
+fn allocations_belong_to_the_stacks_that_they_were_counted_at() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        let ad = b.stack(1, &[A, D], NATIVE);
+        t.run(ab, 0, Probe::Running);
+        t.count(ac, 40, 100, Probe::CountedAllocation);
+        t.count(ad, 2, 5000, Probe::CountedByte);
+        t.run(ab, MS, Probe::Running);
+        t.count(ac, 60, 50, Probe::CountedAllocation);
+        t.totals.allocations += 7;
+        t.run(ab, MS, Probe::Running);
+        t.totals.allocated_bytes += 10;
+    });
+    // Time is what it would be without: all of it was seen in `b`.
+    let times = picture(&trace, &all);
+    let lasting: Vec<_> = times.iter().filter(|slice| slice.3 != 0).collect();
+    let (a, b) = (s(0, "a", 0, 2000), |begin| s(1, "b", begin, 500));
+    assert_eq!(
+        lasting,
+        [&a, &b(0), &s(1, "b", 500, 1000), &s(1, "b", 1500, 500)]
+    );
+    // `c` has what was counted up to its samples and, being the last one, the rest; bytes go by theirs.
+    let c = (40 + 2 + 60 + 7, 0);
+    let d = (0, 100 + 5000 + 50 + 10);
+    assert_eq!(
+        allocated(&trace, &all),
+        BTreeMap::from([("c".to_owned(), c), ("d".to_owned(), d)])
+    );
+}
+
+#[test]
+fn without_counted_samples_allocations_go_by_time() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.totals.allocations += 10;
+        t.run(ac, MS, Probe::Running);
+        // From here on there are some.
+        t.count(ab, 5, 0, Probe::CountedAllocation);
+        t.totals.allocations += 10;
+        t.run(ac, MS, Probe::Running);
+    });
+    let expected = [("b", (5 + 5 + 10, 0)), ("c", (5, 0))];
+    let expected = expected.map(|(name, sums)| (name.to_owned(), sums));
+    assert_eq!(allocated(&trace, &all), BTreeMap::from(expected));
 }
 
 #[test]

@@ -124,6 +124,10 @@ impl Callstacks {
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let probe = ProbeId(row.probe);
+        if probe.is_counted() {
+            // These stand for allocations; the samples here stand for time.
+            return Ok(());
+        }
         let leaf = if row.duration_ns > 0 && probe.cause() != Cause::None {
             Leaf::Blocking(probe)
         } else {
