@@ -179,7 +179,8 @@ fn every_view_of_a_trace_tells_the_same() {
         let violation = violation.as_str().expect("text");
         assert!(violation.contains("cpu time of a segment"), "{violation}");
     }
-    assert_eq!(report["totals"]["samples"], info["counts"]["samples"]);
+    // Samples that allocations caused are in the file, but say nothing about time.
+    assert!(number(&report["totals"]["samples"]) <= number(&info["counts"]["samples"]));
     assert_eq!(report["recording"], info["recording"]);
     let totals = &report["totals"];
     assert_eq!(

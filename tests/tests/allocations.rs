@@ -1,0 +1,80 @@
+//! Who allocates, against a program whose functions allocate known amounts.
+
+use serde_json::Value;
+use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
+use std::process::Command;
+
+/// Each round, `many` makes 600 allocations of 16 bytes, `some` 300 of 100, `large` 100 of 4,000; `computes`
+/// makes one, and takes nearly all the time.
+const PROGRAM: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+static volatile uint64_t sink;
+static void *volatile kept;
+static __attribute__((noinline)) void take(int count, size_t bytes) {
+    for (int i = 0; i < count; i++) { kept = malloc(bytes); free(kept); }
+}
+__attribute__((noinline)) void many(void) { take(600, 16); sink++; }
+__attribute__((noinline)) void some(void) { take(300, 100); sink++; }
+__attribute__((noinline)) void large(void) { take(100, 4000); sink++; }
+__attribute__((noinline)) void computes(void) {
+    for (int i = 0; i < 1000000; i++) sink += i;
+    take(1, 1);
+    sink++;
+}
+int main(void) {
+    for (int i = 0; i < 200; i++) { many(); some(); large(); computes(); }
+    return 0;
+}
+"#;
+
+/// A function's share of an amount of the whole program, callees included.
+fn share(report: &Value, function: &str, amount: &str) -> f64 {
+    let all = report["totals"][amount].as_f64().expect("a number");
+    let functions = report["functions"].as_array().expect("a list");
+    let found = functions.iter().find(|f| f["name"] == function);
+    found.map_or(0.0, |f| f["total"][amount].as_f64().expect("a number")) / all
+}
+
+/// A recording has at least 30 samples of each kind, because their mean distance grows by no more than a quarter
+/// from one to the next. Bounds are at more than four times the error of so few.
+#[test]
+fn functions_get_what_they_allocate_however_long_they_run() {
+    let folder = scratch();
+    let binary = compile(folder.path(), "who.c", PROGRAM, &["-O1", "-g"]);
+    let program = Program::new([binary.to_str().expect("UTF-8")]).options(&["--interval", "100us"]);
+    let recorded = program.record(folder.path());
+    let mut command = Command::new(stackbeat());
+    command
+        .args(["report", "--json", "--top", "0"])
+        .arg(&recorded.trace);
+    let report: Value = serde_json::from_str(&run(command).stdout()).expect("JSON");
+    let totals = &report["totals"];
+    assert!(
+        totals["allocations"].as_u64() >= Some(200 * 1001),
+        "{totals}"
+    );
+
+    let within = |function, amount, low, high| {
+        let share = share(&report, function, amount);
+        assert!(
+            (low..=high).contains(&share),
+            "{function}: {share} of {amount}"
+        );
+    };
+    within("many", "allocations", 0.25, 0.95);
+    within("some", "allocations", 0.02, 0.65);
+    within("large", "allocations", 0.0, 0.35);
+    within("computes", "allocations", 0.0, 0.1);
+    within("large", "allocated_bytes", 0.65, 1.0);
+    within("many", "allocated_bytes", 0.0, 0.25);
+    within("computes", "allocated_bytes", 0.0, 0.1);
+    // These samples are no evidence of time.
+    within("computes", "cpu_ns", 0.8, 1.0);
+
+    // Everybody's sum is the exact counter.
+    within("main", "allocations", 0.99, 1.0);
+    let mut command = Command::new(stackbeat());
+    command.args(["info", "--check"]).arg(&recorded.trace);
+    assert!(run(command).output.status.success());
+}
