@@ -177,6 +177,8 @@ probes! {
     /// A thread found blocked outside any hook.
     BlockedOutside = 2, "blocked", Sampler, Unknown;
     Mark = 3, "mark", User, None;
+    /// A thread found waiting for a page.
+    PageFault = 6, "page fault", Sampler, Io;
     /// The agent's own note at a thread's first capture.
     ThreadStart = 4, "thread start", Thread, None;
     ThreadExit = 5, "thread exit", Thread, None;

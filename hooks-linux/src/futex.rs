@@ -9,6 +9,7 @@ use core::ffi::c_long;
 use libc::*;
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::sys::calls::{self, BLOCKING};
 
 mod original {
     use super::*;
@@ -18,76 +19,10 @@ mod original {
 /// Numbers up to here are in [`LOOKED_AT`].
 const NUMBERS: usize = 512;
 
-/// The blocking calls and what they report.
-const BLOCKING: &[(c_long, Probe)] = &[
-    (SYS_read, Probe::Read),
-    (SYS_readv, Probe::Read),
-    (SYS_pread64, Probe::Read),
-    (SYS_preadv, Probe::Read),
-    (SYS_preadv2, Probe::Read),
-    (SYS_write, Probe::Write),
-    (SYS_writev, Probe::Write),
-    (SYS_pwrite64, Probe::Write),
-    (SYS_pwritev, Probe::Write),
-    (SYS_pwritev2, Probe::Write),
-    (SYS_sendfile, Probe::Sendfile),
-    (SYS_copy_file_range, Probe::Sendfile),
-    (SYS_splice, Probe::Splice),
-    (SYS_tee, Probe::Splice),
-    (SYS_vmsplice, Probe::Splice),
-    (SYS_openat, Probe::Open),
-    (SYS_openat2, Probe::Open),
-    (SYS_fsync, Probe::Fsync),
-    (SYS_fdatasync, Probe::Fsync),
-    (SYS_fcntl, Probe::Fcntl),
-    (SYS_flock, Probe::FileLock),
-    (SYS_connect, Probe::Connect),
-    (SYS_accept, Probe::Accept),
-    (SYS_accept4, Probe::Accept),
-    (SYS_sendto, Probe::Send),
-    (SYS_sendmsg, Probe::Send),
-    (SYS_sendmmsg, Probe::Send),
-    (SYS_recvfrom, Probe::Recv),
-    (SYS_recvmsg, Probe::Recv),
-    (SYS_recvmmsg, Probe::Recv),
-    (SYS_ppoll, Probe::Poll),
-    (SYS_io_getevents, Probe::Poll),
-    (SYS_io_uring_enter, Probe::Poll),
-    (SYS_pselect6, Probe::Select),
-    (SYS_epoll_pwait, Probe::EpollWait),
-    (SYS_epoll_pwait2, Probe::EpollWait),
-    (SYS_nanosleep, Probe::Nanosleep),
-    (SYS_clock_nanosleep, Probe::Nanosleep),
-    (SYS_semop, Probe::SemWait),
-    (SYS_semtimedop, Probe::SemWait),
-    (SYS_msgrcv, Probe::Read),
-    (SYS_msgsnd, Probe::Write),
-    (SYS_mq_timedreceive, Probe::Read),
-    (SYS_mq_timedsend, Probe::Write),
-    (SYS_rt_sigtimedwait, Probe::SignalWait),
-    (SYS_rt_sigsuspend, Probe::SignalWait),
-    (SYS_wait4, Probe::Wait),
-    (SYS_waitid, Probe::Wait),
-    (SYS_getrandom, Probe::Read),
-    #[cfg(target_arch = "x86_64")]
-    (SYS_open, Probe::Open),
-    #[cfg(target_arch = "x86_64")]
-    (SYS_poll, Probe::Poll),
-    #[cfg(target_arch = "x86_64")]
-    (SYS_select, Probe::Select),
-    #[cfg(target_arch = "x86_64")]
-    (SYS_epoll_wait, Probe::EpollWait),
-    #[cfg(target_arch = "x86_64")]
-    (SYS_pause, Probe::SignalWait),
-    // futex_wait and futex_waitv of Linux 5.16 and 6.7.
-    (449, Probe::FutexWait),
-    (455, Probe::FutexWait),
-    (SYS_futex, Probe::FutexWait),
-];
-
-/// A bit for each number of [`BLOCKING`], for the assembly.
+/// A bit for each number of [`BLOCKING`] and for futex calls, for the assembly.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
+    bits[SYS_futex as usize / 64] |= 1 << (SYS_futex as usize % 64);
     let mut i = 0;
     while i < BLOCKING.len() {
         let number = BLOCKING[i].0 as usize;
@@ -173,10 +108,7 @@ unsafe extern "C-unwind" fn looked(
             Futex::Neither => return unsafe { original::syscall::call(number, a, b, c, d, e, f) },
         }
     } else {
-        BLOCKING
-            .iter()
-            .find(|(n, _)| *n == number)
-            .map_or(Probe::FutexWait, |(_, probe)| *probe)
+        calls::probe_of(number).unwrap_or(Probe::FutexWait)
     };
     let wait = agent::begin_wait(probe, a as u64);
     // SAFETY: the caller's arguments, passed on.

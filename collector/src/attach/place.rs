@@ -6,14 +6,13 @@
 //! running is good when it is in code of the program, with nothing of libc under way but what calls back.
 //! All other threads go on: a lock that one of them holds is waited for as ever.
 
-use std::fs;
-
 use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{self, WalkEnd};
 
 use super::image::{Functions, Images};
 use super::tracee::{Registers, Tracee};
 use crate::foreign::Module;
+use crate::session::procfs::{self, InCall};
 
 /// Frames looked at.
 const DEPTH: usize = 512;
@@ -69,31 +68,23 @@ const ANEW: [i64; 5] = [
 
 /// What a thread does at the moment.
 pub fn doing(pid: u32, tid: u32) -> Doing {
-    // The number of the call, its six arguments, sp and pc; or `running`; or -1, sp and pc.
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) else {
-        return Doing::Else;
-    };
-    let mut words = text.split_ascii_whitespace();
-    let Some(first) = words.next() else {
-        return Doing::Else;
-    };
-    let Ok(call) = first.parse::<i64>() else {
-        return Doing::Running;
-    };
-    let argument = |i: usize| {
-        let word = text.split_ascii_whitespace().nth(i + 1)?;
-        u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+    let (call, arguments) = match procfs::in_call(pid, tid) {
+        Ok(InCall::Running) => return Doing::Running,
+        Ok(InCall::Call {
+            number, arguments, ..
+        }) => (number, arguments),
+        Ok(InCall::Elsewhere { .. }) | Err(_) => return Doing::Else,
     };
     if matches!(call, libc::SYS_recvfrom | libc::SYS_recvmsg) {
-        let flags = argument(if call == libc::SYS_recvfrom { 3 } else { 2 });
-        if flags.is_none_or(|f| f & libc::MSG_WAITALL as u64 != 0) {
+        let flags = arguments[if call == libc::SYS_recvfrom { 3 } else { 2 }];
+        if flags & libc::MSG_WAITALL as u64 != 0 {
             return Doing::Else;
         }
     }
     if CONTINUED.contains(&call) {
         Doing::Waiting
     } else if matches!(call, libc::SYS_epoll_wait | libc::SYS_epoll_pwait)
-        && argument(3).is_some_and(|timeout| timeout as i32 == -1)
+        && arguments[3] as i32 == -1
     {
         // Without a timeout there is nothing to lose.
         Doing::Waiting

@@ -1,7 +1,9 @@
 //! What /proc says about a process, and the end of processes that are not our children.
 
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// Notices the end of a process.
 #[derive(Debug)]
@@ -144,6 +146,109 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
+/// What a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InCall {
+    /// On a processor, or ready for one.
+    Running,
+    /// Not running, in a system call.
+    Call {
+        number: i64,
+        arguments: [u64; 6],
+        sp: u64,
+        pc: u64,
+    },
+    /// Not running, and in no system call: it waits for a page, or is stopped.
+    Elsewhere { sp: u64, pc: u64 },
+}
+
+/// What a thread is in. Takes the rights of a debugger.
+///
+/// # Errors
+///
+/// When the thread is gone, or we have not these rights.
+pub fn in_call(pid: u32, tid: u32) -> io::Result<InCall> {
+    let mut text = [0; 256];
+    let read = read_task(pid, tid, "syscall", &mut text)?;
+    parse_in_call(read).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number of the call, its six arguments, sp and pc; or `running`; or -1, sp and pc (proc(5),
+/// `/proc/pid/syscall`).
+fn parse_in_call(text: &str) -> Option<InCall> {
+    let mut words = text.split_ascii_whitespace();
+    let first = words.next()?;
+    if first == "running" {
+        return Some(InCall::Running);
+    }
+    let number: i64 = first.parse().ok()?;
+    let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    if number < 0 {
+        let (sp, pc) = (next()?, next()?);
+        return Some(InCall::Elsewhere { sp, pc });
+    }
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = next()?;
+    }
+    Some(InCall::Call {
+        number,
+        arguments,
+        sp: next()?,
+        pc: next()?,
+    })
+}
+
+/// A thread's state, as a letter: R, S, D, T, Z, … (proc(5), stat).
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
+    let mut text = [0; 128];
+    let read = read_task(pid, tid, "stat", &mut text)?;
+    // Behind the name, which ends with the last parenthesis.
+    let state = read.rsplit_once(") ").map(|(_, rest)| rest);
+    let letter = state.and_then(|rest| rest.bytes().next());
+    letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Time on a processor and time ready for one, ns.
+    pub run_ns: u64,
+    pub ready_ns: u64,
+    /// How often it was put on a processor.
+    pub times: u64,
+}
+
+/// What the scheduler has counted of a thread.
+///
+/// # Errors
+///
+/// When the thread is gone, or the kernel counts nothing.
+pub fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
+    let mut text = [0; 128];
+    let mut words = read_task(pid, tid, "schedstat", &mut text)?.split_ascii_whitespace();
+    let mut next = || {
+        let word = words.next().and_then(|word| word.parse().ok());
+        word.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    };
+    Ok(Scheduled {
+        run_ns: next()?,
+        ready_ns: next()?,
+        times: next()?,
+    })
+}
+
+/// The begin of one of a thread's files.
+fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Result<&'a str> {
+    let file = fs::File::open(format!("/proc/{pid}/task/{tid}/{file}"))?;
+    let read = file.read_at(text, 0)?;
+    std::str::from_utf8(&text[..read]).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +265,30 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().expect("started");
         child.wait().expect("waited");
         assert_eq!(identify(child.id(), name, own), Identity::Gone);
+    }
+
+    #[test]
+    fn the_kernel_says_what_a_thread_is_in() {
+        assert_eq!(parse_in_call("running\n"), Some(InCall::Running));
+        let number = libc::SYS_poll;
+        let line = format!("{number} 0x1 0x2 0x3 0x4 0x5 0x6 0x7ffe 0x401000\n");
+        let call = InCall::Call {
+            number,
+            arguments: [1, 2, 3, 4, 5, 6],
+            sp: 0x7ffe,
+            pc: 0x40_1000,
+        };
+        assert_eq!(parse_in_call(&line), Some(call));
+        let elsewhere = InCall::Elsewhere { sp: 16, pc: 32 };
+        assert_eq!(parse_in_call("-1 0x10 0x20\n"), Some(elsewhere));
+        assert_eq!(parse_in_call("7 0x1"), None);
+        let own = std::process::id();
+        assert_eq!(state(own, sys_thread_id()).ok(), Some(b'R'));
+        assert!(scheduled(own, sys_thread_id()).expect("counted").run_ns > 0);
+    }
+
+    fn sys_thread_id() -> u32 {
+        stackbeat_core::sys::thread_id()
     }
 
     #[test]

@@ -25,6 +25,8 @@ mod other;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub use other::*;
 
+#[cfg(target_os = "linux")]
+pub mod calls;
 pub mod rseq;
 pub mod tls;
 

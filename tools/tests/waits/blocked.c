@@ -1,8 +1,8 @@
 // One thread in each kind of call that blocks, each below a function of its own, until standard input ends.
 // Says its pid, the names of these functions, and `ready` once every thread is on its way.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
@@ -100,6 +101,24 @@ __attribute__((noinline)) static void *sleeps(void *unused) {
     return unused;
 }
 
+// A page that nobody provides; 0 where the kernel does not have such pages.
+static volatile char *missing_page(void) {
+    int faults = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    struct uffdio_api api = {.api = UFFD_API};
+    if (faults < 0 || ioctl(faults, UFFDIO_API, &api)) return 0;
+    char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register range = {{(long)page, 4096}, UFFDIO_REGISTER_MODE_MISSING, 0};
+    return ioctl(faults, UFFDIO_REGISTER, &range) ? 0 : page;
+}
+
+__attribute__((noinline)) static void *raw_page_fault(void *page) {
+    return *(volatile char *)page ? page : 0;
+}
+
+__attribute__((noinline)) static void in_getchar(void) {
+    while (getchar() != EOF) {}
+}
+
 int main(void) {
     sigset_t all;
     sigfillset(&all);
@@ -127,9 +146,14 @@ int main(void) {
     pthread_create(&sleeper, 0, sleeps, 0);
 #define START(NAME, CALL) pthread_create(&thread, 0, NAME, 0); puts(#NAME);
     EACH(START)
-    puts("ready");
+    void *page = (void *)missing_page();
+    if (page) {
+        pthread_create(&thread, 0, raw_page_fault, page);
+        puts("raw_page_fault");
+    }
+    puts("in_getchar\nready");
     fflush(stdout);
-    while (getchar() != EOF) {}
+    in_getchar();
     kill(child, SIGKILL);
     _exit(0);
 }

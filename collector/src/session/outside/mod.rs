@@ -4,7 +4,9 @@
 //! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
 //! the stack is walked in another process' memory (`crate::foreign`); it counts only if the thread is in the
 //! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
-//! from then on.
+//! from then on. Waits outside of any hook: `unhooked`.
+
+mod unhooked;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,9 +21,11 @@ use stackbeat_core::{clock, registry, sys};
 use super::drainer::Order;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
+use super::ticker::now_ns;
 use crate::drain::waits::{Begin, SeenWait};
 use crate::foreign::{Place, Process, Stack, Walker};
 use stackbeat_proto::v1;
+use unhooked::Unhooked;
 
 /// How long a thread has waited when it is looked at: main threads, others.
 const DEADLINE_NS: [u64; CLASSES] = {
@@ -81,6 +85,10 @@ struct Seen {
     begin: u64,
     /// That one has been looked at.
     is_told: bool,
+    /// Records that the thread had then.
+    records: u64,
+    /// What it does between hooked calls.
+    unhooked: Unhooked,
 }
 
 /// A process and what is loaded in it.
@@ -90,7 +98,21 @@ struct Known {
     pid: u32,
     /// `None`: not looked at so far, or not allowed.
     image: Option<Process>,
+    /// We may not read its memory.
     is_closed: bool,
+    /// The pid means this process here, too.
+    is_ours: bool,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// It has moved since the last pass.
+    Changed,
+    /// It wants to be looked at in so many ns.
+    Due(u64),
+    /// It waits, and all is said.
+    Known,
 }
 
 #[derive(Debug)]
@@ -103,6 +125,10 @@ struct Outside {
     walker: Walker,
     found: Vec<SeenWait>,
     modules: Vec<v1::Module>,
+    /// By thread, waits outside of hooks that are in the trace and go on.
+    open: HashMap<u32, SeenWait>,
+    /// Threads that were found waiting outside of hooks by the last pass.
+    waiting: usize,
     /// What a pass begins with.
     next: usize,
 }
@@ -117,6 +143,8 @@ impl Outside {
             walker: Walker::default(),
             found: Vec::new(),
             modules: Vec::new(),
+            open: HashMap::new(),
+            waiting: 0,
             next: 0,
         }
     }
@@ -128,79 +156,89 @@ impl Outside {
         if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
             return LONGEST;
         }
-        let now = clock::now(shared.clock_source());
+        let now = (now_ns(), clock::now(shared.clock_source()));
         let mut due = None;
         let mut changes = false;
         let entries: Vec<(u32, &ThreadEntry)> = registry::threads(&shared.mapping).collect();
         self.threads.resize(entries.len(), Seen::default());
-        let (mut walked, all) = (0, entries.len());
+        let (mut waiting, all) = (0, entries.len());
         let first = std::mem::take(&mut self.next) % all.max(1);
         for at in (first..all).chain(0..first) {
-            let (_, entry) = entries[at];
-            let mut seen = self.threads[at];
-            let Some(left_ns) = self.examine(entry, &mut seen, now) else {
-                changes |= seen.episode != self.threads[at].episode;
-                self.threads[at] = seen;
-                continue;
-            };
-            changes = true;
-            if left_ns > 0 {
-                due = Some(due.map_or(left_ns, |due: u64| due.min(left_ns)));
-            } else if began.elapsed() > WORK {
+            if at.is_multiple_of(16) && began.elapsed() > WORK {
                 self.next = at;
                 due = Some(0);
                 break;
-            } else {
-                walked += 1;
-                seen.is_told = self.look(entry, &seen);
             }
+            let (_, entry) = entries[at];
+            let mut seen = std::mem::take(&mut self.threads[at]);
+            let doing = self.examine(entry, &mut seen, now);
+            waiting += usize::from(seen.unhooked.waits());
             self.threads[at] = seen;
+            match doing {
+                Doing::Changed => changes = true,
+                Doing::Known => {}
+                Doing::Due(ns) => due = Some(due.map_or(ns, |due: u64| due.min(ns))),
+            }
         }
-        count(&shared.figures.outside_walks, walked);
+        if self.next == 0 {
+            self.waiting = waiting;
+        }
         self.tell();
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
-            None if changes => SHORTEST * 5,
+            None if changes => SHORTEST,
             None => distance * 2,
         };
         wanted.clamp(SHORTEST, LONGEST).max(began.elapsed() * SHARE)
     }
 
-    /// What a thread does. Gives how long it may still wait before it is looked at, ns; `None`: there is
-    /// nothing to look at.
-    fn examine(&self, entry: &ThreadEntry, seen: &mut Seen, now: u64) -> Option<u64> {
+    /// Looks at a thread if it is time.
+    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: (u64, u64)) -> Doing {
         if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
-            seen.episode = 0;
-            return None;
+            self.leave(&mut seen.unhooked);
+            return Doing::Known;
         }
         let uid = entry.uid.load(Ordering::Relaxed);
         let episode = entry.episode.load(Ordering::Acquire);
         if episode.is_multiple_of(2) {
-            *seen = Seen {
-                uid,
-                ..Seen::default()
+            return match self.attend(entry, &mut seen.unhooked, now) {
+                Some(ns) => Doing::Due(ns),
+                None => Doing::Changed,
             };
-            return None;
         }
+        self.leave(&mut seen.unhooked);
         let begin = entry.episode_begin.load(Ordering::Relaxed);
-        if (seen.uid, seen.episode, seen.begin) != (uid, episode, begin) {
-            *seen = Seen {
-                uid,
-                episode,
-                begin,
-                is_told: false,
-            };
+        let records = entry.records.load(Ordering::Relaxed);
+        let is_same = (seen.uid, seen.episode, seen.begin) == (uid, episode, begin);
+        if is_same && seen.is_told && seen.records == records {
+            return Doing::Known;
         }
-        if seen.is_told {
-            return None;
-        }
+        // A signal handler that captures inside of the wait ends the first part of it.
+        let since = match is_same && seen.is_told {
+            true => entry.last_capture_cycles.load(Ordering::Relaxed).max(begin),
+            false => begin,
+        };
         let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        let waited_ns = self.shared.cycles_to_ns(now.saturating_sub(begin));
-        Some(DEADLINE_NS[class].saturating_sub(waited_ns))
+        let waited_ns = self.shared.cycles_to_ns(now.1.saturating_sub(since));
+        let left_ns = DEADLINE_NS[class].saturating_sub(waited_ns);
+        if left_ns > 0 {
+            return Doing::Due(left_ns);
+        }
+        *seen = Seen {
+            uid,
+            episode,
+            begin,
+            is_told: false,
+            records,
+            unhooked: Unhooked::default(),
+        };
+        seen.is_told = self.look(entry, seen, since);
+        Doing::Changed
     }
 
     /// Looks at a thread in a hooked call. False: it was no longer there.
-    fn look(&mut self, entry: &ThreadEntry, seen: &Seen) -> bool {
+    fn look(&mut self, entry: &ThreadEntry, seen: &Seen, since: u64) -> bool {
+        count(&self.shared.figures.outside_walks, 1);
         let get = |i: usize| entry.registers[i].load(Ordering::Relaxed);
         let process = entry.process.load(Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
@@ -214,7 +252,7 @@ impl Outside {
             epoch,
             probe: entry.episode_probe.load(Ordering::Relaxed) as u8,
             system_call: 0,
-            begin: Begin::Cycles(seen.begin),
+            begin: Begin::Cycles(since),
             end_ns: 0,
             arg: entry.episode_arg.load(Ordering::Relaxed),
             stack: Stack::default(),
@@ -239,10 +277,9 @@ impl Outside {
         is_same
     }
 
-    /// Walks a stack of the process with this entry, if that is allowed.
-    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
-        let shared = Arc::clone(&self.shared);
-        let entry = shared.mapping.process(process)?;
+    /// What is known of the process with this entry; `None`: its pid is not ours.
+    fn process(&mut self, process: u32) -> Option<&mut Known> {
+        let entry = self.shared.mapping.process(process)?;
         let uid = entry.uid.load(Ordering::Relaxed);
         let pid = entry.pid.load(Ordering::Relaxed);
         let name = &self.mapping_name;
@@ -255,6 +292,20 @@ impl Outside {
                 }
             })
             .or_insert_with(|| Known::new(uid, pid, name));
+        known.is_ours.then_some(known)
+    }
+
+    /// The pid of the process with this entry, if it means the same here.
+    fn pid(&mut self, process: u32) -> Option<u32> {
+        self.process(process).map(|known| known.pid)
+    }
+
+    /// Walks a stack of the process with this entry, if that is allowed.
+    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
+        let shared = Arc::clone(&self.shared);
+        self.process(process)?;
+        let known = self.processes.get_mut(&process)?;
+        let uid = known.uid;
         if known.is_closed {
             return None;
         }
@@ -303,8 +354,9 @@ impl Known {
             uid,
             pid,
             image: None,
+            is_closed: false,
             // Numbers of another pid namespace are somebody else's here.
-            is_closed: who != Identity::Ours,
+            is_ours: who == Identity::Ours,
         }
     }
 }
