@@ -6,6 +6,7 @@
 //!                ProcessEntry × processes
 //!                ThreadEntry × threads
 //!                BufferHeader × buffers
+//!                WaitBucket × WAIT_BUCKETS
 //!                sub-buffers, `buffer_bytes` each
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
 //! ```
@@ -22,7 +23,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -79,6 +80,7 @@ pub struct Layout {
     pub processes: usize,
     pub threads: usize,
     pub buffer_headers: usize,
+    pub waiters: usize,
     pub buffers: usize,
     pub generations: [usize; 2],
     /// Bytes from a generation's offset to its index and to its nodes.
@@ -113,7 +115,8 @@ impl Layout {
         let processes = 8192;
         let threads = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
         let buffer_headers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
-        let buffers = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
+        let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
+        let buffers = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
         let first = buffers + c.buffers as usize * c.buffer_bytes as usize;
         let nodes = c.generation_nodes as usize;
         let index_in_generation = 4096;
@@ -124,6 +127,7 @@ impl Layout {
             processes,
             threads,
             buffer_headers,
+            waiters,
             buffers,
             generations: [first, first + generation],
             index_in_generation,
@@ -220,6 +224,8 @@ pub struct Control {
     /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
     pub drain: AtomicU32,
+    /// A wait that is longer, in cycles, is captured with who ended it; 0: none is.
+    pub long_wait_cycles: AtomicU64,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -275,11 +281,12 @@ pub mod loss {
     pub const FORCED_OVER_BUDGET: usize = 6;
     pub const REENTRANT: usize = 7;
     pub const SIGNAL_MISSED: usize = 13;
+    pub const WAITERS_FULL: usize = 15;
     /// Length of the array.
     pub const COUNT: usize = 16;
 }
 
-/// One thread. The owner writes lines 0–4, the collector line 5.
+/// One thread. The owner writes lines 0–4, the collector line 5, whoever ends its waits a word of line 6.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
@@ -339,6 +346,45 @@ pub struct ThreadEntry {
     pub light: AtomicU32,
     pub padding: AtomicU32,
     pub reserved: [AtomicU64; 6],
+
+    // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
+    /// Address, or what stands for a descriptor.
+    pub wait_object: AtomicU64,
+    /// Index of the process in which the object's address counts, plus 1; 0: in all of them.
+    pub wait_scope: AtomicU32,
+    /// Place in the table of waiters, plus 1; 0: not in it.
+    pub wait_place: AtomicU32,
+    /// Number of the wait; never 0.
+    pub wait_number: AtomicU32,
+    /// Tid of the thread that held the lock when the wait began, 0: not known.
+    pub wait_owner: AtomicU32,
+    /// Waits of others that this thread has ended.
+    pub wakes: AtomicU32,
+    pub wait_padding: AtomicU32,
+    /// Who ends the wait: `wait_number` until somebody does, then a `crate::waiters::Waker`.
+    pub woken_by: AtomicU64,
+    pub wait_reserved: [AtomicU64; 3],
+}
+
+/// Buckets of the table of waiters.
+pub const WAIT_BUCKETS: usize = 4096;
+/// Threads that may wait in one bucket.
+pub const WAIT_PLACES: usize = 8;
+
+/// Threads that wait for objects with the same hash, a cache line. See `crate::waiters`.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct WaitBucket {
+    /// Index of a waiting thread's entry, plus 1; 0: free.
+    pub places: [AtomicU32; WAIT_PLACES],
+    /// Threads whose objects have this hash; some of them may stand in the buckets behind.
+    pub count: AtomicU32,
+    pub reserved: AtomicU32,
+    /// The last that let go of an object with this hash (a `crate::waiters::Waker`), and the same
+    /// combined with the object by exclusive or: so a reader knows that both belong together.
+    pub released_by: AtomicU64,
+    pub released: AtomicU64,
+    pub padding: AtomicU64,
 }
 
 /// States of a sub-buffer (low 32 bits of `BufferHeader::state`; the high 32 bits are the owner's
@@ -420,7 +466,8 @@ const _: () = {
     assert!(size_of::<Header>() == 4096);
     assert!(size_of::<Control>() == 4096);
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
-    assert!(size_of::<ThreadEntry>() == 64 * 6);
+    assert!(size_of::<ThreadEntry>() == 64 * 7);
+    assert!(size_of::<WaitBucket>() == 64);
     assert!(size_of::<BufferHeader>() == 64);
     assert!(size_of::<Node>() == 16);
 };
@@ -434,7 +481,8 @@ mod tests {
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
         assert!(l.threads >= l.processes + 1024 * size_of::<ProcessEntry>());
         assert!(l.buffer_headers >= l.threads + 16_384 * size_of::<ThreadEntry>());
-        assert!(l.buffers >= l.buffer_headers + 2048 * 64);
+        assert!(l.waiters >= l.buffer_headers + 2048 * 64);
+        assert!(l.buffers >= l.waiters + 4096 * 64);
         assert_eq!(l.generations[0], l.buffers + 2048 * 4096);
         assert_eq!(
             l.total - l.generations[1],

@@ -27,3 +27,5 @@ pub mod sys;
 pub mod throttle;
 #[cfg(not(loom))]
 pub mod unwind;
+#[cfg(not(loom))]
+pub mod waiters;

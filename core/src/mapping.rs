@@ -6,7 +6,7 @@
 
 use crate::layout::{
     ABI_VERSION, BufferHeader, Capacity, Control, GenerationHeader, Header, Layout, MAGIC, Node,
-    ProcessEntry, ThreadEntry,
+    ProcessEntry, ThreadEntry, WAIT_BUCKETS, WaitBucket,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::{self, Backing, Errno};
@@ -315,6 +315,11 @@ impl Mapping {
     pub fn buffer(&self, i: u32) -> Option<&BufferHeader> {
         (i < self.layout.capacity.buffers)
             .then(|| self.at(self.layout.buffer_headers + i as usize * size_of::<BufferHeader>()))
+    }
+
+    /// The table of waiters.
+    pub fn waiters(&self) -> &[WaitBucket] {
+        self.slice_at(self.layout.waiters, WAIT_BUCKETS)
     }
 
     /// The words of a sub-buffer.

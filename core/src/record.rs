@@ -22,6 +22,10 @@
 //!   TEXT     node field: TextKind | word 1 bytes | word 2 offset of this part | the bytes, padded to whole words
 //!   MARK     word 1 cycles | word 2 value (i64) | word 3 bytes of the name | the name, padded; probe field:
 //!            a number of `proto::v1::event::Kind`, or COUNTER
+//!   WAIT     node field: the waiter's stack | word 1 begin, cycles | word 2 end, cycles | word 3 what was waited for
+//!            word 4 tid that held it at the begin | tid that ended the wait << 32, 0: not known
+//!            word 5 uid of the thread that ended it | number of its WAKE << 32 | word 6 the call's result (i64)
+//!   WAKE     node field: the stack | word 1 cycles | word 2 what was waited for | word 3 number
 //! ```
 //!
 //! Every record counts one in the thread's sequence of records, whatever its kind.
@@ -36,6 +40,8 @@ pub enum RecordKind {
     Name = 4,
     Text = 5,
     Mark = 6,
+    Wait = 7,
+    Wake = 8,
 }
 
 impl RecordKind {
@@ -48,6 +54,8 @@ impl RecordKind {
             4 => Some(RecordKind::Name),
             5 => Some(RecordKind::Text),
             6 => Some(RecordKind::Mark),
+            7 => Some(RecordKind::Wait),
+            8 => Some(RecordKind::Wake),
             _ => None,
         }
     }
@@ -247,6 +255,89 @@ pub fn write_text(kind: TextKind, offset: usize, part: &[u8], to: &mut RecordBuf
     w.push(offset as u64);
     w.push_bytes(part);
     w.finish(RecordKind::Text, 0, 0, kind as u32)
+}
+
+/// A wait over the threshold, as the waiting thread writes it down at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    pub probe: u8,
+    pub node: u32,
+    pub begin_cycles: u64,
+    pub end_cycles: u64,
+    pub object: u64,
+    /// 0: not known; so the other three.
+    pub owner_tid: u32,
+    pub waker_tid: u32,
+    pub waker_uid: u32,
+    pub wake_number: u32,
+    pub result: i64,
+}
+
+/// Writes a WAIT; gives its length in words.
+pub fn write_wait(wait: &Waited, to: &mut RecordBuffer) -> usize {
+    let mut w = words(to);
+    for word in [
+        wait.begin_cycles,
+        wait.end_cycles,
+        wait.object,
+        wait.owner_tid as u64 | (wait.waker_tid as u64) << 32,
+        wait.waker_uid as u64 | (wait.wake_number as u64) << 32,
+        wait.result as u64,
+    ] {
+        w.push(word);
+    }
+    w.finish(RecordKind::Wait, wait.probe, 0, wait.node)
+}
+
+/// Reads a WAIT: its header word and the words behind it.
+pub fn read_wait(header: u64, body: &[u64]) -> Option<Waited> {
+    let &[begin_cycles, end_cycles, object, tids, wake, result] = body else {
+        return None;
+    };
+    Some(Waited {
+        probe: (header >> 16) as u8,
+        node: (header >> 32) as u32,
+        begin_cycles,
+        end_cycles,
+        object,
+        owner_tid: tids as u32,
+        waker_tid: (tids >> 32) as u32,
+        waker_uid: wake as u32,
+        wake_number: (wake >> 32) as u32,
+        result: result as i64,
+    })
+}
+
+/// A wait of another thread that the writer has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woke {
+    pub node: u32,
+    pub cycles: u64,
+    pub object: u64,
+    /// Counted by thread; what [`Waited`] refers to.
+    pub number: u32,
+}
+
+/// Writes a WAKE; gives its length in words.
+pub fn write_wake(wake: &Woke, to: &mut RecordBuffer) -> usize {
+    let mut w = words(to);
+    w.push(wake.cycles);
+    w.push(wake.object);
+    w.push(wake.number as u64);
+    w.finish(RecordKind::Wake, 0, 0, wake.node)
+}
+
+/// Reads a WAKE: its header word and the words behind it.
+pub fn read_wake(header: u64, body: &[u64]) -> Option<Woke> {
+    let &[cycles, object, number] = body else {
+        return None;
+    };
+    Some(Woke {
+        node: (header >> 32) as u32,
+        cycles,
+        object,
+        number: number as u32,
+    })
 }
 
 /// In place of an event's kind: the value of a counter of the process.

@@ -8,6 +8,7 @@ use crate::layout::{
 };
 use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
+use crate::waiters;
 
 /// Who a process is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,6 +100,8 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     };
     control.threads_hint.store(i + 1, Ordering::Relaxed);
     let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
+    // A thread that was killed while it waited has left its place taken.
+    waiters::leave(mapping, i, entry);
     clear_thread(entry);
     entry.uid.store(uid, Ordering::Relaxed);
     entry.tid.store(new.tid, Ordering::Relaxed);
@@ -140,6 +143,8 @@ fn clear_thread(e: &ThreadEntry) {
         &e.end_cycles,
         &e.episode_begin,
         &e.episode_arg,
+        &e.wait_object,
+        &e.woken_by,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -153,6 +158,11 @@ fn clear_thread(e: &ThreadEntry) {
         &e.closed,
         &e.in_flight,
         &e.light,
+        &e.wait_scope,
+        &e.wait_place,
+        &e.wait_number,
+        &e.wait_owner,
+        &e.wakes,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -301,7 +301,7 @@ fn a_session_in_this_process() {
     let other = std::thread::spawn(move || {
         agent::thread_started(None, creator);
         agent::hit(Probe::Write, 0);
-        agent::thread_exiting();
+        agent::thread_exiting(0);
         agent::hit(Probe::Write, 0);
         tid()
     })

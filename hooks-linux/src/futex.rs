@@ -7,9 +7,10 @@
 use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
-use stackbeat_core::agent;
+use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::sys::calls::{self, BLOCKING};
+use stackbeat_core::waiters::How;
 
 mod original {
     use super::*;
@@ -70,17 +71,20 @@ unsafe extern "C" fn syscall() {
 
 /// What a futex operation does to the calling thread.
 enum Futex {
-    Waits,
-    Wakes,
+    Waits(How),
+    Wakes(How),
     Neither,
 }
 
-fn futex_kind(operation: c_long) -> Futex {
+/// `count`: the call's third argument, for most operations how many threads it wakes.
+fn futex_kind(operation: c_long, count: c_long) -> Futex {
     match operation as c_int & FUTEX_CMD_MASK {
+        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI => Futex::Waits(How::Wake(1)),
         // FUTEX_LOCK_PI2 is 13.
-        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_LOCK_PI | FUTEX_WAIT_REQUEUE_PI | 13 => Futex::Waits,
+        FUTEX_LOCK_PI | 13 => Futex::Waits(How::Release),
+        FUTEX_UNLOCK_PI => Futex::Wakes(How::Release),
         FUTEX_WAKE | FUTEX_WAKE_BITSET | FUTEX_WAKE_OP | FUTEX_REQUEUE | FUTEX_CMP_REQUEUE
-        | FUTEX_CMP_REQUEUE_PI | FUTEX_UNLOCK_PI => Futex::Wakes,
+        | FUTEX_CMP_REQUEUE_PI => Futex::Wakes(How::Wake(count as u32)),
         _ => Futex::Neither,
     }
 }
@@ -95,24 +99,42 @@ unsafe extern "C-unwind" fn looked(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    // SAFETY: the caller's arguments, passed on.
+    let original = || unsafe { original::syscall::call(number, a, b, c, d, e, f) };
+    let mut awaited = None;
     let probe = if number == SYS_futex {
-        match futex_kind(b) {
-            Futex::Waits => Probe::FutexWait,
-            Futex::Wakes => {
-                // SAFETY: the caller's arguments, passed on.
-                let result = unsafe { original::syscall::call(number, a, b, c, d, e, f) };
+        let is_shared = b as c_int & FUTEX_PRIVATE_FLAG == 0;
+        match futex_kind(b, c) {
+            Futex::Waits(how) => {
+                awaited = Some(Awaited {
+                    id: a as u64,
+                    is_shared,
+                    owner_tid: 0,
+                    how,
+                });
+                Probe::FutexWait
+            }
+            Futex::Wakes(how) => {
+                if agent::is_awaited(a as u64) {
+                    let wake = agent::announce(&[a as u64], is_shared, how);
+                    let result = original();
+                    wake.end(Probe::FutexWake, a as u64);
+                    return result;
+                }
+                let result = original();
                 agent::hit(Probe::FutexWake, a as u64);
                 return result;
             }
-            // SAFETY: the caller's arguments, passed on.
-            Futex::Neither => return unsafe { original::syscall::call(number, a, b, c, d, e, f) },
+            Futex::Neither => return original(),
         }
     } else {
         calls::probe_of(number).unwrap_or(Probe::FutexWait)
     };
-    let wait = agent::begin_wait(probe, a as u64);
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { original::syscall::call(number, a, b, c, d, e, f) };
+    let wait = match awaited {
+        Some(awaited) => agent::begin_wait_for(probe, a as u64, awaited),
+        None => agent::begin_wait(probe, a as u64),
+    };
+    let result = original();
     wait.end(result);
     result
 }

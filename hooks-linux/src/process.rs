@@ -12,15 +12,15 @@ use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {
-    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0;
-    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0;
-    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid;
-    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid;
-    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0;
-    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid;
-    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id;
-    wait fn system(command: *const c_char) -> c_int = Wait, 0;
-    wait fn pclose(stream: *mut c_void) -> c_int = Wait, 0;
+    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0);
+    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0);
+    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid);
+    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid);
+    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0, for agent::end_of_child(0);
+    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid, for agent::end_of_child(pid);
+    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id, for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 });
+    wait fn system(command: *const c_char) -> c_int = Wait, 0, for agent::end_of_child(0);
+    wait fn pclose(stream: *mut c_void) -> c_int = Wait, 0, for agent::end_of_child(0);
     hit fn exit(status: c_int) -> () = Exit, status;
 }
 

@@ -4,11 +4,16 @@
 //!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
 //!   hooks! {
 //!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
-//!       after fn …  = Probe, argument;            the original, then count and maybe capture: releases
+//!       after fn …  = Probe, argument;            the original, then count and maybe capture
+//!       release fn … = Probe, argument, of [addresses] shared CONDITION by HOW;
+//!                                                 the same, and tells those that wait for the addresses
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
-//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, if condition;
-//!                                                 tries first; only a failed try is a wait; where the
-//!                                                 condition fails (invalid arguments) only the original
+//!       wait  fn …  = Probe, argument, for AWAITED;
+//!                                                 the same, for something that another thread lets go of
+//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, for AWAITED, if condition;
+//!                                                 tries first; only a failed try is a wait, for the lock
+//!                                                 described; where the condition fails (invalid
+//!                                                 arguments) only the original
 //!   }
 //! ```
 //!
@@ -66,6 +71,16 @@ macro_rules! versions {
     )*};
 }
 
+/// Begins a wait, for something that another thread lets go of when it is given.
+macro_rules! begin {
+    ($probe:expr, $value:expr) => {
+        agent::begin_wait($probe, $value)
+    };
+    ($probe:expr, $value:expr, $awaited:expr) => {
+        agent::begin_wait_for($probe, $value, $awaited)
+    };
+}
+
 macro_rules! hooks {
     () => {};
     (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
@@ -101,11 +116,39 @@ macro_rules! hooks {
         }
         hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
+    (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
+     of $ids:expr, shared $shared:expr, by $how:expr; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
+                // SAFETY: the caller's arguments: an object that is there until it is let go of.
+                unsafe {
+                    let wake = agent::announce(&$ids, $shared, $how);
+                    let result = $name::call($($arg),*);
+                    wake.end(Probe::$probe, $value as u64);
+                    result
+                }
+            }
+            // SAFETY: the caller's arguments, passed on.
+            unsafe {
+                if $ids.iter().any(|id| agent::is_awaited(*id)) {
+                    return awaited($($arg),*);
+                }
+                let result = $name::call($($arg),*);
+                agent::hit(Probe::$probe, $value as u64);
+                result
+            }
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr $(, for $awaited:expr)?; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            let wait = begin!(Probe::$probe, $value as u64 $(, $awaited)?);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call($($arg),*) };
             wait.end(result as i64);
@@ -114,18 +157,20 @@ macro_rules! hooks {
         hooks! { $($rest)* }
     };
     (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
-     try $try:ident($($try_arg:expr),*) busy $busy:expr $(, if $valid:expr)?; $($rest:tt)*) => {
+     try $try:ident($($try_arg:expr),*) busy $busy:expr $(, for $awaited:expr)? $(, if $valid:expr)?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn contended($($arg: $type),*) -> $result {
-                let wait = agent::begin_wait(Probe::$probe, $value as u64);
-                // SAFETY: the caller's arguments, passed on.
-                let result = unsafe { $name::call($($arg),*) };
-                wait.end(result as i64);
-                result
+                // SAFETY: the caller's arguments, passed on; the lock is there.
+                unsafe {
+                    let wait = begin!(Probe::$probe, $value as u64 $(, $awaited)?);
+                    let result = $name::call($($arg),*);
+                    wait.end(result as i64);
+                    result
+                }
             }
             agent::hit(Probe::$probe, $value as u64);
             // SAFETY: the caller's arguments; the try function takes the same lock.

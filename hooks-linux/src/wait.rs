@@ -1,27 +1,23 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
-use crate::lock::valid;
+use crate::lock::{is_shared_mutex, valid, word};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{
     CLOCK_REALTIME, clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t,
     sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
 };
-use stackbeat_core::agent;
+use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
+use stackbeat_core::waiters::How;
 
 hooks! {
-    wait fn pthread_cond_wait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t) -> c_int = CondWait, condition;
-    wait fn pthread_cond_timedwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = CondWait, condition;
-    wait fn pthread_cond_clockwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t, clock: clockid_t, deadline: *const timespec) -> c_int = CondWait, condition;
-    after fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition;
-    after fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition;
-    wait fn cnd_wait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t) -> c_int = CondWait, condition;
-    wait fn cnd_timedwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = CondWait, condition;
-    after fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition;
-    after fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition;
+    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(1);
+    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(u32::MAX);
+    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(1);
+    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(u32::MAX);
 
     hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait, semaphore;
-    after fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost, semaphore;
+    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost, semaphore, of [semaphore as u64], shared is_shared_semaphore(semaphore), by How::Wake(1);
     wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemWait, set;
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemWait, set;
 
@@ -42,6 +38,75 @@ hooks! {
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = Read, queue;
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = Write, queue;
     wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = Write, queue;
+}
+
+/// What a thread waits for that waits for a condition. One that processes share is taken for several: where
+/// its flag stands differs between versions of glibc.
+fn signalled(condition: *const pthread_cond_t) -> Awaited {
+    Awaited {
+        id: condition as u64,
+        is_shared: false,
+        owner_tid: 0,
+        how: How::Wake(1),
+    }
+}
+
+/// Waiting for a condition lets go of the mutex, inside the original: whoever waits for the mutex is told
+/// before.
+macro_rules! condition_waits {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        original!(fn $name(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t $(, $arg: $type)*) -> c_int);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(
+            condition: *mut pthread_cond_t,
+            lock: *mut pthread_mutex_t
+            $(, $arg: $type)*
+        ) -> c_int {
+            if agent::is_awaited(lock as u64) {
+                // SAFETY: the caller holds the mutex.
+                let is_shared = unsafe { is_shared_mutex(lock) };
+                agent::announce(&[lock as u64], is_shared, How::Release)
+                    .end(Probe::CondWait, condition as u64);
+            }
+            let wait = agent::begin_wait_for(Probe::CondWait, condition as u64, signalled(condition));
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(condition, lock $(, $arg)*) };
+            wait.end(result as i64);
+            result
+        }
+    )*};
+}
+
+condition_waits! {
+    pthread_cond_wait();
+    pthread_cond_timedwait(deadline: *const timespec);
+    pthread_cond_clockwait(clock: clockid_t, deadline: *const timespec);
+    cnd_wait();
+    cnd_timedwait(deadline: *const timespec);
+}
+
+/// Whether processes share a semaphore: the second word of glibc's `struct new_sem` (64-bit ABIs, since
+/// 2.21, sysdeps/nptl/internaltypes.h) is not 0 then.
+///
+/// # Safety
+/// `semaphore` is what the caller gave as one.
+unsafe fn is_shared_semaphore(semaphore: *const sem_t) -> bool {
+    // SAFETY: by contract.
+    unsafe { word(semaphore, 8) != 0 }
+}
+
+/// What a thread waits for that waits for a semaphore.
+///
+/// # Safety
+/// `semaphore` is what the caller gave as one.
+unsafe fn posted(semaphore: *const sem_t) -> Awaited {
+    Awaited {
+        id: semaphore as u64,
+        // SAFETY: by contract.
+        is_shared: unsafe { is_shared_semaphore(semaphore) },
+        owner_tid: 0,
+        how: How::Wake(1),
+    }
 }
 
 unsafe extern "C-unwind" {
@@ -67,7 +132,7 @@ macro_rules! semaphore_waits {
                     return 0;
                 }
                 *libc::__errno_location() = error;
-                let wait = agent::begin_wait(Probe::SemWait, $first as u64);
+                let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, posted($first));
                 let result = $name::call($first $(, $arg)*);
                 wait.end(result as i64);
                 result

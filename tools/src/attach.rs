@@ -35,6 +35,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         wait_children: false,
         no_interrupt: args.no_interrupt,
         counters: args.counters,
+        long_wait: args.long_wait,
         start_disabled: args.start_disabled,
         compress: args.compress,
         label: args.label,

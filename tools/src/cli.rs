@@ -134,6 +134,9 @@ pub struct RecordArgs {
     /// How far such a dump goes back; all that the session holds by default.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub dump_last: Option<u64>,
+    /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
+    pub long_wait: Period,
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,
@@ -239,6 +242,9 @@ pub struct AttachArgs {
     /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub counters: Option<Period>,
+    /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
+    pub long_wait: Period,
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,

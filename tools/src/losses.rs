@@ -25,6 +25,7 @@ pub fn name(cause: Cause) -> &'static str {
         Cause::NotHooked => "not_hooked",
         Cause::SignalMissed => "signal_missed",
         Cause::AgentDisabled => "agent_disabled",
+        Cause::WaitersFull => "waiters_full",
     }
 }
 
@@ -49,6 +50,7 @@ pub fn describe(cause: Cause) -> &'static str {
         Cause::Damaged => "records that the recovery could not trust",
         Cause::NotHooked => "child programs not seen (statically linked or setuid)",
         Cause::SignalMissed => "interruptions that found the thread where none may be captured",
+        Cause::WaitersFull => "waits whose waker is not known: too many threads waited at once",
         Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
     }
 }

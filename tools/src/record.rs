@@ -92,6 +92,10 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         None if options.mode == Mode::Ring => None,
         None => options.counters_ns,
     };
+    options.long_wait_ns = match args.long_wait {
+        Period::Ns(ns) => Some(ns),
+        Period::Off => None,
+    };
     options.dump_signal = args.dump_on.map(|signal| match signal {
         DumpSignal::Usr1 => Signal::USR1.as_raw(),
         DumpSignal::Usr2 => Signal::USR2.as_raw(),

@@ -9,6 +9,7 @@ mod load;
 pub mod profile;
 mod tables;
 mod tree;
+pub mod waits;
 
 use std::fs;
 use std::path::Path;

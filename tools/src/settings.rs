@@ -27,7 +27,7 @@ pub const COMMAND: &str = "record";
 pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 17] = [
+pub const SETTINGS: [&str; 18] = [
     "interval",
     "main-interval",
     "budget",
@@ -36,6 +36,7 @@ pub const SETTINGS: [&str; 17] = [
     "buffer",
     "mode",
     "counters",
+    "long-wait",
     "dump-on",
     "dump-last",
     "no-children",

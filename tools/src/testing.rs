@@ -172,6 +172,7 @@ pub fn report() -> Report {
         profile,
         timeline,
         calibration_ns: None,
+        waits: Default::default(),
     }
 }
 
@@ -239,6 +240,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         profile,
         timeline,
         calibration_ns: None,
+        waits: Default::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
-use stackbeat_core::record::{self, RecordKind, Sample};
+use stackbeat_core::record::{self, RecordKind, Sample, Waited, Woke};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum Record {
         value: i64,
         name: String,
     },
+    Wait(Waited),
+    Wake(Woke),
     /// Of a kind that this version does not know.
     Unknown,
 }
@@ -79,6 +81,8 @@ pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
                 name: text(&bytes_of(&body[3..], length).ok_or(Damaged)?),
             }
         }
+        Some(RecordKind::Wait) => Record::Wait(record::read_wait(header, body).ok_or(Damaged)?),
+        Some(RecordKind::Wake) => Record::Wake(record::read_wake(header, body).ok_or(Damaged)?),
         None if header as u8 == 0 => return Err(Damaged),
         None => Record::Unknown,
     };
@@ -194,7 +198,15 @@ mod tests {
         let no_length = [header(RecordKind::Name, 0, 0, 0, 0)];
         let long_text = [header(RecordKind::Text, 4, 0, 0, 1), 900, 0, 0];
         let zeros = [0u64; 4];
-        for bad in [&too_long[..], &too_short, &no_length, &long_text, &zeros] {
+        let short_wait = [header(RecordKind::Wait, 3, 30, 0, 1), 1, 2];
+        for bad in [
+            &too_long[..],
+            &too_short,
+            &no_length,
+            &long_text,
+            &zeros,
+            &short_wait,
+        ] {
             assert_eq!(next(&mut &bad[..]), Err(Damaged), "{bad:?}");
         }
         let newer = [99 | 2 << 8, 5];

@@ -22,7 +22,7 @@ use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::layout::{ClockSource, buffer_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::record::COUNTER;
-use stackbeat_core::record::Sample;
+use stackbeat_core::record::{Sample, Waited, Woke};
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
@@ -397,6 +397,8 @@ impl Drainer {
                             events.push(packet::Body::Event(event));
                         }
                     }
+                    Record::Wait(wait) => events.push(self.wait(drained.thread_uid, &wait)),
+                    Record::Wake(wake) => events.push(self.wake(drained.thread_uid, &wake)),
                     other => self.census.take(&drained, other),
                 }
             }
@@ -437,6 +439,7 @@ impl Drainer {
         self.rows.clear();
         let mut last_words = None;
         let mut counters = Counters::default();
+        let mut wakeups = Vec::new();
         let mut rest = words;
         for number in 0..u64::from(drained.records) {
             let record = match decode::next(&mut rest) {
@@ -471,6 +474,8 @@ impl Drainer {
                         batch.packets += 1;
                     }
                 }
+                Record::Wait(wait) => wakeups.push(self.wait(drained.thread_uid, &wait)),
+                Record::Wake(wake) => wakeups.push(self.wake(drained.thread_uid, &wake)),
                 other => self.census.take(&drained, other),
             }
         }
@@ -511,7 +516,39 @@ impl Drainer {
             encode(packet::Body::Samples(end), &mut batch.samples);
             batch.packets += 1;
         }
+        // Behind the samples, whose numbers say what is in the file: a file that is cut off in between has
+        // none of them twice after `recover`.
+        for half in wakeups {
+            encode(half, &mut batch.samples);
+            batch.packets += 1;
+        }
         claim
+    }
+
+    fn wait(&mut self, thread_uid: u32, wait: &Waited) -> packet::Body {
+        let end_ns = self.date(wait.end_cycles);
+        packet::Body::LongWait(v1::LongWait {
+            thread_uid,
+            begin_ns: self.converter.to_ns(wait.begin_cycles).min(end_ns),
+            end_ns,
+            node: wait.node,
+            probe: wait.probe.into(),
+            object: wait.object,
+            result: wait.result,
+            owner_tid: wait.owner_tid,
+            waker_uid: wait.waker_uid,
+            wake_number: wait.wake_number,
+        })
+    }
+
+    fn wake(&mut self, thread_uid: u32, wake: &Woke) -> packet::Body {
+        packet::Body::Wake(v1::Wake {
+            thread_uid,
+            number: wake.number,
+            time_ns: self.date(wake.cycles),
+            node: wake.node,
+            object: wake.object,
+        })
     }
 
     fn row(&mut self, record: u64, sample: &Sample) -> SampleRow {

@@ -183,7 +183,7 @@ impl Loader {
                     _ => {}
                 }
             }
-            Some(Body::Counters(_)) => {}
+            Some(Body::Counters(_) | Body::LongWait(_) | Body::Wake(_)) => {}
             Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::Loss(loss)) => self.loss(&loss),
             Some(Body::Symbols(symbols)) => {

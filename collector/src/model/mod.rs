@@ -22,6 +22,7 @@ mod tests;
 mod trace;
 mod visit;
 mod waits;
+mod wakeups;
 
 use std::borrow::Cow;
 
@@ -33,6 +34,7 @@ pub use settings::Settings;
 pub use slices::{SliceSink, Slicer};
 pub use trace::{Damage, Loss, Module, Origin, Process, Thread, Trace, TraceError};
 pub use visit::{Counter, ThreadTotals, Visitor};
+pub use wakeups::{LongWait, Wake};
 
 /// Index into `Trace::threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -167,6 +167,7 @@ impl Loss {
             Ok(Cause::NotHooked) => "child program not followed".to_owned(),
             Ok(Cause::SignalMissed) => "interruption at a bad moment".to_owned(),
             Ok(Cause::AgentDisabled) => "agent switched itself off".to_owned(),
+            Ok(Cause::WaitersFull) => "wait without a waker: table of waiters full".to_owned(),
             Err(_) => format!("cause {}", self.cause),
         }
     }

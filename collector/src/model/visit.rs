@@ -10,6 +10,7 @@ use stackbeat_proto::v1::{self, packet::Body};
 use super::counted;
 use super::segments::Segmenter;
 use super::slices::Slicer;
+use super::wakeups::{Joiner, LongWait};
 use super::{
     Amounts, ProbeId, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex,
     ThreadIndex, Trace, TraceError,
@@ -36,6 +37,8 @@ pub trait Visitor {
     ) {
     }
     fn counter(&mut self, trace: &Trace, counter: &Counter) {}
+    /// A long wait. Waits come when both sides of them were read: not in order of time.
+    fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {}
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, totals: &ThreadTotals) {}
 }
 
@@ -103,6 +106,7 @@ impl Trace {
             live: HashMap::new(),
             done: vec![false; self.threads.len()],
             rows: Vec::new(),
+            wakeups: Joiner::new(self),
         }
         .run()
     }
@@ -115,6 +119,7 @@ struct Visit<'a> {
     live: HashMap<ThreadIndex, Box<ThreadState>>,
     done: Vec<bool>,
     rows: Vec<SampleRow>,
+    wakeups: Joiner<'a>,
 }
 
 impl Visit<'_> {
@@ -132,8 +137,8 @@ impl Visit<'_> {
                 Err(_) => continue,
             };
             match raw.field() {
-                // Samples, events, counters: the numbers of `Packet.body`.
-                6 | 8 | 9 => {}
+                // Samples, events, counters, long waits, wakes: the numbers of `Packet.body`.
+                6 | 8 | 9 | 17 | 18 => {}
                 _ => continue,
             }
             if let Some(batch) = raw.samples() {
@@ -148,8 +153,21 @@ impl Visit<'_> {
                     self.visitor.event(self.trace, thread, &event, stack);
                 }
                 Ok(Some(Body::Counters(counters))) => self.counters(counters),
+                Ok(Some(Body::LongWait(wait))) => {
+                    for wait in self.wakeups.wait(&wait) {
+                        self.visitor.long_wait(self.trace, &wait);
+                    }
+                }
+                Ok(Some(Body::Wake(wake))) => {
+                    for wait in self.wakeups.wake(&wake) {
+                        self.visitor.long_wait(self.trace, &wait);
+                    }
+                }
                 _ => {}
             }
+        }
+        for wait in self.wakeups.finish() {
+            self.visitor.long_wait(self.trace, &wait);
         }
         for index in 0..self.trace.threads.len() as u32 {
             let thread = ThreadIndex(index);

@@ -95,6 +95,8 @@ impl Partial {
             }
             packet::Body::Footer(_) => self.is_finished = true,
             packet::Body::Counters(_)
+            | packet::Body::LongWait(_)
+            | packet::Body::Wake(_)
             | packet::Body::Symbols(_)
             | packet::Body::Waits(_)
             | packet::Body::CompressedPackets(_) => {}

@@ -129,7 +129,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         packet::Body::Samples(batch) => dump.batch(&batch, &mut out),
         packet::Body::Counters(batch) => dump.counters(batch, &mut out),
         packet::Body::Event(event) => dump.event(event, &mut out),
-        _ => Ok(()),
+        body => dump.wakeup(body, &mut out),
     })?;
     for (uid, rows) in &frozen.rows {
         dump.take(*uid, rows, &mut out)?;
@@ -138,7 +138,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         match body {
             packet::Body::Event(event) => dump.event(event, &mut out)?,
             packet::Body::Counters(batch) => dump.counters(batch, &mut out)?,
-            _ => {}
+            body => dump.wakeup(body, &mut out)?,
         }
     }
     for (uid, waits) in std::mem::take(&mut content.waits) {
@@ -618,6 +618,20 @@ impl Dump {
             self.used.insert(event.node);
         }
         out.say(packet::Body::Event(event))
+    }
+
+    /// A wait or a wake; nothing else is taken.
+    fn wakeup(&mut self, body: packet::Body, out: &mut Out) -> io::Result<()> {
+        let (time_ns, node) = match &body {
+            packet::Body::LongWait(wait) => (wait.end_ns, wait.node),
+            packet::Body::Wake(wake) => (wake.time_ns, wake.node),
+            _ => return Ok(()),
+        };
+        if time_ns < self.from_ns {
+            return Ok(());
+        }
+        self.used.extend((node != 0).then_some(node));
+        out.say(body)
     }
 
     fn counters(&self, mut batch: v1::CounterBatch, out: &mut Out) -> io::Result<()> {

@@ -253,7 +253,7 @@ fn begin(
     let second = Snapshot::take(source);
     drainer.add_snapshot(&second);
     let cycles_in = |ns| drainer.converter.to_cycles(ns);
-    storage::set_clock(&shared.mapping, source, cycles_in);
+    storage::set_clock(&shared.mapping, source, options.long_wait_ns, cycles_in);
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;

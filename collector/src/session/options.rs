@@ -19,6 +19,8 @@ pub const MIN_INTERVAL_NS: u64 = 50_000;
 pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
 /// Shortest distance between two readings of counters, ns.
 pub const MIN_COUNTERS_NS: u64 = 10_000_000;
+/// Shortest wait that may be called long, ns: what a wake-up takes anyway.
+pub const MIN_LONG_WAIT_NS: u64 = 10_000;
 /// Most frames that one capture may keep.
 pub const MAX_DEPTH: u32 = 1024;
 /// Smallest pool of sub-buffers, bytes.
@@ -65,6 +67,8 @@ pub struct Options {
     pub dump_last_ns: Option<u64>,
     /// Distance between two readings of the processes' counters, ns; `None`: they are not read.
     pub counters_ns: Option<u64>,
+    /// A wait that is longer, ns, is kept with who ended it; `None`: none is.
+    pub long_wait_ns: Option<u64>,
     /// Capture nothing until the session is told to start.
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
@@ -101,6 +105,7 @@ impl Options {
             dump_signal: None,
             dump_last_ns: None,
             counters_ns: Some(100_000_000),
+            long_wait_ns: Some(1_000_000),
             start_disabled: false,
             symbolize: true,
             label: String::new(),
@@ -140,6 +145,9 @@ impl Options {
         number("budget", self.budget_percent.into(), 0, 100, "percent")?;
         if let Some(ns) = self.counters_ns {
             number("counters", ns, MIN_COUNTERS_NS, MAX_INTERVAL_NS, "ns")?;
+        }
+        if let Some(ns) = self.long_wait_ns {
+            number("long wait", ns, MIN_LONG_WAIT_NS, MAX_INTERVAL_NS, "ns")?;
         }
         number(
             "depth",

@@ -160,12 +160,20 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     }
 }
 
-/// Says what dates records and how many cycles the intervals have.
-pub fn set_clock(mapping: &Mapping, source: ClockSource, cycles_in: impl Fn(u64) -> u64) {
+/// Says what dates records, and how many cycles the intervals and a long wait have.
+pub fn set_clock(
+    mapping: &Mapping,
+    source: ClockSource,
+    long_wait_ns: Option<u64>,
+    cycles_in: impl Fn(u64) -> u64,
+) {
     let control = mapping.control();
     control.clock_source.store(source as u32, Ordering::Relaxed);
     for (cycles, ns) in control.interval_cycles.iter().zip(&control.interval_ns) {
         let ns = ns.load(Ordering::Relaxed);
         cycles.store(cycles_in(ns.into()), Ordering::Relaxed);
     }
+    control
+        .long_wait_cycles
+        .store(long_wait_ns.map_or(0, cycles_in), Ordering::Relaxed);
 }

@@ -12,12 +12,13 @@ use crate::gate;
 use crate::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
 use crate::mapping::Mapping;
 use crate::probe::Probe;
-use crate::record::{self, RecordBuffer, flags};
+use crate::record::{self, RecordBuffer, Waited, Woke, flags};
 use crate::sync::{Ordering, add_own, fence};
 use crate::sys;
 use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
 use crate::unwind::{MAX_DEPTH, Registers};
+use crate::waiters;
 
 /// Forced captures that a rested thread may do at once.
 const FORCED_BURST: u64 = 16;
@@ -39,6 +40,15 @@ pub(super) struct Request<'a> {
     pub last: bool,
     /// Where a signal interrupted the thread.
     pub interrupted: Option<&'a Registers>,
+    /// What to write down behind the sample.
+    pub more: Option<More>,
+}
+
+/// A record that goes with a sample and takes its stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum More {
+    Waited(Waited),
+    Woke(Woke),
 }
 
 impl Request<'_> {
@@ -53,6 +63,7 @@ impl Request<'_> {
             exempt: false,
             last: false,
             interrupted: None,
+            more: None,
         }
     }
 
@@ -127,6 +138,31 @@ pub(super) fn wait(wait: &Wait, result: i64) {
         arg: Some((wait.arg, result)),
         begin: wait.begin,
         ..Request::point(wait.probe)
+    };
+    slow(&request);
+}
+
+/// The capture of a wait that was so long that it says who ended it.
+#[cold]
+#[inline(never)]
+pub(super) fn long_wait(wait: &Wait, result: i64, waited: Waited) {
+    let request = Request {
+        arg: Some((wait.arg, result)),
+        begin: wait.begin,
+        forced: true,
+        more: Some(More::Waited(waited)),
+        ..Request::point(wait.probe)
+    };
+    slow(&request);
+}
+
+/// The capture of a thread that has ended a long wait of another.
+pub(super) fn wake(probe: Probe, arg: u64, woke: Woke) {
+    let request = Request {
+        arg: Some((arg, 0)),
+        forced: true,
+        more: Some(More::Woke(woke)),
+        ..Request::point(probe)
     };
     slow(&request);
 }
@@ -391,6 +427,8 @@ impl Capture<'_> {
                     .episode
                     .store(episode.wrapping_add(1), Ordering::Release);
                 gate::reopen(self.entry, 0);
+                let index = self.block.entry_index.load(Ordering::Relaxed);
+                waiters::leave(self.mapping, index, self.entry);
             }
         }
     }
@@ -513,10 +551,31 @@ impl Capture<'_> {
             frees: self.entry.frees.load(Ordering::Relaxed),
             arg: request.arg,
             usage,
-            waker_tid: None,
+            waker_tid: match request.more {
+                Some(More::Waited(waited)) if waited.waker_tid != 0 => Some(waited.waker_tid),
+                _ => None,
+            },
         };
         let words = record::write_sample(&sample, &mut self.scratch.record);
         append(&writer, &self.scratch.record, words, now);
+        let more = match request.more {
+            Some(More::Waited(waited)) => {
+                let waited = Waited { node, ..waited };
+                record::write_wait(&waited, &mut self.scratch.record)
+            }
+            Some(More::Woke(woke)) => {
+                let woke = Woke {
+                    node,
+                    cycles: now,
+                    ..woke
+                };
+                record::write_wake(&woke, &mut self.scratch.record)
+            }
+            None => 0,
+        };
+        if more != 0 {
+            append(&writer, &self.scratch.record, more, now);
+        }
         self.entry.cpu_ns.store(cpu_ns, Ordering::Relaxed);
         let samples = self.entry.samples.load(Ordering::Relaxed);
         self.entry

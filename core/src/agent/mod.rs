@@ -4,6 +4,7 @@
 //! - `capture`: the slow path, when something is due
 //! - `counted`: captures that allocations cause by their number
 //! - `event`: marks, scopes and counters of the program itself
+//! - `wake`: waits that other threads end, and ending them
 //! - `thread`, `process`: who takes part; start, fork, exec, exit
 //!
 //! # Signal safety
@@ -19,6 +20,7 @@ mod process;
 mod rusage;
 mod stack;
 mod thread;
+mod wake;
 
 use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
@@ -27,6 +29,7 @@ use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
 use crate::unwind;
+use crate::waiters::{Entered, How};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use event::event;
@@ -35,6 +38,7 @@ pub use process::{
     fork_parent, handler_installed, init, process_exiting, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
+pub use wake::{Awaited, Wake, announce, begin_wait_for, end_of_child, is_awaited};
 
 use capture::Request;
 
@@ -213,6 +217,8 @@ pub struct Wait {
     arg: u64,
     probe: Probe,
     gate_before: u32,
+    /// It stands in the table of waiters.
+    entered: Option<(Entered, How)>,
 }
 
 /// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
@@ -230,6 +236,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
         arg,
         probe,
         gate_before: 0,
+        entered: None,
     };
     let block = tls::block();
     let entry = match registered(block) {
@@ -258,6 +265,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
         arg,
         probe,
         gate_before,
+        entered: None,
     }
 }
 
@@ -281,6 +289,10 @@ impl Wait {
         if !core::ptr::eq(entry, self.entry) {
             return;
         }
+        let long = match &self.entered {
+            Some((entered, how)) => wake::conclude(&self, entry, entered, *how, result),
+            None => None,
+        };
         let episode = entry.episode.load(Ordering::Relaxed);
         if self.gate_before == 0 {
             entry
@@ -288,7 +300,9 @@ impl Wait {
                 .store((episode | 1).wrapping_add(1), Ordering::Release);
         }
         // Before the gate opens: a signal in between would put a sample inside this wait.
-        if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
+        if let Some(waited) = long {
+            capture::long_wait(&self, result, waited);
+        } else if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
             capture::wait(&self, result);
         } else if matches!(self.probe.category(), Category::Poll) {
             tls::block().turned.store(1, Ordering::Relaxed);

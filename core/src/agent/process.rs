@@ -1,9 +1,9 @@
 //! The process: start, fork, exec, exit, and being switched off.
 
-use super::capture::{self, Request, ThreadWriter};
+use super::capture::{self, More, Request, ThreadWriter};
 use super::main_stack;
 use super::thread;
-use super::{PROBE_MASK, registered};
+use super::{PROBE_MASK, registered, wake};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
@@ -372,6 +372,7 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     publish_signal(mapping);
     let mask = core::ptr::from_ref(&mapping.control().probe_mask);
     PROBE_MASK.store(mask.cast_mut(), Ordering::Relaxed);
+    wake::use_table(mapping);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
     true
 }
@@ -635,6 +636,7 @@ pub fn process_exiting() {
     capture::slow(&Request {
         exempt: true,
         last: true,
+        more: wake::announce_end_of_process().map(More::Woke),
         ..Request::point(Probe::Exit)
     });
     if let Some(process) = mapping().and_then(|m| m.process(index())) {

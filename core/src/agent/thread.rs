@@ -1,8 +1,8 @@
 //! Threads: taking part, private memory, and leaving.
 
-use super::capture::{self, Request};
+use super::capture::{self, More, Request};
 use super::main_stack;
-use super::process;
+use super::{process, wake};
 use crate::gate;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer};
@@ -11,6 +11,7 @@ use crate::sys::tls::{self, Block, flag};
 use crate::sys::{self, Backing, Usage};
 use crate::throttle;
 use crate::unwind::{StackBounds, ThreadWalker};
+use crate::waiters;
 use core::sync::atomic::Ordering;
 
 /// A thread's private memory: mapped zeroed at its first capture, never constructed.
@@ -229,8 +230,9 @@ pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
     });
 }
 
-/// The calling thread is about to end: it will not be seen any more.
-pub fn thread_exiting() {
+/// The calling thread is about to end: it will not be seen any more. `id`: what a thread waits for that
+/// joins it ([`super::begin_wait_for`]).
+pub fn thread_exiting(id: u64) {
     let block = tls::block();
     let Some((entry, _)) = super::registered(block) else {
         return;
@@ -238,9 +240,14 @@ pub fn thread_exiting() {
     if process::is_active() && !process::check_for_fork() && !process::is_stale(entry) {
         // For good: what a signal captured after the last capture would be lost.
         gate::close(entry, process::await_signal);
+        if let Some(mapping) = process::mapping() {
+            let index = block.entry_index.load(Ordering::Relaxed);
+            waiters::leave(mapping, index, entry);
+        }
         capture::slow(&Request {
             exempt: true,
             last: true,
+            more: wake::announce_end_of_thread(id).map(More::Woke),
             ..Request::point(Probe::ThreadExit)
         });
         registry::end_thread(entry, process::now());

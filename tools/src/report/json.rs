@@ -15,7 +15,7 @@ use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFa
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
 use super::tables::label_text;
-use super::tree;
+use super::{tree, waits};
 use crate::cli::SortKey;
 
 #[derive(Serialize)]
@@ -29,6 +29,7 @@ pub struct ReportJson {
     threads: Vec<ThreadJson>,
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
+    waits: waits::WaitsJson,
     scopes: Vec<ScopeRow>,
     counters: Vec<CounterRow>,
     events: Vec<EventRow>,
@@ -159,6 +160,7 @@ pub fn report(
             })
             .collect(),
         blocking_sites: sites(facts, profile, wanted, top),
+        waits: waits::json(report, wanted, top),
         scopes: facts.scopes.clone(),
         counters: facts.counters.clone(),
         events: facts.events.clone(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
+    Counter, FrameIndex, LongWait, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
@@ -15,6 +15,7 @@ use super::counters::Collected;
 use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::profile::{Profile, ROOT};
+use super::waits::Waits;
 use crate::losses;
 use crate::page::timeline::{Bar, Timeline};
 
@@ -30,6 +31,8 @@ pub struct Report {
     pub timeline: Timeline,
     /// How long the calibration loop took that ran before the program, when one did.
     pub calibration_ns: Option<u64>,
+    /// Long waits and who ended them.
+    pub waits: Waits,
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
@@ -73,6 +76,7 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
         profile,
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
+        waits: adder.waits,
     })
 }
 
@@ -207,6 +211,7 @@ struct Adder {
     /// Frames that go on from one stack to another.
     continuing: HashMap<(StackIndex, StackIndex), u32>,
     calibration_ns: Option<u64>,
+    waits: Waits,
 }
 
 impl Adder {
@@ -222,6 +227,7 @@ impl Adder {
             event_loops: HashMap::new(),
             continuing: HashMap::new(),
             calibration_ns: None,
+            waits: Waits::default(),
         }
     }
 
@@ -309,6 +315,12 @@ impl Visitor for Adder {
     fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
         self.events.add(trace, thread, event);
         self.collected.event(trace, thread, event);
+    }
+
+    fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {
+        let waiting = self.path(trace, wait.stack);
+        let waking = wait.wake.map(|wake| self.path(trace, wake.stack));
+        self.waits.add(wait, waiting, waking);
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {

@@ -10,7 +10,7 @@ use super::Report;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
-use super::{counters, events};
+use super::{counters, events, waits};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
@@ -38,6 +38,7 @@ pub fn report(
     out.push_str(&threads(facts, profile, wanted, layout));
     out.push_str(&function_table(facts, profile, wanted, sort, layout));
     out.push_str(&site_table(facts, profile, wanted, layout));
+    out.push_str(&waits::table(report, wanted, layout));
     out.push_str(&counters::scope_table(&facts.scopes, layout));
     let processes: Vec<_> = facts
         .processes
@@ -319,14 +320,16 @@ fn alike(facts: &Facts, profile: &Profile, sites: Vec<SiteRow>) -> Vec<(SiteRow,
     rows
 }
 
-/// The innermost callers of a blocking call that tell something: the layers of a standard library
-/// between the call and the program's own code are left out.
+/// The innermost callers of a blocking call.
 fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
+    chain(facts, profile.tree.outwards(site.place).skip(1))
+}
+
+/// The innermost names that tell something: the layers of a standard library between a call and the
+/// program's own code are left out.
+pub fn chain(facts: &Facts, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
-    let all: Vec<_> = profile
-        .tree
-        .outwards(site.place)
-        .skip(1)
+    let all: Vec<_> = outwards
         .map(|(_, label)| label_text(facts, label))
         .collect();
     let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);

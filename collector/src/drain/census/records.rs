@@ -116,7 +116,11 @@ impl Census {
                     process.take_text(kind, offset, &bytes);
                 }
             }
-            Record::Sample(_) | Record::Mark { .. } | Record::Unknown => {}
+            Record::Sample(_)
+            | Record::Mark { .. }
+            | Record::Wait(_)
+            | Record::Wake(_)
+            | Record::Unknown => {}
         }
     }
 

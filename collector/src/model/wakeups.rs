@@ -1,0 +1,155 @@
+//! Long waits, and who ended them: the two halves of a wake-up, which two threads wrote down, put
+//! together again.
+//!
+//! A half waits for the other in memory. Both were written within moments of each other, so what is kept
+//! is bounded: a wait whose waker's half has not come until then goes out without its stack.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use stackbeat_proto::v1;
+
+use super::{ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace};
+
+/// Halves of each kind that are kept.
+const KEPT: usize = 1 << 16;
+
+/// A wait that was longer than the recording's threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongWait {
+    pub thread: ThreadIndex,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub stack: StackIndex,
+    pub probe: ProbeId,
+    /// Address or descriptor, by probe.
+    pub object: u64,
+    /// The call's result.
+    pub result: i64,
+    /// Who held the lock when the wait began.
+    pub owner: Option<ThreadIndex>,
+    /// Who ended it.
+    pub waker: Option<ThreadIndex>,
+    /// Where and when the waker did so.
+    pub wake: Option<Wake>,
+}
+
+impl LongWait {
+    /// Its length in ns.
+    pub fn wall_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+}
+
+/// The moment after the call that ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    pub time_ns: u64,
+    pub stack: StackIndex,
+}
+
+/// A thread's uid and the number of its wake.
+type Key = (u32, u32);
+
+pub(super) struct Joiner<'a> {
+    trace: &'a Trace,
+    threads_of_tid: HashMap<(ProcessIndex, u32), Vec<ThreadIndex>>,
+    wakes: HashMap<Key, Wake>,
+    /// Keys in the order in which they came; so below.
+    wake_order: VecDeque<Key>,
+    waits: HashMap<Key, Vec<LongWait>>,
+    wait_order: VecDeque<Key>,
+}
+
+impl<'a> Joiner<'a> {
+    pub fn new(trace: &'a Trace) -> Joiner<'a> {
+        let mut threads_of_tid: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, thread) in trace.threads().iter().enumerate() {
+            let key = (thread.process, thread.tid);
+            let same = threads_of_tid.entry(key).or_default();
+            same.push(ThreadIndex(index as u32));
+        }
+        Joiner {
+            trace,
+            threads_of_tid,
+            wakes: HashMap::new(),
+            wake_order: VecDeque::new(),
+            waits: HashMap::new(),
+            wait_order: VecDeque::new(),
+        }
+    }
+
+    /// The thread with this tid at a moment, in the process of another.
+    fn thread_of_tid(&self, beside: ThreadIndex, tid: u32, at_ns: u64) -> Option<ThreadIndex> {
+        let process = self.trace.thread(beside).process;
+        let same = self.threads_of_tid.get(&(process, tid))?;
+        same.iter().copied().find(|index| {
+            let thread = self.trace.thread(*index);
+            (thread.start_ns..=thread.end_ns).contains(&at_ns)
+        })
+    }
+
+    /// A wait was read; gives those that are complete or have waited for too long themselves.
+    pub fn wait(&mut self, from: &v1::LongWait) -> Vec<LongWait> {
+        let trace = self.trace;
+        let Some(&thread) = trace.thread_of_uid.get(&from.thread_uid) else {
+            return Vec::new();
+        };
+        let key = (from.waker_uid, from.wake_number);
+        let wait = LongWait {
+            thread,
+            begin_ns: from.begin_ns.min(from.end_ns),
+            end_ns: from.end_ns,
+            stack: trace.stacks.of_node(from.node),
+            probe: ProbeId(u8::try_from(from.probe).unwrap_or(0)),
+            object: from.object,
+            result: from.result,
+            owner: self.thread_of_tid(thread, from.owner_tid, from.begin_ns),
+            waker: trace.thread_of_uid.get(&from.waker_uid).copied(),
+            wake: self.wakes.get(&key).copied(),
+        };
+        if wait.waker.is_none() || wait.wake.is_some() {
+            return vec![wait];
+        }
+        self.waits.entry(key).or_default().push(wait);
+        self.wait_order.push_back(key);
+        let oldest = match self.wait_order.len() > KEPT {
+            true => self.wait_order.pop_front(),
+            false => None,
+        };
+        oldest
+            .and_then(|key| self.waits.remove(&key))
+            .unwrap_or_default()
+    }
+
+    /// A wake was read; gives the waits that it completes.
+    pub fn wake(&mut self, from: &v1::Wake) -> Vec<LongWait> {
+        let key = (from.thread_uid, from.number);
+        let wake = Wake {
+            time_ns: from.time_ns,
+            stack: self.trace.stacks.of_node(from.node),
+        };
+        self.wakes.insert(key, wake);
+        self.wake_order.push_back(key);
+        if self.wake_order.len() > KEPT
+            && let Some(oldest) = self.wake_order.pop_front()
+        {
+            self.wakes.remove(&oldest);
+        }
+        let mut complete = self.waits.remove(&key).unwrap_or_default();
+        for wait in &mut complete {
+            wait.wake = Some(wake);
+        }
+        complete
+    }
+
+    /// Nothing more is read: those whose other half is missing.
+    pub fn finish(&mut self) -> Vec<LongWait> {
+        let mut left: Vec<_> = std::mem::take(&mut self.waits)
+            .into_values()
+            .flatten()
+            .collect();
+        left.sort_by_key(|wait| (wait.end_ns, wait.thread));
+        left
+    }
+}

@@ -1,0 +1,461 @@
+//! Who waits for what, and who ends it: the table through which a thread that lets go of something
+//! and the threads that wait for it find each other.
+//!
+//! A thread that is about to block enters itself into the bucket of what it waits for; who releases,
+//! signals or posts looks at one word of that bucket first, and only if somebody is there does it
+//! leave word of itself. Nothing here waits, allocates or takes a lock; who finds no place is not in
+//! the table and will not know its waker.
+//!
+//! There are two ways to leave word, before the call that ends the wait:
+//!
+//! - [`How::Release`], for locks: the last that let go of a lock before a thread got it is the one that
+//!   gave it. So releases overwrite each other in the bucket, and who got the lock reads there: while it
+//!   holds the lock nobody can let go of it. A thread that waits to *share* a lock waits for whoever
+//!   holds it alone, and uses another object for that ([`shared`]).
+//! - [`How::Wake`], for all else: the first that signals ends the wait. So it claims threads, the longest
+//!   waiting first, as many as the call wakes. Which threads the kernel really wakes may differ: who
+//!   wakes up unclaimed takes the claim over from the one that has it ([`conclude`]).
+//!
+//! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that
+//! comes late does not get into the next wait. Entries of killed threads are cleared when they are used
+//! again; until then they cost a look.
+
+use crate::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES, WaitBucket};
+use crate::mapping::Mapping;
+use crate::sync::Ordering;
+
+/// Buckets in which a thread may stand: its object's and those behind.
+const REACH: usize = 8;
+/// Waiters of a lock whose time is looked at when it is released.
+const LOOKED_AT: usize = 8;
+/// Threads that one call may wake and that are claimed.
+pub const MOST_WOKEN: u32 = 64;
+
+const _: () = assert!(WAIT_BUCKETS.is_power_of_two());
+
+/// Something that threads wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Address in the process, or what stands for a descriptor.
+    pub id: u64,
+    /// Index of the process in which the address counts, plus 1; 0: in all of them.
+    pub scope: u32,
+}
+
+/// What stands for a lock where threads wait to share it.
+#[inline(always)]
+pub const fn shared(lock: u64) -> u64 {
+    lock ^ 1 << 62
+}
+
+/// What a thread waits for that waits for the end of this child process. No address has these bits.
+pub const fn child(pid: u32) -> u64 {
+    0xA << 60 | (pid as u64) << 3
+}
+
+/// What a thread of this process waits for that waits for the end of any child.
+pub const fn any_child(parent_pid: u32) -> u64 {
+    0xC << 60 | (parent_pid as u64) << 3
+}
+
+/// Who ended a wait: a thread and the number of its wake, in one word.
+///
+/// ```text
+///   bit 63 1 | bits 42..63 number | bits 22..42 low bits of the thread's uid | bits 0..22 index of its entry
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker(u64);
+
+const WAKER: u64 = 1 << 63;
+const NUMBERS: u32 = (1 << 21) - 1;
+const UIDS: u32 = (1 << 20) - 1;
+const INDICES: u32 = (1 << 22) - 1;
+
+impl Waker {
+    fn new(index: u32, uid: u32, number: u32) -> Waker {
+        Waker(
+            WAKER
+                | u64::from(number & NUMBERS) << 42
+                | u64::from(uid & UIDS) << 22
+                | u64::from(index & INDICES),
+        )
+    }
+
+    fn from_word(word: u64) -> Option<Waker> {
+        (word & WAKER != 0).then_some(Waker(word))
+    }
+
+    /// The number of its wake.
+    pub fn number(self) -> u32 {
+        (self.0 >> 42) as u32 & NUMBERS
+    }
+
+    /// The thread's uid and tid; `None` when another one has its entry by now.
+    pub fn thread(self, mapping: &Mapping) -> Option<(u32, u32)> {
+        let entry = mapping.thread(self.0 as u32 & INDICES)?;
+        let uid = entry.uid.load(Ordering::Relaxed);
+        (uid & UIDS == (self.0 >> 22) as u32 & UIDS)
+            .then(|| (uid, entry.tid.load(Ordering::Relaxed)))
+    }
+}
+
+/// A thread that takes part, as itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Me<'a> {
+    pub index: u32,
+    pub entry: &'a ThreadEntry,
+}
+
+/// Where the waiters for an object stand.
+#[inline(always)]
+fn bucket_of(id: u64) -> usize {
+    // The golden ratio's bits: addresses differ in their middle.
+    ((id >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - WAIT_BUCKETS.trailing_zeros())) as usize
+}
+
+/// Whether anybody may wait for it: one load.
+///
+/// # Safety
+/// `table` is the first bucket of a mapping's table.
+#[inline(always)]
+pub unsafe fn may_wait(table: *const WaitBucket, id: u64) -> bool {
+    // SAFETY: by contract the table has `WAIT_BUCKETS` buckets, and the hash is below that.
+    let bucket = unsafe { &*table.add(bucket_of(id)) };
+    bucket.count.load(Ordering::Relaxed) != 0
+}
+
+/// The bucket and the place in it that a number of `ThreadEntry::wait_place` names.
+fn place(mapping: &Mapping, number: u32) -> Option<&crate::sync::AtomicU32> {
+    let number = number.checked_sub(1)? as usize;
+    let bucket = mapping.waiters().get(number / WAIT_PLACES)?;
+    bucket.places.get(number % WAIT_PLACES)
+}
+
+/// Waiter: enters itself, before it blocks. `owner_tid`: who holds the lock, 0 unknown. Gives the wait's
+/// number, and what the bucket said before; `None` where there is no place.
+pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Option<Entered> {
+    let Me { index, entry } = me;
+    leave(mapping, index, entry);
+    let number = match entry.wait_number.load(Ordering::Relaxed).wrapping_add(1) {
+        0 => 1,
+        number => number,
+    };
+    entry.wait_number.store(number, Ordering::Relaxed);
+    entry.wait_object.store(object.id, Ordering::Relaxed);
+    entry.wait_scope.store(object.scope, Ordering::Relaxed);
+    entry.wait_owner.store(owner_tid, Ordering::Relaxed);
+    entry.woken_by.store(u64::from(number), Ordering::Relaxed);
+    let home = bucket_of(object.id);
+    let buckets = mapping.waiters();
+    let before = buckets[home].released_by.load(Ordering::Relaxed);
+    for bucket in (home..home + REACH).map(|i| i % WAIT_BUCKETS) {
+        for (i, word) in buckets[bucket].places.iter().enumerate() {
+            let is_free = word.load(Ordering::Relaxed) == 0;
+            let place = (bucket * WAIT_PLACES + i) as u32 + 1;
+            if is_free
+                && word
+                    .compare_exchange(0, index + 1, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+            {
+                entry.wait_place.store(place, Ordering::Relaxed);
+                buckets[home].count.fetch_add(1, Ordering::SeqCst);
+                return Some(Entered {
+                    number,
+                    object,
+                    before,
+                });
+            }
+        }
+    }
+    None
+}
+
+/// A wait that stands in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    number: u32,
+    object: Object,
+    /// `WaitBucket::released_by` when it was entered.
+    before: u64,
+}
+
+/// Waiter or collector: takes the thread out of the table, if it is in it.
+pub fn leave(mapping: &Mapping, index: u32, entry: &ThreadEntry) {
+    let number = entry.wait_place.load(Ordering::Relaxed);
+    if number == 0 {
+        return;
+    }
+    entry.wait_place.store(0, Ordering::Relaxed);
+    let Some(place) = place(mapping, number) else {
+        return;
+    };
+    let freed = place.compare_exchange(index + 1, 0, Ordering::Release, Ordering::Relaxed);
+    if freed.is_ok() {
+        let home = bucket_of(entry.wait_object.load(Ordering::Relaxed));
+        mapping.waiters()[home].count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How a call that ends waits leaves word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It lets go of a lock.
+    Release,
+    /// It wakes up to so many threads.
+    Wake(u32),
+}
+
+/// Waker: leaves word, before the call that lets go of these objects. Gives the number of the wake, and
+/// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
+pub fn announce(
+    mapping: &Mapping,
+    me: Me,
+    objects: &[Object],
+    how: How,
+    long_since: u64,
+) -> Option<Announced> {
+    let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
+    let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
+    let first = objects.iter().filter_map(|object| match how {
+        How::Release => release(mapping, *object, waker),
+        How::Wake(count) => claim(mapping, *object, waker, count),
+    });
+    let first = first.min()?;
+    me.entry.wakes.store(number, Ordering::Relaxed);
+    Some(Announced {
+        number,
+        is_long: first <= long_since,
+    })
+}
+
+/// Notes who let go, if anybody waits. Gives when one of the first waiters began, in cycles.
+fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
+    let begins = waiters(mapping, object).map(|entry| entry.episode_begin.load(Ordering::Relaxed));
+    let first = begins.take(LOOKED_AT).min()?;
+    note(mapping, object, waker);
+    Some(first)
+}
+
+/// A wake that was announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    pub number: u32,
+    /// Somebody has waited for long.
+    pub is_long: bool,
+}
+
+/// The threads that wait for an object.
+fn waiters(mapping: &Mapping, object: Object) -> impl Iterator<Item = &ThreadEntry> {
+    let buckets = mapping.waiters();
+    let home = bucket_of(object.id);
+    let mut left = buckets[home].count.load(Ordering::Relaxed);
+    (0..REACH * WAIT_PLACES)
+        .map_while(move |i| {
+            let bucket = (home + i / WAIT_PLACES) % WAIT_BUCKETS;
+            let place = bucket * WAIT_PLACES + i % WAIT_PLACES;
+            if left == 0 {
+                return None;
+            }
+            let word = buckets[bucket].places[i % WAIT_PLACES].load(Ordering::Acquire);
+            let found = word.checked_sub(1).and_then(|index| {
+                let entry = mapping.thread(index)?;
+                let is_there = entry.wait_place.load(Ordering::Relaxed) == place as u32 + 1;
+                if bucket_of(entry.wait_object.load(Ordering::Relaxed)) == home {
+                    left -= 1;
+                }
+                let waits = is_there
+                    && entry.wait_object.load(Ordering::Relaxed) == object.id
+                    && entry.wait_scope.load(Ordering::Relaxed) == object.scope;
+                waits.then_some(entry)
+            });
+            Some(found)
+        })
+        .flatten()
+}
+
+/// Notes in the bucket who let go last.
+fn note(mapping: &Mapping, object: Object, waker: Waker) {
+    let bucket = &mapping.waiters()[bucket_of(object.id)];
+    bucket.released_by.store(waker.0, Ordering::Relaxed);
+    bucket
+        .released
+        .store(waker.0 ^ seal(object), Ordering::Release);
+}
+
+/// What tells an object from the others in its bucket.
+fn seal(object: Object) -> u64 {
+    object.id ^ u64::from(object.scope) << 48
+}
+
+/// Who let go of the object last, if the bucket still says it.
+fn noted(mapping: &Mapping, object: Object) -> Option<Waker> {
+    let bucket = &mapping.waiters()[bucket_of(object.id)];
+    let released = bucket.released.load(Ordering::Acquire);
+    let word = bucket.released_by.load(Ordering::Relaxed);
+    (word ^ released == seal(object)).then_some(())?;
+    Waker::from_word(word)
+}
+
+/// Claims up to `count` waiters that nobody has claimed; a single one is the one that waits longest. Gives
+/// when the first of them began, in cycles.
+fn claim(mapping: &Mapping, object: Object, waker: Waker, count: u32) -> Option<u64> {
+    let unclaimed = waiters(mapping, object).filter_map(|entry| {
+        let armed = entry.woken_by.load(Ordering::Relaxed);
+        let begin = entry.episode_begin.load(Ordering::Relaxed);
+        (armed & WAKER == 0).then_some((begin, armed, entry))
+    });
+    let claim = |(begin, armed, entry): (u64, u64, &ThreadEntry)| {
+        let claimed =
+            entry
+                .woken_by
+                .compare_exchange(armed, waker.0, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok().then_some(begin)
+    };
+    if count != 1 {
+        let most = count.min(MOST_WOKEN) as usize;
+        return unclaimed.filter_map(claim).take(most).min();
+    }
+    let begin = unclaimed.min_by_key(|(begin, ..)| *begin).and_then(claim)?;
+    note(mapping, object, waker);
+    Some(begin)
+}
+
+/// Waiter: leaves the table after the call. `succeeded`: it got what it waited for. Gives who gave it.
+pub fn conclude(
+    mapping: &Mapping,
+    me: Me,
+    entered: &Entered,
+    how: How,
+    succeeded: bool,
+) -> Option<Waker> {
+    let is_current = me.entry.wait_number.load(Ordering::Relaxed) == entered.number;
+    if !is_current {
+        return None;
+    }
+    leave(mapping, me.index, me.entry);
+    let word = me.entry.woken_by.swap(0, Ordering::Relaxed);
+    if !succeeded {
+        return None;
+    }
+    let object = entered.object;
+    match (how, Waker::from_word(word)) {
+        (How::Release, _) => noted(mapping, object).filter(|waker| waker.0 != entered.before),
+        (How::Wake(_), Some(waker)) => Some(waker),
+        (How::Wake(_), None) => {
+            let waker = noted(mapping, object).filter(|waker| waker.0 != entered.before)?;
+            // It was meant for another, which still waits: that one is free again.
+            let other = waiters(mapping, object)
+                .find(|entry| entry.woken_by.load(Ordering::Relaxed) == waker.0)?;
+            let armed = u64::from(other.wait_number.load(Ordering::Relaxed));
+            other
+                .woken_by
+                .compare_exchange(waker.0, armed, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+                .then_some(waker)
+        }
+    }
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::tests::small;
+    use crate::registry::{NewThread, add_thread};
+    use std::vec::Vec;
+
+    const LOCK: Object = Object {
+        id: 0x7f00_1234_5678,
+        scope: 1,
+    };
+    /// The same bucket, another object.
+    const NEIGHBOUR: Object = Object { scope: 2, ..LOCK };
+
+    fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
+        let new = |i: usize| NewThread {
+            tid: 1000 + i as u32,
+            ..NewThread::default()
+        };
+        (0..count)
+            .map(|i| {
+                let (index, entry) = add_thread(mapping, &new(i)).expect("room");
+                entry.episode_begin.store(i as u64 + 1, Ordering::Relaxed);
+                Me { index, entry }
+            })
+            .collect()
+    }
+
+    fn tid(mapping: &Mapping, waker: Option<Waker>) -> u32 {
+        waker.map_or(0, |w| w.thread(mapping).expect("lives").1)
+    }
+
+    fn count(mapping: &Mapping) -> u32 {
+        mapping.waiters()[bucket_of(LOCK.id)]
+            .count
+            .load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_last_that_let_go_of_a_lock_gave_it() {
+        let mapping = small();
+        let all = threads(&mapping, 3);
+        let release = |me, object| announce(&mapping, me, &[object], How::Release, 0);
+        assert_eq!(release(all[1], LOCK), None, "nobody waits");
+        let entered = enter(&mapping, all[0], LOCK, 1001).expect("a place");
+        assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
+        assert_eq!(release(all[1], LOCK).map(|a| a.number), Some(1));
+        assert_eq!(release(all[2], LOCK).map(|a| a.is_long), Some(false));
+        let waker = conclude(&mapping, all[0], &entered, How::Release, true);
+        assert_eq!(tid(&mapping, waker), 1002);
+        assert_eq!(count(&mapping), 0);
+        // What was noted before a wait began is not its end.
+        let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
+        let waker = conclude(&mapping, all[0], &entered, How::Release, true);
+        assert_eq!(waker, None);
+    }
+
+    #[test]
+    fn each_signal_ends_the_wait_of_one_thread() {
+        let mapping = small();
+        let all = threads(&mapping, 4);
+        let wake = |me, long_since| announce(&mapping, me, &[LOCK], How::Wake(1), long_since);
+        let enter = |me| enter(&mapping, me, LOCK, 0).expect("a place");
+        let end = |me, entered: &Entered| {
+            tid(
+                &mapping,
+                conclude(&mapping, me, entered, How::Wake(1), true),
+            )
+        };
+        let (first, second) = (enter(all[0]), enter(all[1]));
+        assert_eq!(wake(all[2], 1).map(|a| a.is_long), Some(true));
+        // The kernel woke the other one: the claim goes with it, and the first is free for the next.
+        assert_eq!(end(all[1], &second), 1002);
+        assert!(wake(all[3], 0).is_some());
+        assert_eq!(end(all[0], &first), 1003);
+        assert_eq!(wake(all[2], 0), None);
+        let (first, second) = (enter(all[0]), enter(all[1]));
+        let everybody = announce(&mapping, all[3], &[LOCK], How::Wake(u32::MAX), 0);
+        assert!(everybody.is_some());
+        assert_eq!(wake(all[2], 0), None, "both are claimed");
+        assert_eq!((end(all[0], &first), end(all[1], &second)), (1003, 1003));
+    }
+
+    #[test]
+    fn places_come_back() {
+        let mapping = small();
+        let all = threads(&mapping, 64);
+        let entered: Vec<_> = all.iter().map(|me| enter(&mapping, *me, LOCK, 0)).collect();
+        assert_eq!(entered.iter().flatten().count(), 64);
+        assert_eq!(count(&mapping), 64);
+        for me in &all {
+            leave(&mapping, me.index, me.entry);
+        }
+        assert_eq!(count(&mapping), 0);
+        // A killed thread's entry is used again.
+        let _ = enter(&mapping, all[0], LOCK, 0);
+        crate::registry::end_thread(all[0].entry, 1);
+        crate::registry::free_thread(&mapping, all[0].index);
+        assert_eq!(count(&mapping), 1);
+        threads(&mapping, 1);
+        assert_eq!(count(&mapping), 0);
+    }
+}
