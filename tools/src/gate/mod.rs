@@ -1,5 +1,5 @@
 //! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
-//! where and why. Reads one trace at a time; the statistics are those of `stackbeat-gate` (docs/gate.md).
+//! where and why. Keeps a summary of each trace; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
 pub mod ab;
 mod ci;
@@ -14,7 +14,10 @@ mod text;
 mod view;
 
 use std::fs;
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use stackbeat_gate::compare::Rules;
@@ -23,9 +26,13 @@ use stackbeat_gate::run::Side;
 use stackbeat_gate::table::Table;
 
 use crate::cli::{GateArgs, GateFormat};
+use crate::report::load;
 use crate::{EXIT_NEGATIVE, EXIT_UNKNOWN, terminal};
 use summarize::{Reader, Sources};
 use view::Gate;
+
+/// Most traces in memory at one time.
+const MOST_READERS: usize = 8;
 
 /// Runs the command.
 pub fn run(args: &GateArgs) -> Result<u8> {
@@ -63,15 +70,37 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
     })
 }
 
-/// Reads traces, one at a time, and aligns what stays of them.
+/// Reads traces and aligns what stays of them. Each processor has one trace in memory, however many there
+/// are. They are taken in order, so that the same traces give the same tables on every machine.
 fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
+    let traces: Vec<(Side, &PathBuf)> = sides
+        .iter()
+        .flat_map(|(side, traces)| traces.iter().map(|trace| (*side, trace)))
+        .collect();
+    let workers = thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(MOST_READERS);
     let mut reader = Reader::default();
     let mut runs = Vec::new();
-    for (side, traces) in sides {
-        for trace in traces {
-            runs.push(reader.read(trace, *side)?);
+    thread::scope(|scope| {
+        let loaded: Vec<_> = (0..workers)
+            .map(|worker| {
+                // Without room: a worker begins with its next trace when this one was taken.
+                let (send, receive) = mpsc::sync_channel(0);
+                let mut own = traces.iter().skip(worker).step_by(workers);
+                // Ends early when nobody takes them any more.
+                scope.spawn(move || own.all(|(_, trace)| send.send(load(trace, 0)).is_ok()));
+                receive
+            })
+            .collect();
+        for (at, (side, trace)) in traces.iter().enumerate() {
+            let report = loaded[at % workers].recv();
+            let report =
+                report.with_context(|| format!("{}: reading stopped", trace.display()))??;
+            runs.push(reader.run(&report, trace, *side));
         }
-    }
+        Ok::<(), anyhow::Error>(())
+    })?;
     Ok((Table::new(runs, reader.names), reader.sources))
 }
 
