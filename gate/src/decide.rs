@@ -463,7 +463,12 @@ impl Judge<'_> {
                 same_cause || same_function
             });
             match same {
-                Some(finding) => finding.also.push(metric),
+                Some(finding) => {
+                    finding.also.push(metric);
+                    if says_more(&explanation, &finding.explanation, self.table) {
+                        finding.explanation = explanation;
+                    }
+                }
                 None => findings.push(Finding {
                     way: Way::Whole,
                     row,
@@ -579,6 +584,20 @@ impl Judge<'_> {
         }
         found
     }
+}
+
+/// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates is
+/// sampled by counting, so it is known where few samples of time leave the place in doubt.
+fn says_more(allocations: &Explanation, known: &Explanation, table: &Table) -> bool {
+    let is_allocation = matches!(
+        allocations.metric,
+        Metric::Allocations | Metric::AllocatedBytes
+    );
+    let is_elsewhere = allocations.function.is_some_and(|function| {
+        let name = table.names.text(function);
+        !known.path.iter().any(|frame| frame == name)
+    });
+    is_allocation && known.cause == Cause::Allocation && is_elsewhere
 }
 
 fn key(row: &FunctionRow) -> (RoleId, NameId, Metric) {

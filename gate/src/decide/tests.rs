@@ -181,6 +181,35 @@ fn one_more_allocation_is_found_with_two_runs() {
 }
 
 #[test]
+fn who_allocates_more_is_named_where_times_say_too_little() {
+    // All that the samples of time say is that `main` computes longer.
+    let with_allocations = |of_render: f64, cpu: f64, allocations| {
+        let mut costs = shop();
+        costs.truncate(1);
+        costs[0] = ("main", &["main"], Metric::Cpu, cpu * MS);
+        let render = &["main", "serve", "render"];
+        costs.push(("main", render, Metric::Allocations, of_render));
+        costs.push((
+            "main",
+            &["main", "serve", "parse"],
+            Metric::Allocations,
+            9e5,
+        ));
+        Program {
+            allocations,
+            ..program(costs)
+        }
+    };
+    let base = with_allocations(1e6, 400.0, 1_900_000);
+    let more = with_allocations(2e6, 480.0, 2_900_000);
+    let (table, outcome) = gate(&base, &more, 10, 4);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Wall);
+    assert!(outcome.findings[0].also.contains(&Metric::Allocations));
+    let found = function(&table, &outcome);
+    assert_eq!(found, ("render".into(), Cause::Allocation));
+}
+
+#[test]
 fn what_is_faster_or_merely_moved_is_no_regression() {
     let faster = program(with(shop(), 1, 0.8));
     let (_, outcome) = gate(&program(shop()), &faster, 10, 5);
