@@ -226,6 +226,8 @@ pub struct Control {
     pub drain: AtomicU32,
     /// A wait that is longer, in cycles, is captured with who ended it; 0: none is.
     pub long_wait_cycles: AtomicU64,
+    /// Turns of event loops that take longer are noted in their threads' entries; 0: none.
+    pub slow_turn_cycles: AtomicU64,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -335,7 +337,10 @@ pub struct ThreadEntry {
     pub episode_arg: AtomicU64,
     /// Where the hook is: `unwind::here`.
     pub registers: [AtomicU64; 3],
-    pub reserved_waits: [AtomicU64; 2],
+    /// Event loops: when the last wait for events returned, in cycles; 0 while it waits, or never has.
+    pub turn: AtomicU64,
+    /// Begin of the last turn that took longer than `Control::slow_turn_cycles`.
+    pub slow_turn: AtomicU64,
 
     // Line 5: signals. See `crate::gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
@@ -344,7 +349,8 @@ pub struct ThreadEntry {
     pub in_flight: AtomicU32,
     /// Collector: the thread's uid while its gate is light, otherwise 0.
     pub light: AtomicU32,
-    pub padding: AtomicU32,
+    /// Owner: waits for events that have returned.
+    pub turns: AtomicU32,
     pub reserved: [AtomicU64; 6],
 
     // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.

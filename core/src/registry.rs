@@ -145,6 +145,8 @@ fn clear_thread(e: &ThreadEntry) {
         &e.episode_arg,
         &e.wait_object,
         &e.woken_by,
+        &e.turn,
+        &e.slow_turn,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -163,6 +165,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.wait_number,
         &e.wait_owner,
         &e.wakes,
+        &e.turns,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use stackbeat_collector::attach::Target;
 use stackbeat_collector::session::{self, Attachment};
 
-use crate::cli::{AttachArgs, RecordArgs};
+use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
 use crate::record::{self, progress, summary};
 
 /// Runs the command.
@@ -19,8 +19,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         allow_seccomp: args.allow_seccomp,
     };
     let args = RecordArgs {
-        dump_on: None,
-        dump_last: None,
+        dumps: DumpArgs::default(),
         command: target.command.iter().map(Into::into).collect(),
         output: args.output,
         force: args.force,

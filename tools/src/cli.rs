@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 
+use stackbeat_core::probe::Cause;
+
 use crate::export::{Format, Weight};
 use crate::units::{Period, parse_duration_ns, parse_period, parse_size_bytes};
 
@@ -80,6 +82,7 @@ Examples:
   stackbeat record --no-children -- git log
   stackbeat record --commit $(git rev-parse HEAD) -o runs/1.beat -- ./bench
   stackbeat record --mode ring --dump-on usr2 --dump-last 10s -- ./server        then: kill -USR2 RECORDER
+  stackbeat record --mode ring --dump-on-block 5s --dump-on-crash --dump-last 10s -- ./server
   stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
 
 Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
@@ -128,15 +131,11 @@ pub struct RecordArgs {
     /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub counters: Option<Period>,
-    /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
-    #[arg(long, value_enum, value_name = "SIGNAL")]
-    pub dump_on: Option<DumpSignal>,
-    /// How far such a dump goes back; all that the session holds by default.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
-    pub dump_last: Option<u64>,
     /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
     #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
     pub long_wait: Period,
+    #[command(flatten)]
+    pub dumps: DumpArgs,
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,
@@ -281,6 +280,50 @@ pub struct AttachArgs {
     pub json: bool,
     /// The process.
     pub pid: u32,
+}
+
+/// When dumps are written by themselves.
+#[derive(Debug, Default, Args)]
+pub struct DumpArgs {
+    /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
+    #[arg(long, value_enum, value_name = "SIGNAL")]
+    pub dump_on: Option<DumpSignal>,
+    /// Write one when a turn of an event loop (from poll, select or epoll to the next) takes longer.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_on_slow_turn: Option<u64>,
+    /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_on_block: Option<u64>,
+    /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep, join,
+    /// process, unknown.
+    #[arg(
+        long,
+        value_name = "CAUSES",
+        default_value = "lock,io",
+        value_delimiter = ',',
+        value_parser = parse_cause
+    )]
+    pub dump_on_block_in: Vec<Cause>,
+    /// Write one when the program dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP or SIGSYS.
+    #[arg(long)]
+    pub dump_on_crash: bool,
+    /// Least time between two dumps that nobody asked for.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration_ns)]
+    pub dump_every: u64,
+    /// Most dumps of one recording that nobody asked for.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub dump_most: u32,
+    /// How far such dumps go back; all that the session holds by default.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_last: Option<u64>,
+}
+
+/// What threads wait for.
+fn parse_cause(text: &str) -> Result<Cause, String> {
+    let mut known = Cause::ALL.into_iter().filter(|c| *c != Cause::None);
+    known.find(|cause| cause.name() == text).ok_or_else(|| {
+        "not a cause: lock, wait, io, net, poll, sleep, join, process, unknown".to_owned()
+    })
 }
 
 /// Signals that may ask for a dump.

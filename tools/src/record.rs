@@ -12,11 +12,11 @@ use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
-use stackbeat_collector::session::{self, Options, Outcome};
+use stackbeat_collector::session::{self, Dumps, Options, Outcome};
 use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 
-use crate::cli::{DumpSignal, ModeArg, RecordArgs};
+use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs};
 use crate::units::Period;
 use crate::{EXIT_ERROR, agent, terminal, units};
 
@@ -96,15 +96,27 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         Period::Ns(ns) => Some(ns),
         Period::Off => None,
     };
-    options.dump_signal = args.dump_on.map(|signal| match signal {
-        DumpSignal::Usr1 => Signal::USR1.as_raw(),
-        DumpSignal::Usr2 => Signal::USR2.as_raw(),
-        DumpSignal::Hup => Signal::HUP.as_raw(),
-    });
-    options.dump_last_ns = args.dump_last;
+    options.dumps = dumps(&args.dumps);
     options.start_disabled = args.start_disabled;
     options.validate()?;
     Ok(options)
+}
+
+fn dumps(args: &DumpArgs) -> Dumps {
+    Dumps {
+        signal: args.dump_on.map(|signal| match signal {
+            DumpSignal::Usr1 => Signal::USR1.as_raw(),
+            DumpSignal::Usr2 => Signal::USR2.as_raw(),
+            DumpSignal::Hup => Signal::HUP.as_raw(),
+        }),
+        slow_turn_ns: args.dump_on_slow_turn,
+        block_ns: args.dump_on_block,
+        causes: args.dump_on_block_in.clone(),
+        crash: args.dump_on_crash,
+        every_ns: args.dump_every,
+        most: args.dump_most,
+        last_ns: args.dump_last,
+    }
 }
 
 impl From<ModeArg> for Mode {

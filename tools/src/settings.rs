@@ -27,7 +27,7 @@ pub const COMMAND: &str = "record";
 pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 18] = [
+pub const SETTINGS: [&str; 24] = [
     "interval",
     "main-interval",
     "budget",
@@ -38,6 +38,12 @@ pub const SETTINGS: [&str; 18] = [
     "counters",
     "long-wait",
     "dump-on",
+    "dump-on-slow-turn",
+    "dump-on-block",
+    "dump-on-block-in",
+    "dump-on-crash",
+    "dump-every",
+    "dump-most",
     "dump-last",
     "no-children",
     "wait-children",

@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -44,30 +44,30 @@ struct Recorded {
     folder: TempDir,
     /// What it said before `ready`.
     said: Vec<String>,
+    lines: Box<dyn Iterator<Item = String>>,
 }
 
 impl Recorded {
-    fn start(source: &str, compiler: &[&str], flags: &[&str]) -> Recorded {
+    fn start(source: &str, compiler: &[&str], flags: &[&str], argument: &str) -> Recorded {
         let folder = TempDir::new().expect("a folder");
         let program = compile(folder.path(), source, compiler);
         let trace = folder.path().join("t.beat");
         let mut arguments = vec!["record", "-q", "-o", text(&trace)];
         arguments.extend(flags);
-        arguments.extend(["--", text(&program)]);
+        arguments.extend(["--", text(&program), argument]);
         let mut recorder = stackbeat(&arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("starts");
-        let lines = BufReader::new(recorder.stdout.take().expect("a pipe")).lines();
-        let said = lines
-            .map(|line| line.expect("text"))
-            .take_while(|line| line != "ready")
-            .collect();
+        let output = BufReader::new(recorder.stdout.take().expect("a pipe"));
+        let mut lines = output.lines().map(|line| line.expect("text"));
+        let said = (&mut lines).take_while(|line| line != "ready").collect();
         Recorded {
             recorder,
             folder,
             said,
+            lines: Box::new(lines),
         }
     }
 
@@ -86,12 +86,30 @@ impl Recorded {
         report(&path)
     }
 
+    /// The first dump that is written by itself.
+    fn first_dump(&self) -> Report {
+        let path = self.file("t.dump-1.beat");
+        // The summary in its header is written last.
+        until("a dump", || match is_finished(&path) {
+            true => Ok(()),
+            false => Err("none".to_owned()),
+        });
+        report(&path)
+    }
+
     /// The trace, once the program and the recorder have ended.
     fn finish(mut self) -> Report {
         drop(self.recorder.stdin.take());
         self.recorder.wait().expect("ends");
         report(&self.file("t.beat"))
     }
+}
+
+/// Whether a trace is there, and complete.
+fn is_finished(trace: &Path) -> bool {
+    let output = stackbeat(&["info", "--json", text(trace)]).output();
+    let info: Value = serde_json::from_slice(&output.expect("runs").stdout).unwrap_or_default();
+    info["recording"]["outcome"] == "finished"
 }
 
 fn text(path: &Path) -> &str {
@@ -117,9 +135,8 @@ fn report(trace: &Path) -> Report {
 }
 
 impl Report {
-    /// By function on the stack: call, cause, share of the thread's time, and how many there were; the longest
-    /// of each.
-    fn waits(&self) -> BTreeMap<String, (String, String, f64, u64)> {
+    /// By function on the stack: call, cause and share of the thread's time of the longest wait.
+    fn waits(&self) -> BTreeMap<String, (String, String, f64)> {
         let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let walls: BTreeMap<u64, f64> = array(&self.0, "threads")
             .map(|t| (t["uid"].as_u64().expect("a number"), number(t, "wall_ns")))
@@ -128,9 +145,8 @@ impl Report {
         for site in array(&self.0, "blocking_sites") {
             let thread = site["longest_thread_uid"].as_u64().expect("a number");
             let share = number(site, "total_ns") / walls[&thread];
-            let count = site["count"].as_u64().expect("a number");
             for function in array(site, "stack") {
-                let wait = (of(&site["call"]), of(&site["cause"]), share, count);
+                let wait = (of(&site["call"]), of(&site["cause"]), share);
                 // Longest first.
                 waits.entry(of(function)).or_insert(wait);
             }
@@ -163,9 +179,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
 /// The functions that do not wait for nearly all of their threads' time.
 fn missing(report: &Report, functions: &[String]) -> Result<(), String> {
     let waits = report.waits();
-    let is_there = |f: &&String| {
-        (waits.get(*f)).is_some_and(|(_, _, share, count)| *share > 0.9 && *count <= 1)
-    };
+    let is_there = |f: &&String| waits.get(*f).is_some_and(|(_, _, share)| *share > 0.9);
     let missing: Vec<_> = functions.iter().filter(|f| !is_there(f)).collect();
     match missing.is_empty() {
         true => Ok(()),
@@ -176,7 +190,7 @@ fn missing(report: &Report, functions: &[String]) -> Result<(), String> {
 /// Every signal is blocked in this program, so nothing but looks from outside can tell where its threads are.
 #[test]
 fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
-    let program = Recorded::start("blocked.c", &["-O2"], &[]);
+    let program = Recorded::start("blocked.c", &["-O2"], &[], "");
     let functions: Vec<String> = (program.said.iter())
         .filter(|name| name.starts_with("in_") || name.starts_with("raw_"))
         .cloned()
@@ -205,4 +219,73 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
     ] {
         assert_eq!((&*waits[function].0, &*waits[function].1), (call, cause));
     }
+}
+
+/// What a dump says that it was written for.
+fn reasons(report: &Report) -> Vec<String> {
+    array(&report.0, "events")
+        .filter_map(|event| event["text"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn a_long_wait_for_a_lock_is_dumped_while_it_lasts() {
+    let on_block = ["--dump-on-block", "200ms", "--dump-on-block-in", "lock"];
+    let flags = [&["--mode", "ring"], &on_block[..]].concat();
+    let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "lock");
+    let dump = program.first_dump();
+    let said = reasons(&dump);
+    assert!(
+        said.iter()
+            .any(|text| text.contains("in pthread_mutex_lock")),
+        "{said:?}"
+    );
+    let (call, _, share) = dump.waits()["wants_lock"].clone();
+    assert_eq!(call, "pthread_mutex_lock");
+    assert!(share > 0.5, "{share}");
+    // One wait, one dump.
+    drop(program.recorder.stdin.take());
+    program.recorder.wait().expect("ends");
+    assert!(!program.file("t.dump-2.beat").exists());
+}
+
+#[test]
+fn a_slow_turn_is_dumped_while_it_lasts() {
+    let flags = ["--mode", "ring", "--dump-on-slow-turn", "100ms"];
+    let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "turn");
+    let dump = program.first_dump();
+    let said = reasons(&dump);
+    assert!(
+        said.iter().any(|text| text.contains("one turn")),
+        "{said:?}"
+    );
+    let is_there = array(&dump.0, "functions").any(|f| f["name"] == "slow_turn");
+    assert!(is_there);
+    let input = program.recorder.stdin.as_mut().expect("a pipe");
+    input.write_all(b"go on\n").expect("takes it");
+    let report = program.finish();
+    assert!(!reasons(&report).is_empty());
+}
+
+#[test]
+fn a_fault_is_dumped_and_stays_the_programs_own() {
+    let flags = ["--mode", "ring", "--dump-on-crash"];
+    let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "crash");
+    // The other thread has waited for long enough to be seen.
+    until("it waits", || {
+        match program.dump().waits().get("wants_lock") {
+            Some(_) => Ok(()),
+            None => Err("not yet".to_owned()),
+        }
+    });
+    drop(program.recorder.stdin.take());
+    let said: Vec<String> = (&mut program.lines).collect();
+    assert_eq!(said, ["handled"]);
+    let status = program.recorder.wait().expect("ends");
+    assert_eq!(status.code(), Some(128 + 11));
+    let dump = report(&program.file("t.dump-1.beat"));
+    let said = reasons(&dump);
+    assert!(said.iter().any(|text| text.contains("SIGSEGV")), "{said:?}");
+    let waits = dump.waits();
+    assert_eq!(waits["wants_lock"].0, "pthread_mutex_lock");
 }

@@ -44,8 +44,8 @@ pub use attached::attach;
 pub use error::{RecordError, Warning};
 pub use family::Descendants;
 pub use options::{
-    Attachment, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome,
-    Progress, Status, Visits,
+    Attachment, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options,
+    Outcome, Progress, Status, Visits,
 };
 
 use crate::drain::Drainer;
@@ -108,11 +108,15 @@ pub fn record(
             });
         }
     };
-    let mut supervisor =
-        Supervisor::new(child, begun.signal_descriptor, witness, options.dump_signal);
+    let mut supervisor = Supervisor::new(
+        child,
+        begun.signal_descriptor,
+        witness,
+        options.dumps.signal,
+    );
     let mut dump = AutoDump::new(
         Arc::clone(&session),
-        options.dump_last_ns,
+        options.dumps.clone(),
         options.symbolize,
     );
     let pid = supervisor.pid() as u32;
@@ -122,8 +126,11 @@ pub fn record(
     if options.wait_children {
         wait_for_children(&mut supervisor, shared, progress);
     }
-    for ended in dump.finish() {
-        progress(&Progress::Dumped(ended));
+    if let Some(status) = ended.wait_status {
+        dump.program_ended(status);
+    }
+    for (reason, result) in dump.finish() {
+        progress(&Progress::Dumped { reason, result });
     }
     begun.besides.stop();
     // The key that ended the program reached us too, and does not mean what follows.
@@ -288,7 +295,7 @@ fn begin(
         .counters_ns
         .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
     // Without its thread, waits are seen when they have ended.
-    let watcher = Watcher::start(Arc::clone(&shared), mapping_name).ok();
+    let watcher = Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok();
     Ok(Begun {
         session,
         shared,
@@ -363,8 +370,11 @@ fn supervise(
         if supervisor.take_dump_wanted() {
             dump.want();
         }
-        if let Some(ended) = dump.ended() {
-            progress(&Progress::Dumped(ended));
+        for reason in shared.take_reasons() {
+            dump.consider(reason);
+        }
+        if let Some((reason, result)) = dump.ended() {
+            progress(&Progress::Dumped { reason, result });
         }
         teller.tell(shared, progress);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stackbeat_core::layout::Mode;
-use stackbeat_core::probe::Category;
+use stackbeat_core::probe::{self, Category};
 use stackbeat_proto::v1::loss::Cause;
 
 use super::control::protocol::DumpReply;
@@ -61,10 +61,8 @@ pub struct Options {
     pub interrupt_running: bool,
     /// Compress the packets of the trace.
     pub compress: bool,
-    /// A signal to the recorder that asks for a dump and is not handed on to the program.
-    pub dump_signal: Option<i32>,
-    /// How far back such a dump goes, ns; `None`: all.
-    pub dump_last_ns: Option<u64>,
+    /// When dumps are written by themselves.
+    pub dumps: Dumps,
     /// Distance between two readings of the processes' counters, ns; `None`: they are not read.
     pub counters_ns: Option<u64>,
     /// A wait that is longer, ns, is kept with who ended it; `None`: none is.
@@ -79,6 +77,40 @@ pub struct Options {
     pub commit: String,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
+}
+
+/// When dumps are written by themselves, and how far back they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dumps {
+    /// A signal to the recorder that asks for a dump and is not handed on to the program.
+    pub signal: Option<i32>,
+    /// When a turn of an event loop takes longer, ns.
+    pub slow_turn_ns: Option<u64>,
+    /// When a thread waits longer, ns, for one of `causes`.
+    pub block_ns: Option<u64>,
+    pub causes: Vec<probe::Cause>,
+    /// When the program dies of a fault.
+    pub crash: bool,
+    /// Least distance between two dumps that nobody asked for, ns, and most of them.
+    pub every_ns: u64,
+    pub most: u32,
+    /// How far back a dump goes, ns; `None`: all.
+    pub last_ns: Option<u64>,
+}
+
+impl Default for Dumps {
+    fn default() -> Dumps {
+        Dumps {
+            signal: None,
+            slow_turn_ns: None,
+            block_ns: None,
+            causes: vec![probe::Cause::Lock, probe::Cause::Io],
+            crash: false,
+            every_ns: 30_000_000_000,
+            most: 10,
+            last_ns: None,
+        }
+    }
 }
 
 impl Options {
@@ -102,8 +134,7 @@ impl Options {
             wait_children: false,
             interrupt_running: true,
             compress: false,
-            dump_signal: None,
-            dump_last_ns: None,
+            dumps: Dumps::default(),
             counters_ns: Some(100_000_000),
             long_wait_ns: Some(1_000_000),
             start_disabled: false,
@@ -179,8 +210,11 @@ pub enum Progress {
     Started { pid: u32 },
     /// Several times a second while the program runs.
     Recording(Status),
-    /// A dump was written, or why not.
-    Dumped(Result<DumpReply, String>),
+    /// A dump was written, or why not. `reason`: what it was written for, if it was not asked for.
+    Dumped {
+        reason: Option<String>,
+        result: Result<DumpReply, String>,
+    },
     /// The command has ended, its children are waited for.
     WaitingForChildren { processes: u32 },
     /// Names of functions are being looked up: addresses done, of how many.

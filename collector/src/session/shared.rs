@@ -98,6 +98,17 @@ pub struct State {
     pub write_error: Option<String>,
     /// What the drain is to do besides, in this order.
     orders: Vec<Order>,
+    /// What dumps are wanted for.
+    reasons: Vec<Reason>,
+}
+
+/// Why a dump is wanted that nobody asked for.
+#[derive(Clone, Debug)]
+pub struct Reason {
+    pub text: String,
+    pub thread_uid: u32,
+    /// How long it took by then, ns.
+    pub value_ns: u64,
 }
 
 /// One session.
@@ -135,6 +146,14 @@ impl Shared {
         (u128::from(cycles) * u128::from(ns) / u128::from(of_interval.max(1))) as u64
     }
 
+    /// A length in ns, in cycles.
+    pub fn ns_to_cycles(&self, ns: u64) -> u64 {
+        let control = self.mapping.control();
+        let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
+        let interval_ns = control.interval_ns[0].load(Ordering::Relaxed).max(1);
+        (u128::from(ns) * u128::from(of_interval) / u128::from(interval_ns)) as u64
+    }
+
     /// A panic of another thread of ours leaves plain numbers behind: they stay usable.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,6 +182,16 @@ impl Shared {
     pub fn order(&self, order: Order) {
         self.state().orders.push(order);
         self.want_drain();
+    }
+
+    /// Wants a dump.
+    pub fn want_dump(&self, reason: Reason) {
+        self.state().reasons.push(reason);
+    }
+
+    /// Why dumps were wanted since the last call.
+    pub fn take_reasons(&self) -> Vec<Reason> {
+        std::mem::take(&mut self.state().reasons)
     }
 
     /// What was ordered since the last call.

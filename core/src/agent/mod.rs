@@ -257,6 +257,9 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
             word.store(value, Ordering::Relaxed);
         }
     }
+    if matches!(probe.category(), Category::Poll) {
+        turn_ends(entry, begin);
+    }
     let episode = entry.episode.load(Ordering::Relaxed);
     entry.episode.store(episode | 1, Ordering::Release);
     Wait {
@@ -266,6 +269,16 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
         probe,
         gate_before,
         entered: None,
+    }
+}
+
+/// The thread waits for events again: what it did since the last ones is a turn of its event loop.
+#[inline]
+fn turn_ends(entry: &ThreadEntry, now: u64) {
+    let turn = entry.turn.load(Ordering::Relaxed);
+    entry.turn.store(0, Ordering::Relaxed);
+    if turn != 0 && now.saturating_sub(turn) > process::slow_turn_cycles() {
+        entry.slow_turn.store(turn, Ordering::Relaxed);
     }
 }
 
@@ -298,6 +311,11 @@ impl Wait {
             entry
                 .episode
                 .store((episode | 1).wrapping_add(1), Ordering::Release);
+        }
+        if matches!(self.probe.category(), Category::Poll) {
+            entry.turn.store(process::now(), Ordering::Relaxed);
+            let turns = entry.turns.load(Ordering::Relaxed);
+            entry.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
         }
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if let Some(waited) = long {

@@ -151,6 +151,12 @@ pub(super) fn epoch() -> u32 {
     0
 }
 
+/// How long a turn of an event loop may take, in cycles, before it is noted.
+pub(super) fn slow_turn_cycles() -> u64 {
+    let limit = mapping().map_or(0, |m| m.control().slow_turn_cycles.load(Ordering::Relaxed));
+    if limit == 0 { u64::MAX } else { limit }
+}
+
 /// Tells those outside which epoch is current.
 pub(super) fn publish_epoch(mapping: &Mapping) {
     let epoch = epoch();

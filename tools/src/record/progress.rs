@@ -50,8 +50,11 @@ impl Display {
             }
             Progress::Started { .. } => {}
             Progress::Recording(status) => self.recording(status),
-            Progress::Dumped(result) => {
+            Progress::Dumped { reason, result } => {
                 self.clear();
+                if let Some(reason) = reason.as_ref().filter(|_| !self.quiet) {
+                    eprintln!("stackbeat: {reason}");
+                }
                 match result {
                     Err(error) => super::warn(&format!("no dump was written: {error}")),
                     Ok(dump) if !self.quiet => {

@@ -6,6 +6,7 @@
 //! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
 //! from then on. Waits outside of any hook: `unhooked`.
 
+mod alarm;
 mod unhooked;
 
 use std::collections::HashMap;
@@ -19,11 +20,13 @@ use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, registry, sys};
 
 use super::drainer::Order;
+use super::options::Dumps;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use crate::drain::waits::{Begin, SeenWait};
 use crate::foreign::{Place, Process, Stack, Walker};
+use alarm::{Alarms, Waiting};
 use stackbeat_proto::v1;
 use unhooked::Unhooked;
 
@@ -50,10 +53,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to look. `mapping_name` is the file name of the session's mapping.
-    pub fn start(shared: Arc<Shared>, mapping_name: &[u8]) -> io::Result<Watcher> {
+    /// Begins to look. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
+    /// wanted for.
+    pub fn start(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> io::Result<Watcher> {
         let (go_on, stop) = mpsc::channel();
-        let mut outside = Outside::new(shared, mapping_name);
+        let mut outside = Outside::new(shared, mapping_name, dumps);
         let thread = thread::Builder::new()
             .name("stackbeat outside".to_owned())
             .spawn(move || {
@@ -131,11 +135,13 @@ struct Outside {
     waiting: usize,
     /// What a pass begins with.
     next: usize,
+    alarms: Alarms,
 }
 
 impl Outside {
-    fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> Outside {
+    fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> Outside {
         Outside {
+            alarms: Alarms::new(dumps, &shared),
             shared,
             mapping_name: mapping_name.to_vec(),
             threads: Vec::new(),
@@ -174,6 +180,13 @@ impl Outside {
             let doing = self.examine(entry, &mut seen, now);
             waiting += usize::from(seen.unhooked.waits());
             self.threads[at] = seen;
+            let known = self.known_wait(entry, &seen, now);
+            let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
+            let doing = match (doing, alarm) {
+                (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
+                (Doing::Known, Some(ns)) => Doing::Due(ns),
+                (doing, _) => doing,
+            };
             match doing {
                 Doing::Changed => changes = true,
                 Doing::Known => {}
@@ -184,6 +197,7 @@ impl Outside {
             self.waiting = waiting;
         }
         self.tell();
+        self.alarms.ring(&shared);
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
             None if changes => SHORTEST,
@@ -220,7 +234,8 @@ impl Outside {
         };
         let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let waited_ns = self.shared.cycles_to_ns(now.1.saturating_sub(since));
-        let left_ns = DEADLINE_NS[class].saturating_sub(waited_ns);
+        let deadline_ns = DEADLINE_NS[class].min(self.alarms.block_ns());
+        let left_ns = deadline_ns.saturating_sub(waited_ns);
         if left_ns > 0 {
             return Doing::Due(left_ns);
         }
@@ -234,6 +249,22 @@ impl Outside {
         };
         seen.is_told = self.look(entry, seen, since);
         Doing::Changed
+    }
+
+    /// The wait of a thread that is in the trace and goes on.
+    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: (u64, u64)) -> Option<Waiting> {
+        if let Some((probe, since_ns)) = seen.unhooked.known_wait() {
+            return Some(Waiting {
+                probe,
+                begin: since_ns,
+                waited_ns: now.0.saturating_sub(since_ns),
+            });
+        }
+        seen.is_told.then(|| Waiting {
+            probe: entry.episode_probe.load(Ordering::Relaxed) as u8,
+            begin: seen.begin,
+            waited_ns: self.shared.cycles_to_ns(now.1.saturating_sub(seen.begin)),
+        })
     }
 
     /// Looks at a thread in a hooked call. False: it was no longer there.

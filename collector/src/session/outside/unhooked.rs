@@ -64,6 +64,12 @@ pub struct Unhooked {
 }
 
 impl Unhooked {
+    /// The probe and the begin of a wait that is in the trace.
+    pub fn known_wait(&self) -> Option<(u8, u64)> {
+        let place = self.waits.filter(|_| self.is_told)?;
+        Some((place.probe as u8, self.since_ns))
+    }
+
     /// Whether it is known to wait.
     pub fn waits(&self) -> bool {
         self.waits.is_some()
