@@ -35,7 +35,7 @@ from special import CASES
 
 UNCHANGED = ["none-1", "none-2"]
 # Random splits of a block's unchanged runs, besides the one that was recorded.
-SPLITS = 4
+SPLITS = 10
 # Amounts are found with this many runs a side.
 CALIBRATION_RUNS = 5
 
@@ -235,6 +235,7 @@ def main():
     parser.add_argument("--around", default="", help="words to run each block under")
     parser.add_argument("--pause", type=float, default=0.0, help="sleep this many times as long as a block took")
     parser.add_argument("--judge-only", action="store_true", help="record nothing, judge what is there")
+    parser.add_argument("--record-only", action="store_true", help="judge nothing")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     kinds = [k for k in KINDS if not arguments.half or k.half == arguments.half]
@@ -264,6 +265,8 @@ def main():
                 place = experiment.out / "special" / case.name / str(replicate)
                 if not is_complete(place, arguments.runs):
                     under_lock(arguments, "case:%s:%d" % (case.name, replicate))
+    if arguments.record_only:
+        return
     lines = experiment.judge(kinds, arguments.replicates)
     text = figures.tables(lines)
     (experiment.out / "figures.md").write_text(text)

@@ -29,14 +29,14 @@ class Kind:
 
 
 CPU, ALLOCATION, FAULTS, LOCK = "cpu", "allocation", "page-faults", "lock"
-IO, NET, SLEEP, WAIT, SCHEDULING = "io", "net", "sleep", "wait", "scheduling"
+IO, NET, SLEEP, WAIT, THREADS = "io", "net", "sleep", "wait", "threads"
 EVAL = "_PyEval_EvalFrameDefault"
 
 TUNING = [
     Kind("python", "cpu-loop", "tuning", 500e3, (CPU,), (EVAL,)),
     Kind("python", "quadratic", "tuning", 30e3, (CPU,),
          ("list_contains", "PySequence_Contains", "object_richcompare", "long_richcompare", EVAL)),
-    Kind("python", "extra-allocations", "tuning", 400e3, (ALLOCATION, FAULTS),
+    Kind("python", "extra-allocations", "tuning", 150e3, (ALLOCATION, FAULTS),
          ("list_repeat", "PyList_New", "_PyEval_EvalFrameDefault", "list_dealloc", "_PyObject_Malloc")),
     Kind("python", "regex-recompiled", "tuning", 700, (CPU,), (EVAL, "_PyFunction_Vectorcall")),
     Kind("python", "sleep", "tuning", 70, (SLEEP,), ("time_sleep", "pysleep")),
@@ -46,8 +46,8 @@ TUNING = [
     Kind("sqlite3", "missing-index", "tuning", 1500, (CPU,), ("sqlite3_step", "sqlite3VdbeExec")),
     Kind("press", "lock-held-longer", "tuning", 7e6, (LOCK, CPU), ("proof_letters", "borrow")),
     Kind("press", "bigger-allocations", "tuning", 900e3, (ALLOCATION, FAULTS),
-         ("sort_letters", "borrow", "vector"), measure="allocated-bytes"),
-    Kind("press", "thread-per-request", "tuning", 250, (CPU, WAIT, FAULTS, SCHEDULING),
+         ("sort_letters", "borrow"), measure="allocated-bytes"),
+    Kind("press", "thread-per-request", "tuning", 250, (THREADS,),
          ("ask_helper", "std::thread", "pthread_create")),
     Kind("redis", "linear-search", "tuning", 4000, (CPU,),
          ("lposCommand", "listTypeEqual", "lpCompare", "quicklistCompare", "lpGet", "lpNext")),

@@ -100,6 +100,8 @@ class Press(Program):
 class Sqlite(Program):
     """The command line shell with a script; the database is on a disk."""
 
+    QUESTIONS = 4000
+
     def clear(self, folder):
         for old in folder.glob("work.db*"):
             old.unlink()
@@ -121,12 +123,12 @@ class Sqlite(Program):
         if small_cache:
             script += "PRAGMA cache_size=2;" + look_up % (1, small_cache) + "PRAGMA cache_size=-2000;"
         script += look_up % (small_cache + 1, 60000)
-        if kind == "missing-index":
-            script += "DROP INDEX i;"
-        rows = amount if kind == "missing-index" else 0
-        # Each scans 400 rows where the index would have found one.
+        # The same questions; some may not use the index and scan 400 rows.
+        scans = min(amount, self.QUESTIONS) if kind == "missing-index" else 0
         script += "".join(
-            "SELECT count(*) FROM t NOT INDEXED WHERE v=%d AND id<400;" % i for i in range(rows)
+            "SELECT count(*) FROM t %s WHERE v=%d AND id<400;"
+            % ("NOT INDEXED" if i < scans else "INDEXED BY i", i)
+            for i in range(self.QUESTIONS)
         )
         synced = amount if kind == "fsync-per-write" else 0
         if synced:
@@ -140,6 +142,7 @@ class Redis(Program):
 
     COMMANDS = 80000
     SINGLE = 300
+    SEARCHES = 8000
 
     def clear(self, folder):
         shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
@@ -152,8 +155,9 @@ class Redis(Program):
             key = chances.randrange(5000)
             many.append(["SET key:%d value-%d", "GET key:%d", "INCRBY count:%d %d"][i % 3] % (
                 (key, i) if i % 3 != 1 else (key,)))
-        if kind == "linear-search":
-            many += ["LPOS list absent"] * round(amount)
+        many.append("RPUSH short one two three")
+        searches = round(amount) if kind == "linear-search" else 0
+        many += ["LPOS %s absent" % ("list" if i < searches else "short") for i in range(self.SEARCHES)]
         one_by_one = ["SET single:%d x" % i for i in range(self.SINGLE)]
         if kind == "fsync-per-write" and amount:
             one_by_one.insert(0, "CONFIG SET appendfsync always")

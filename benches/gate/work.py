@@ -76,7 +76,8 @@ def spin(steps):
 
 
 def keep_lists(count):
-    return [[j] * 8 for j in range(count)]
+    """Objects too large for python's own allocator, which takes up to 512 bytes."""
+    return [[j] * 80 for j in range(count)]
 
 
 def look_up(count):

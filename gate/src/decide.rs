@@ -6,8 +6,9 @@
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
 
+use crate::cause::Cause;
 use crate::compare::{Answer, Budget, Comparison, Question, Rules, compare};
-use crate::explain::{self, Cause, Explanation, change};
+use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::random::Random;
@@ -417,8 +418,9 @@ impl Judge<'_> {
         (rows, moved, members.len())
     }
 
-    /// Whether the rest became lighter by about what this function became heavier, or the whole is known
-    /// not to have changed by even half of it.
+    /// Whether the cost was there before, elsewhere: the rest became lighter by about what this function became
+    /// heavier, or the whole did not grow by even half of it. Which of two neighbours a sample falls on may change
+    /// from build to build, and then one of them grows and the whole does not.
     fn has_moved(&self, column: &[f64], metric: Metric) -> bool {
         let whole = self.table.whole(metric);
         let rest: Vec<f64> = whole.iter().zip(column).map(|(w, f)| w - f).collect();
@@ -426,8 +428,7 @@ impl Judge<'_> {
         let of_rest = self.compare(&rest, metric, false);
         let of_whole = self.compare(&whole, metric, false);
         let lighter = of_rest.interval.high < 0.0 && of_rest.shift <= -0.5 * shift;
-        let unchanged = of_whole.interval.high * of_whole.baseline_median < 0.5 * shift;
-        lighter || unchanged
+        lighter || of_whole.shift < 0.5 * shift
     }
 
     /// One finding for what took longer, and one for counts that it does not explain.
@@ -525,6 +526,11 @@ impl Judge<'_> {
             let other = runs.iter().find(|r| of(r) != first)?;
             Some(format!("{what} differ: {first} and {}", of(other)))
         };
+        // The program itself may be another: that is what is compared.
+        warnings.extend(differing("arguments of the program", &|r| {
+            let words = r.about.command.split_once(' ');
+            words.map_or_else(String::new, |(_, arguments)| arguments.into())
+        }));
         warnings.extend(differing("machines", &|r| r.about.machine.clone()));
         warnings.extend(differing("intervals (ns)", &|r| {
             r.about.interval_ns.to_string()

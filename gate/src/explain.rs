@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::cause::{self, Cause};
 use crate::metric::Metric;
 use crate::run::{Label, NameId, ROOT, RoleId};
 use crate::stats::mean;
@@ -12,70 +13,6 @@ use crate::table::{Column, Table};
 const EXPLAINS: f64 = 0.7;
 /// A path goes on into the callee that has at least this share of its caller's change.
 const GOES_ON: f64 = 0.6;
-
-/// What kind of change it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    Cpu,
-    Allocation,
-    PageFaults,
-    Lock,
-    Io,
-    Net,
-    Sleep,
-    Wait,
-    Scheduling,
-    /// Nothing stands out.
-    Unclear,
-}
-
-impl Cause {
-    pub fn name(self) -> &'static str {
-        match self {
-            Cause::Cpu => "cpu",
-            Cause::Allocation => "allocation",
-            Cause::PageFaults => "page-faults",
-            Cause::Lock => "lock",
-            Cause::Io => "io",
-            Cause::Net => "net",
-            Cause::Sleep => "sleep",
-            Cause::Wait => "wait",
-            Cause::Scheduling => "scheduling",
-            Cause::Unclear => "unclear",
-        }
-    }
-
-    /// In words.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Cause::Cpu => "more computing",
-            Cause::Allocation => "more or larger allocations",
-            Cause::PageFaults => "more page faults",
-            Cause::Lock => "waiting for a lock",
-            Cause::Io => "waiting for input or output",
-            Cause::Net => "waiting for the network",
-            Cause::Sleep => "sleeping",
-            Cause::Wait => "waiting for another thread or process",
-            Cause::Scheduling => "ready to run, but without a CPU",
-            Cause::Unclear => "nothing stands out",
-        }
-    }
-
-    fn of(metric: Metric) -> Cause {
-        match metric {
-            Metric::Cpu => Cause::Cpu,
-            Metric::Ready | Metric::InvoluntarySwitches => Cause::Scheduling,
-            Metric::Lock => Cause::Lock,
-            Metric::Io => Cause::Io,
-            Metric::Net => Cause::Net,
-            Metric::Sleep => Cause::Sleep,
-            Metric::Wait | Metric::Poll | Metric::Join | Metric::Process => Cause::Wait,
-            Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
-            Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
-            _ => Cause::Unclear,
-        }
-    }
-}
 
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,8 +87,12 @@ fn explain_wall(table: &Table) -> Explanation {
     let largest = |roles: &[RoleId], metrics: &[Metric]| {
         let mut best: Option<(f64, RoleId, Metric)> = None;
         for role in roles {
+            let (seen, with_unseen) = waits(table, *role);
             for metric in metrics {
-                let grown = change(table, &table.role(*role, *metric));
+                let grown = match *metric {
+                    metric if Some(metric) == seen => with_unseen,
+                    metric => change(table, &table.role(*role, metric)),
+                };
                 if best.is_none_or(|(most, ..)| grown > most) {
                     best = Some((grown, *role, *metric));
                 }
@@ -177,25 +118,35 @@ fn explain_wall(table: &Table) -> Explanation {
         .filter(|(grown, ..)| *grown > 0.0)
         .or(passive);
     match followed {
-        // Waits shorter than the interval are seen now and then only; the rest of their time looks like
-        // code without a CPU. Those that were seen say what they are.
-        Some((grown, role, Metric::Ready)) if grown > 0.0 && waits_more(table, role) => {
-            const WAITS: [Metric; 5] = [
-                Metric::Sleep,
-                Metric::Io,
-                Metric::Lock,
-                Metric::Net,
-                Metric::Wait,
-            ];
-            match largest(&[role], &WAITS) {
-                Some((seen, _, metric)) if seen > 0.02 * grown => {
-                    explain_sum(table, metric, Some(role))
-                }
-                _ => explain_sum(table, Metric::Ready, Some(role)),
-            }
-        }
         Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
         _ => explain_sum(table, Metric::Cpu, None),
+    }
+}
+
+/// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a
+/// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
+/// kind that grew most, and its growth with this time.
+fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
+    const WAITS: [Metric; 5] = [
+        Metric::Sleep,
+        Metric::Io,
+        Metric::Lock,
+        Metric::Net,
+        Metric::Wait,
+    ];
+    // So much of it has to be seen.
+    const SEEN: f64 = 0.02;
+    let grown = |metric| change(table, &table.role(role, metric));
+    let unseen = grown(Metric::Ready);
+    let seen = WAITS
+        .into_iter()
+        .map(|metric| (grown(metric), metric))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match seen {
+        Some((seen, metric)) if unseen > 0.0 && waits_more(table, role) && seen > SEEN * unseen => {
+            (Some(metric), seen + unseen)
+        }
+        _ => (None, 0.0),
     }
 }
 
@@ -293,15 +244,16 @@ fn describe(
     });
     result.function = own.or(result.deepest);
     if let (Some(role), Some(name)) = (result.role, result.function) {
-        if let Some(total) = totals.get(&(role, name)) {
-            result.share = change(table, total) / whole.max(f64::MIN_POSITIVE);
-        }
+        let of_function = totals.iter().filter(|((_, n), _)| *n == name);
+        let grown: f64 = of_function.map(|(_, total)| change(table, total)).sum();
+        result.share = grown / whole.max(f64::MIN_POSITIVE);
         result.parts = parts(table, role, name);
         result.calls = calls(table, role, name);
     }
     result.cause = match metric {
+        metric if cause::starts_threads(table, metric, whole) => Cause::Threads,
         Metric::Cpu => {
-            cause_of_call(table, end).unwrap_or_else(|| cause_of_cpu(table, &result, whole))
+            cause::of_call(table, end).unwrap_or_else(|| cause::of_cpu(table, &result, whole))
         }
         metric => Cause::of(metric),
     };
@@ -368,11 +320,20 @@ fn most_specific(
 ) -> Option<(RoleId, NameId)> {
     const THE_SAME: f64 = 1.02;
     let cost = |column: &[f64]| mean(table.split(column).1);
+    let explains = |column: &Column| whole > 0.0 && change(table, column) >= EXPLAINS * whole;
     let mut found: Vec<_> = totals
         .iter()
-        .filter(|(_, column)| whole > 0.0 && change(table, column) >= EXPLAINS * whole)
+        .filter(|(_, column)| explains(column))
         .map(|(key, column)| (cost(column), *key))
         .collect();
+    if found.is_empty() {
+        // Threads of several roles may do the same; then it is in the one where it grew most.
+        found = over_roles(table, totals)
+            .into_iter()
+            .filter(|(_, (_, column))| explains(column))
+            .map(|(name, (role, column))| (cost(&column), (role, name)))
+            .collect();
+    }
     found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let least = found.first()?.0;
     let alike = found
@@ -384,6 +345,28 @@ fn most_specific(
     };
     let deepest = alike.max_by_key(|(_, key)| (depth(*key), std::cmp::Reverse(*key)));
     deepest.map(|(_, key)| *key)
+}
+
+/// Functions summed over roles, each with the role in which it grew most.
+fn over_roles(
+    table: &Table,
+    totals: &HashMap<(RoleId, NameId), Column>,
+) -> HashMap<NameId, (RoleId, Column)> {
+    let mut keys: Vec<_> = totals.keys().collect();
+    keys.sort_by(|a, b| {
+        let grown = |key| change(table, &totals[key]);
+        grown(*b).total_cmp(&grown(*a)).then(a.cmp(b))
+    });
+    let mut sums: HashMap<NameId, (RoleId, Column)> = HashMap::new();
+    for (role, name) in keys {
+        let (_, sum) = sums
+            .entry(*name)
+            .or_insert_with(|| (*role, vec![0.0; table.runs.len()]));
+        for (sum, more) in sum.iter_mut().zip(&totals[&(*role, *name)]) {
+            *sum += more;
+        }
+    }
+    sums
 }
 
 /// Where a function changed most.
@@ -510,79 +493,4 @@ fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange> {
     });
     list.truncate(SHOWN);
     list
-}
-
-/// CPU time inside a call that waits (a sync, a read) is the call's.
-fn cause_of_call(table: &Table, place: u32) -> Option<Cause> {
-    if !matches!(table.tree.places()[place as usize].label, Label::Call(_)) {
-        return None;
-    }
-    const WAITS: [Metric; 5] = [
-        Metric::Io,
-        Metric::Net,
-        Metric::Lock,
-        Metric::Sleep,
-        Metric::Wait,
-    ];
-    let waited = |metric: Metric| mean(&table.own_places(metric)[place as usize]);
-    let longest = WAITS
-        .into_iter()
-        .max_by(|a, b| waited(*a).total_cmp(&waited(*b)))?;
-    (waited(longest) > 0.0).then(|| Cause::of(longest))
-}
-
-/// What an allocation with its release, a byte of it (written once, read once) and a minor fault cost at
-/// least, for telling whether their growth can be the reason for more CPU time.
-const ALLOCATION_NS: f64 = 60.0;
-const BYTE_NS: f64 = 0.05;
-const MINOR_FAULT_NS: f64 = 500.0;
-/// Share of the growth that it has to account for.
-const ACCOUNTS: f64 = 0.3;
-
-/// More CPU time is put down to what grew at least as much, relatively, and can account for it.
-fn cause_of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Cause {
-    const ALLOCATORS: [&str; 14] = [
-        "malloc",
-        "calloc",
-        "realloc",
-        "free",
-        "cfree",
-        "_int_malloc",
-        "_int_free",
-        "_int_realloc",
-        "malloc_consolidate",
-        "unlink_chunk",
-        "sysmalloc",
-        "operator new",
-        "operator delete",
-        "posix_memalign",
-    ];
-    // Of the whole run: there they are exact.
-    let grown = |metric: Metric| -> (f64, f64) {
-        let column = table.whole(metric);
-        let grown = change(table, &column);
-        (grown, grown / mean(table.split(&column).0).max(1.0))
-    };
-    let cpu = grown(Metric::Cpu).1;
-    let keeps_up = |(amount, relative): (f64, f64), cost: f64| match relative >= cpu {
-        true => amount * cost,
-        false => 0.0,
-    };
-    let allocations = keeps_up(grown(Metric::Allocations), ALLOCATION_NS)
-        + keeps_up(grown(Metric::AllocatedBytes), BYTE_NS);
-    let faults = keeps_up(grown(Metric::MinorFaults), MINOR_FAULT_NS);
-    let deepest = explanation
-        .deepest
-        .map_or("", |name| table.names.text(name));
-    let is_allocator = ALLOCATORS
-        .iter()
-        .any(|a| deepest == *a || deepest.starts_with(&format!("{a}(")));
-    let least = ACCOUNTS * grown_ns;
-    if is_allocator || allocations >= least {
-        Cause::Allocation
-    } else if faults >= least {
-        Cause::PageFaults
-    } else {
-        Cause::Cpu
-    }
 }

@@ -41,6 +41,8 @@ fn shop() -> Vec<Cost<'static>> {
 struct Program<'a> {
     costs: Vec<Cost<'a>>,
     allocations: u64,
+    /// Threads of the worker's role that spend nothing.
+    threads: u64,
     /// Relative deviation of each cost between runs, of all of them together, and of wall time.
     noise: f64,
 }
@@ -92,6 +94,11 @@ impl Program<'_> {
             }
             builder.thread(*role, values);
         }
+        if let Some((role, _)) = roles.last() {
+            for _ in 0..self.threads {
+                builder.thread(*role, &crate::metric::Values::default());
+            }
+        }
         builder.finish(wall as u64)
     }
 }
@@ -100,6 +107,7 @@ fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
     Program {
         costs,
         allocations: 10_000,
+        threads: 0,
         noise: 0.02,
     }
 }
@@ -259,4 +267,72 @@ fn equal_programs_are_passed() {
     }
     assert!(alarms <= 2, "{alarms} of 120");
     assert!(unknown <= 30, "{unknown} of 120");
+}
+
+#[test]
+fn waits_that_were_mostly_not_seen_are_waits() {
+    // A sync of half the interval: a sample now and then sees it wait, its own computing is always seen.
+    let mut costs = shop();
+    costs.push(("main", &["main", "commit"], Metric::Cpu, 24.0 * MS));
+    costs.push(("main", &["main", "commit"], Metric::Ready, 22.0 * MS));
+    costs.push(("main", &["main", "commit"], Metric::Io, 15.0 * MS));
+    costs.push((
+        "main",
+        &["main", "commit"],
+        Metric::VoluntarySwitches,
+        800.0,
+    ));
+    let (table, outcome) = gate(&program(shop()), &program(costs), 10, 4);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Wall);
+    assert_eq!(function(&table, &outcome), ("commit".into(), Cause::Io));
+}
+
+#[test]
+fn a_function_that_two_roles_call_is_named() {
+    let both = |ms: f64| -> Vec<Cost<'static>> {
+        let mut costs = shop();
+        costs.push(("roman", &["read", "borrow"], Metric::Lock, ms * MS));
+        costs.push(("gothic", &["read", "borrow"], Metric::Lock, ms * MS));
+        costs
+    };
+    let (table, outcome) = gate(&program(both(40.0)), &program(both(80.0)), 10, 4);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Lock);
+    assert_eq!(function(&table, &outcome), ("borrow".into(), Cause::Lock));
+    assert!(outcome.findings[0].explanation.share > 0.9);
+}
+
+#[test]
+fn threads_that_live_shortly_are_the_cause() {
+    let mut costs = shop();
+    costs.push(("main", &["main", "ask_helper"], Metric::Cpu, 50.0 * MS));
+    let more = Program {
+        threads: 300,
+        allocations: 10_900,
+        ..program(costs.clone())
+    };
+    let (table, outcome) = gate(&program(shop()), &more, 10, 4);
+    let found = function(&table, &outcome);
+    assert_eq!(found, ("ask_helper".into(), Cause::Threads));
+    assert_eq!(outcome.findings.len(), 1, "{:?}", outcome.findings);
+    // One more thread that computes is no such thing.
+    let one = Program {
+        threads: 1,
+        ..program(costs)
+    };
+    let (table, outcome) = gate(&program(shop()), &one, 10, 4);
+    assert_eq!(
+        function(&table, &outcome),
+        ("ask_helper".into(), Cause::Cpu)
+    );
+}
+
+#[test]
+fn samples_that_fall_on_a_neighbour_are_no_regression() {
+    // `malloc` gets what other functions had, a little of each, and the whole is the same.
+    let mut costs = shop();
+    costs[1].3 -= 20.0 * MS;
+    costs[3].3 -= 20.0 * MS;
+    costs.push(("main", &["main", "serve", "malloc"], Metric::Cpu, 40.0 * MS));
+    let (_, outcome) = gate(&program(shop()), &program(costs), 10, 4);
+    assert_eq!(outcome.findings, []);
 }

@@ -182,6 +182,11 @@ fn is_system(function: &FunctionName) -> bool {
         "librt",
         "[vdso]",
     ];
+    // Templates and inlined functions of the languages' libraries are compiled into the program.
+    const SOURCES: [&str; 3] = ["/usr/include/", "/usr/lib/gcc/", "/rustc/"];
+    if SOURCES.iter().any(|s| function.file.starts_with(s)) {
+        return true;
+    }
     let file = function.module.rsplit('/').next().unwrap_or("");
     SYSTEM.iter().any(|s| file.starts_with(s)) || file.starts_with("linux-vdso")
 }
