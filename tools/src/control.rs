@@ -1,5 +1,7 @@
 //! `stackbeat status|start|stop|set|mark|dump`: speaks to the recorders of live sessions.
 
+mod locks;
+
 use std::path::absolute;
 
 use anyhow::{Context, Result, bail};
@@ -37,6 +39,9 @@ struct DumpJson {
 
 /// `stackbeat status`.
 pub fn status(args: &StatusArgs) -> Result<u8> {
+    if let (true, Some(session)) = (args.locks, &args.session) {
+        return locks::show(session, args.json);
+    }
     let (sessions, others) = match &args.session {
         Some(target) => match client::find(target) {
             Ok(session) => (vec![session], 0),

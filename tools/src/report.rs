@@ -1,6 +1,7 @@
 //! `stackbeat report`: sums a trace up and shows it as tables, JSON or a page.
 
 pub mod counters;
+pub mod deadlocks;
 pub mod events;
 pub mod facts;
 pub mod functions;

@@ -173,6 +173,7 @@ pub fn report() -> Report {
         timeline,
         calibration_ns: None,
         waits: Default::default(),
+        deadlocks: Default::default(),
     }
 }
 
@@ -241,6 +242,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         timeline,
         calibration_ns: None,
         waits: Default::default(),
+        deadlocks: Default::default(),
     }
 }
 

@@ -191,6 +191,9 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
              group by s.name order by s.name",
             "select count(*) as flows from flow f join slice s on f.slice_out = s.id \
              where s.name = 'job'",
+            "select count(*) as arrows, s.name as waker, t.name as woken from flow f \
+             join slice s on f.slice_out = s.id join slice t on f.slice_in = t.id \
+             where s.name like 'wakes %' and s.ts <= t.ts group by s.name, t.name",
             "select count(*) as n, max(value) as highest from counter c join track t \
              on c.track_id = t.id where t.name = 'queue'",
         ],
@@ -214,6 +217,16 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     );
     assert_eq!(row("job")["n"], 2);
     assert!(rows.iter().any(|r| r["flows"] == 1), "{rows:?}");
+    // The main thread waited for the worker's end.
+    let is_join = |r: &Value| {
+        let is = |column: &str, start: &str| {
+            r[column]
+                .as_str()
+                .is_some_and(|name| name.starts_with(start))
+        };
+        is("waker", "wakes ") && is("woken", "woken by ") && r["arrows"] == 1
+    };
+    assert!(rows.iter().any(is_join), "{rows:?}");
     assert!(
         rows.iter().any(|r| r["highest"].as_f64() == Some(40.0)),
         "{rows:?}"

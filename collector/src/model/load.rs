@@ -14,12 +14,14 @@ use super::settings::Settings;
 use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
-    Amounts, Damage, Loss, Module, Origin, Process, ProcessIndex, StackIndex, Thread, ThreadIndex,
-    Trace, TraceError, waits,
+    Amounts, Damage, Deadlock, DeadlockMember, Loss, Module, Origin, ProbeId, Process,
+    ProcessIndex, StackIndex, Thread, ThreadIndex, Trace, TraceError, waits,
 };
 
 /// Notes of damage that are kept in full.
 const DAMAGE_LIMIT: usize = 100;
+/// Deadlocks that are kept.
+const DEADLOCK_LIMIT: usize = 1000;
 
 pub(super) fn load(path: &Path, source: Source) -> Result<Trace, TraceError> {
     let mut loader = Loader::default();
@@ -92,6 +94,7 @@ struct Loader {
     loss_of: HashMap<(u32, i32), usize>,
     turns: Vec<(ThreadIndex, u64)>,
     waits: waits::Loading,
+    deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
     damage: Vec<Damage>,
     more_damage: u64,
@@ -184,6 +187,7 @@ impl Loader {
                 }
             }
             Some(Body::Counters(_) | Body::LongWait(_) | Body::Wake(_)) => {}
+            Some(Body::Deadlock(deadlock)) => self.deadlock(&deadlock),
             Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::Loss(loss)) => self.loss(&loss),
             Some(Body::Symbols(symbols)) => {
@@ -367,6 +371,22 @@ impl Loader {
         self.waits = waits;
     }
 
+    fn deadlock(&mut self, from: &v1::Deadlock) {
+        if self.deadlocks.len() >= DEADLOCK_LIMIT {
+            return;
+        }
+        let member = |member: &v1::deadlock::Member| DeadlockMember {
+            thread: self.thread_index(member.thread_uid),
+            probe: ProbeId(u8::try_from(member.probe).unwrap_or(0)),
+            lock: member.lock,
+        };
+        let members = from.member.iter().map(member).collect();
+        self.deadlocks.push(Deadlock {
+            time_ns: from.time_ns,
+            members,
+        });
+    }
+
     fn loss(&mut self, from: &v1::Loss) {
         let thread = match from.thread_uid {
             0 => None,
@@ -438,6 +458,7 @@ impl Loader {
             process_of_uid: self.process_of_uid,
             turns: self.turns,
             waits,
+            deadlocks: self.deadlocks,
             bytes: self.bytes,
             sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
                 / u128::from(self.content_bytes.max(1))) as u64,

@@ -32,7 +32,9 @@ pub use stackbeat_proto::columns::{Rusage, SampleRow};
 pub use check::{Violation, conservation};
 pub use settings::Settings;
 pub use slices::{SliceSink, Slicer};
-pub use trace::{Damage, Loss, Module, Origin, Process, Thread, Trace, TraceError};
+pub use trace::{
+    Damage, Deadlock, DeadlockMember, Loss, Module, Origin, Process, Thread, Trace, TraceError,
+};
 pub use visit::{Counter, ThreadTotals, Visitor};
 pub use wakeups::{LongWait, Wake};
 

@@ -182,6 +182,25 @@ impl Loss {
     }
 }
 
+/// Threads that waited for each other's locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// When it was noticed.
+    pub time_ns: u64,
+    /// Each waits for a lock that the next one holds, the last for one of the first.
+    pub members: Vec<DeadlockMember>,
+}
+
+/// A thread in a deadlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlockMember {
+    pub thread: ThreadIndex,
+    /// The call that waits.
+    pub probe: ProbeId,
+    /// Address of the lock.
+    pub lock: u64,
+}
+
 /// Where the bytes of a trace are.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
@@ -212,6 +231,7 @@ pub struct Trace {
     pub(super) turns: Vec<(ThreadIndex, u64)>,
     /// By thread and begin.
     pub(super) waits: Vec<Wait>,
+    pub(super) deadlocks: Vec<Deadlock>,
     pub(super) settings: super::Settings,
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,
@@ -295,6 +315,11 @@ impl Trace {
 
     pub fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// Deadlocks that were noticed, in order of time.
+    pub fn deadlocks(&self) -> &[Deadlock] {
+        &self.deadlocks
     }
 
     pub fn losses(&self) -> &[Loss] {

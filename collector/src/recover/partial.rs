@@ -97,6 +97,7 @@ impl Partial {
             packet::Body::Counters(_)
             | packet::Body::LongWait(_)
             | packet::Body::Wake(_)
+            | packet::Body::Deadlock(_)
             | packet::Body::Symbols(_)
             | packet::Body::Waits(_)
             | packet::Body::CompressedPackets(_) => {}

@@ -620,11 +620,12 @@ impl Dump {
         out.say(packet::Body::Event(event))
     }
 
-    /// A wait or a wake; nothing else is taken.
+    /// A long wait, a wake or a deadlock; nothing else is taken.
     fn wakeup(&mut self, body: packet::Body, out: &mut Out) -> io::Result<()> {
         let (time_ns, node) = match &body {
             packet::Body::LongWait(wait) => (wait.end_ns, wait.node),
             packet::Body::Wake(wake) => (wake.time_ns, wake.node),
+            packet::Body::Deadlock(deadlock) => (deadlock.time_ns, 0),
             _ => return Ok(()),
         };
         if time_ns < self.from_ns {

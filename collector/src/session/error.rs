@@ -99,6 +99,11 @@ pub enum Warning {
     NoControl(String),
     #[error("no agent reported: the program did not load the library, the trace has no samples")]
     NoAgent,
+    #[error(
+        "threads wait for each other's locks ({count} deadlocks so far); `stackbeat status --locks` \
+         shows where, and `stackbeat report` afterwards"
+    )]
+    Deadlock { count: u64 },
     #[error("{count} child processes could not be seen (statically linked or privileged)")]
     ChildrenNotHooked { count: u64 },
     #[error(

@@ -97,6 +97,10 @@ impl Finisher<'_> {
             self.warnings
                 .push(Warning::ChildrenNotHooked { count: not_hooked });
         }
+        let deadlocks = self.shared.figures.deadlocks.load(Ordering::Relaxed);
+        if deadlocks > 0 {
+            self.warnings.push(Warning::Deadlock { count: deadlocks });
+        }
         if let Some(warning) = self.slowed() {
             progress(&Progress::Warning(warning.clone()));
             self.warnings.push(warning);

@@ -14,6 +14,7 @@ mod error;
 mod family;
 pub(crate) mod finish;
 mod header;
+mod locks;
 mod meter;
 mod options;
 mod outside;
@@ -271,6 +272,7 @@ fn begin(
 
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
+        mapping_name: mapping_name.to_vec(),
         name: control::session_name(session_id),
         command: header::command_line(options),
         trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
@@ -385,6 +387,8 @@ struct Teller {
     began: Instant,
     last_report: Instant,
     write_error: Option<String>,
+    /// Deadlocks that were told.
+    deadlocks: u64,
 }
 
 impl Teller {
@@ -393,6 +397,7 @@ impl Teller {
             began,
             last_report: Instant::now(),
             write_error: None,
+            deadlocks: 0,
         }
     }
 
@@ -411,6 +416,11 @@ impl Teller {
                 progress(&Progress::Warning(Warning::WriteFailed(error.clone())));
             }
             self.write_error = error;
+        }
+        let deadlocks = shared.figures.deadlocks.load(Ordering::Relaxed);
+        if deadlocks > self.deadlocks {
+            self.deadlocks = deadlocks;
+            progress(&Progress::Warning(Warning::Deadlock { count: deadlocks }));
         }
         progress(&Progress::Recording(status));
     }

@@ -50,6 +50,8 @@ figures! {
     /// Stacks of waiting threads that were walked from outside, and processes that did not allow it.
     outside_walks,
     outside_refused,
+    /// Threads that wait for each other's locks: how many such circles there were.
+    deadlocks,
     /// Looks at /proc for threads that wait outside of hooks.
     outside_looks,
     /// Passes over the sub-buffers.

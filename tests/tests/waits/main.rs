@@ -1,5 +1,7 @@
 //! Who makes whom wait: programs whose wakers are known by construction.
 
+mod deadlock;
+
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
 use std::path::{Path, PathBuf};

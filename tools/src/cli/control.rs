@@ -16,6 +16,7 @@ use crate::units::parse_duration_ns;
 Examples:
   stackbeat status
   stackbeat status $(pgrep -o nginx)
+  stackbeat status --locks $(pgrep -o nginx)
   stackbeat status --json | jq '.sessions[].trace'
 
 Exit code 1: there is no such session, or none at all.")]
@@ -23,6 +24,9 @@ pub struct StatusArgs {
     /// One session only, in detail.
     #[arg(value_name = "PID|SESSION")]
     pub session: Option<String>,
+    /// Show which threads wait for locks now, who holds these, and deadlocks, with stacks.
+    #[arg(long, requires = "session")]
+    pub locks: bool,
     /// Print JSON (docs/json.md).
     #[arg(long)]
     pub json: bool,

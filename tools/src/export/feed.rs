@@ -3,7 +3,9 @@
 use std::io;
 
 use anyhow::Result;
-use stackbeat_collector::model::{Counter, Segment, StackIndex, ThreadIndex, Trace, Visitor};
+use stackbeat_collector::model::{
+    Counter, LongWait, Segment, StackIndex, ThreadIndex, Trace, Visitor,
+};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
 
@@ -34,6 +36,11 @@ pub(super) trait Sink {
 
     /// Values of a counter, in order of time.
     fn counter(&mut self, _: &Trace, _: &Counter) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A long wait with a known waker.
+    fn wakeup(&mut self, _: &Trace, _: &LongWait, _: ThreadIndex) -> io::Result<()> {
         Ok(())
     }
 
@@ -119,6 +126,18 @@ impl Visitor for Feed<'_> {
         counter.values.retain(|(at, _)| selection.has_time(*at));
         if !counter.values.is_empty() {
             self.result = self.sink.counter(trace, &counter);
+        }
+    }
+
+    fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {
+        if self.result.is_ok()
+            && let Some(waker) = wait.waker
+            && [wait.thread, waker]
+                .into_iter()
+                .all(|thread| self.selection.has_thread(thread))
+            && self.selection.has_time(wait.end_ns)
+        {
+            self.result = self.sink.wakeup(trace, wait, waker);
         }
     }
 

@@ -15,7 +15,7 @@ use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFa
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
 use super::tables::label_text;
-use super::{tree, waits};
+use super::{deadlocks, tree, waits};
 use crate::cli::SortKey;
 
 #[derive(Serialize)]
@@ -30,6 +30,7 @@ pub struct ReportJson {
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
     waits: waits::WaitsJson,
+    deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeRow>,
     counters: Vec<CounterRow>,
     events: Vec<EventRow>,
@@ -161,6 +162,7 @@ pub fn report(
             .collect(),
         blocking_sites: sites(facts, profile, wanted, top),
         waits: waits::json(report, wanted, top),
+        deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
         scopes: facts.scopes.clone(),
         counters: facts.counters.clone(),
         events: facts.events.clone(),

@@ -12,6 +12,7 @@ use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::summary::Outcome;
 
 use super::counters::Collected;
+use super::deadlocks::{Deadlocks, Places};
 use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::profile::{Profile, ROOT};
@@ -33,6 +34,7 @@ pub struct Report {
     pub calibration_ns: Option<u64>,
     /// Long waits and who ended them.
     pub waits: Waits,
+    pub deadlocks: Deadlocks,
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
@@ -77,6 +79,7 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
         waits: adder.waits,
+        deadlocks: adder.places.finish(trace),
     })
 }
 
@@ -212,6 +215,8 @@ struct Adder {
     continuing: HashMap<(StackIndex, StackIndex), u32>,
     calibration_ns: Option<u64>,
     waits: Waits,
+    /// Of threads in deadlocks.
+    places: Places,
 }
 
 impl Adder {
@@ -228,6 +233,7 @@ impl Adder {
             continuing: HashMap::new(),
             calibration_ns: None,
             waits: Waits::default(),
+            places: Places::default(),
         }
     }
 
@@ -334,6 +340,7 @@ impl Visitor for Adder {
 
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let path = self.path(trace, segment.stack);
+        self.places.add(trace, segment, path);
         let place = self.profile.add(segment, path);
         if !self.with_timeline {
             return;

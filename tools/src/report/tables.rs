@@ -10,7 +10,7 @@ use super::Report;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
-use super::{counters, events, waits};
+use super::{counters, deadlocks, events, waits};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
@@ -35,6 +35,7 @@ pub fn report(
 ) -> String {
     let Report { facts, profile, .. } = report;
     let mut out = heading(facts, profile, layout);
+    out.push_str(&deadlocks::text(&report.deadlocks, facts, profile, layout));
     out.push_str(&threads(facts, profile, wanted, layout));
     out.push_str(&function_table(facts, profile, wanted, sort, layout));
     out.push_str(&site_table(facts, profile, wanted, layout));

@@ -23,10 +23,13 @@ use stackbeat_proto::v1::{Event, event, packet};
 
 use super::drainer::Order;
 use super::dump::{self, Window};
+use super::locks::Locks;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::shared::Shared;
 use super::ticker::now_ns;
-use protocol::{DumpReply, DumpRequest, MAX_MARK, Reply, Request, SessionStatus, Settings};
+use protocol::{
+    DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
+};
 pub use serve::Server;
 
 /// Most pids that a status lists.
@@ -36,6 +39,8 @@ const MAX_PIDS: usize = 1000;
 #[derive(Debug)]
 pub struct Session {
     pub shared: Arc<Shared>,
+    /// File name of the session's mapping.
+    pub mapping_name: Vec<u8>,
     /// `PID.ID`.
     pub name: String,
     pub command: Vec<String>,
@@ -75,7 +80,7 @@ impl Session {
     /// Does what is asked for. Everything but a dump takes microseconds.
     pub fn handle(&self, request: &Request) -> Reply {
         let done = match request {
-            Request::Status {} => Ok(None),
+            Request::Status {} | Request::Locks {} => Ok(None),
             Request::Start {} => {
                 self.switch(true);
                 Ok(None)
@@ -94,6 +99,7 @@ impl Session {
                 error: None,
                 session: Some(self.status()),
                 dump,
+                locks: matches!(request, Request::Locks {}).then(|| self.locks()),
             },
             Err(error) => Reply::error(error),
         }
@@ -230,6 +236,10 @@ impl Session {
             bytes: written.bytes,
             covered_ns: written.covered_ns,
         })
+    }
+
+    fn locks(&self) -> LocksReply {
+        Locks::new(Arc::clone(&self.shared), &self.mapping_name).reply()
     }
 
     /// Where the session stands.

@@ -24,6 +24,8 @@ pub const MAX_MARK: usize = 1024;
 pub enum Request {
     /// Where the session stands. The answer to every other request says it, too.
     Status {},
+    /// Threads that wait for locks now, and who holds these.
+    Locks {},
     /// Capture from now on.
     Start {},
     /// Capture nothing from now on; the session goes on.
@@ -78,6 +80,8 @@ pub struct Reply {
     pub session: Option<SessionStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dump: Option<DumpReply>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<LocksReply>,
 }
 
 /// Where a session stands.
@@ -108,6 +112,47 @@ pub struct SessionStatus {
     pub trace_bytes: u64,
     /// The trace cannot be written at the moment.
     pub write_failing: bool,
+}
+
+/// Who waits for which lock at this moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocksReply {
+    pub waits: Vec<LockReply>,
+    /// Circles, as indices into `waits`: each waits for a lock that the next one holds, the last for one
+    /// of the first.
+    pub deadlocks: Vec<Vec<usize>>,
+    /// What is loaded in the processes whose stacks are there.
+    pub modules: Vec<ModuleReply>,
+}
+
+/// A thread that waits for a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockReply {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// The call that waits, and the lock's address.
+    pub call: String,
+    pub lock: u64,
+    /// 0: nobody holds it alone, or its memory may not be read.
+    pub owner_tid: u32,
+    pub waited_ns: u64,
+    /// Addresses, root first, and whether they are exact places and not return addresses.
+    pub frames: Vec<(u64, bool)>,
+}
+
+/// A file that is mapped into a process as code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModuleReply {
+    pub pid: u32,
+    pub path: String,
+    pub build_id: Vec<u8>,
+    pub start: u64,
+    pub end: u64,
+    pub bias: u64,
 }
 
 /// What was dumped.

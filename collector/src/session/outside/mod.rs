@@ -20,6 +20,7 @@ use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, registry, sys};
 
 use super::drainer::Order;
+use super::locks::Locks;
 use super::options::Dumps;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
@@ -136,12 +137,14 @@ struct Outside {
     /// What a pass begins with.
     next: usize,
     alarms: Alarms,
+    locks: Locks,
 }
 
 impl Outside {
     fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> Outside {
         Outside {
             alarms: Alarms::new(dumps, &shared),
+            locks: Locks::new(Arc::clone(&shared), mapping_name),
             shared,
             mapping_name: mapping_name.to_vec(),
             threads: Vec::new(),
@@ -198,6 +201,7 @@ impl Outside {
         }
         self.tell();
         self.alarms.ring(&shared);
+        self.locks.look();
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
             None if changes => SHORTEST,

@@ -3,6 +3,7 @@
 //! - Slices: a packet sequence for each thread with its own interned names. A slice's begin carries
 //!   name, category and source line, its end the amounts, so nothing waits for a slice to close.
 //! - Counters and samples: a sequence each. Callstacks are interned once for the whole trace.
+//! - Wake-ups: an arrow from the moment in the waker's thread to the end of the wait.
 //! - Tracks: process and thread descriptors with ids derived from the session, so that traces can
 //!   be concatenated (with a system trace, too: our clock is CLOCK_MONOTONIC, snapshots say how it
 //!   relates to the others).
@@ -15,12 +16,15 @@ mod packets;
 mod program;
 mod session;
 mod slices;
+mod wakeups;
 mod wire;
 
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
+use stackbeat_collector::model::{
+    Counter, LongWait, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace,
+};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
@@ -55,6 +59,7 @@ pub(super) fn write(
         described: vec![false; trace.processes().len()],
         described_threads: Seen::default(),
         slices: 0,
+        wakeups: 0,
     };
     exporter.begin(trace, options)?;
     let mut summary = feed::run(trace, selection, &mut exporter)?;
@@ -76,6 +81,7 @@ struct Exporter<'a> {
     described: Vec<bool>,
     described_threads: Seen,
     slices: u64,
+    wakeups: u32,
 }
 
 impl Exporter<'_> {
@@ -232,6 +238,16 @@ impl Sink for Exporter<'_> {
         }
         self.program
             .counter(counter, &self.uuids, &mut self.packets)
+    }
+
+    fn wakeup(&mut self, trace: &Trace, wait: &LongWait, waker: ThreadIndex) -> io::Result<()> {
+        for thread in [wait.thread, waker] {
+            let track = self.track(trace, thread)?;
+            self.threads[thread.0 as usize] = Some(track);
+        }
+        self.wakeups += 1;
+        let id = self.uuids.wakeup(self.wakeups);
+        wakeups::write(trace, wait, waker, id, &self.uuids, &mut self.packets)
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

@@ -159,6 +159,11 @@ impl Uuids {
         self.id(3, self.identities.thread(thread).0)
     }
 
+    /// The flow of a wake-up, by its number in this export.
+    pub fn wakeup(&self, number: u32) -> u64 {
+        self.id(4, number)
+    }
+
     /// A counter by its name.
     pub fn named(&self, owner: u64, name: &str) -> u64 {
         name.bytes()

@@ -1,0 +1,169 @@
+//! `stackbeat status --locks`: which threads of a session wait for locks now, who holds these, and deadlocks.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+use serde::Serialize;
+use stackbeat_collector::session::control::client;
+use stackbeat_collector::session::control::protocol::{LockReply, LocksReply, Request};
+use stackbeat_collector::symbolize::{self, Query, Symbolizer};
+use stackbeat_proto::v1::{self, NodeKind};
+
+use crate::terminal::{self, Style, clean};
+use crate::units::duration;
+
+/// Frames shown of a stack.
+const SHOWN: usize = 12;
+
+#[derive(Debug, Serialize)]
+struct LocksJson {
+    schema: &'static str,
+    session: String,
+    waits: Vec<WaitJson>,
+    /// Tids: each waits for a lock that the next one holds, the last for one of the first.
+    deadlocks: Vec<Vec<u32>>,
+}
+
+#[derive(Debug, Serialize)]
+struct WaitJson {
+    pid: u32,
+    tid: u32,
+    name: String,
+    call: String,
+    lock: String,
+    /// 0: nobody holds it alone, or that is not known.
+    owner_tid: u32,
+    waited_ns: u64,
+    /// Innermost first.
+    stack: Vec<String>,
+}
+
+/// Asks the session and prints its answer.
+pub fn show(target: &str, json: bool) -> Result<u8> {
+    let session = client::find(target)?.session;
+    let reply = client::ask(&session, &Request::Locks {})?;
+    let locks = reply.locks.unwrap_or_default();
+    let stacks = stacks(&locks);
+    if json {
+        let tids = |cycle: &Vec<usize>| cycle.iter().map(|i| locks.waits[*i].tid).collect();
+        let wait = |(wait, stack): (&LockReply, &Vec<String>)| WaitJson {
+            pid: wait.pid,
+            tid: wait.tid,
+            name: wait.name.clone(),
+            call: wait.call.clone(),
+            lock: format!("{:#x}", wait.lock),
+            owner_tid: wait.owner_tid,
+            waited_ns: wait.waited_ns,
+            stack: stack.clone(),
+        };
+        let answer = LocksJson {
+            schema: "stackbeat.locks.v1",
+            session,
+            waits: locks.waits.iter().zip(&stacks).map(wait).collect(),
+            deadlocks: locks.deadlocks.iter().map(tids).collect(),
+        };
+        terminal::print(&format!("{}\n", serde_json::to_string(&answer)?))?;
+    } else {
+        terminal::print(&text(&locks, &stacks, Style::stdout()))?;
+    }
+    Ok(0)
+}
+
+fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
+    let mut out = String::new();
+    if locks.waits.is_empty() {
+        out.push_str("no thread waits for a lock\n");
+        return out;
+    }
+    for cycle in &locks.deadlocks {
+        let tids: Vec<_> = cycle
+            .iter()
+            .map(|i| locks.waits[*i].tid.to_string())
+            .collect();
+        let line = format!("deadlock: {} wait for each other's locks", tids.join(", "));
+        let _ = writeln!(out, "{}", style.warning(&line));
+    }
+    for (wait, stack) in locks.waits.iter().zip(stacks) {
+        let holder = match wait.owner_tid {
+            0 => "nobody alone holds it".to_owned(),
+            tid => {
+                let known = locks.waits.iter().find(|w| w.tid == tid);
+                let name = known.map_or(String::new(), |w| format!("{} ", clean(&w.name)));
+                format!("held by {name}{tid}")
+            }
+        };
+        let _ = writeln!(
+            out,
+            "{} {} of pid {} waits for {} in {} for lock {:#x}, {holder}",
+            style.bold(&clean(&wait.name)),
+            wait.tid,
+            wait.pid,
+            duration(wait.waited_ns),
+            wait.call,
+            wait.lock,
+        );
+        for name in stack.iter().take(SHOWN) {
+            let _ = writeln!(out, "    {}", clean(name));
+        }
+        if stack.len() > SHOWN {
+            let _ = writeln!(out, "    … and {} more", stack.len() - SHOWN);
+        }
+    }
+    out
+}
+
+/// The names of each wait's frames, innermost first.
+fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
+    let mut symbolizer = Symbolizer::new(symbolize::Options::default());
+    for module in &locks.modules {
+        symbolizer.add_process(module.pid, module.pid);
+        symbolizer.add_module(&v1::Module {
+            process_uid: module.pid,
+            epoch: 0,
+            end_epoch: 0,
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            start: module.start,
+            end: module.end,
+            bias: module.bias,
+        });
+    }
+    let kind = |exact: bool| match exact {
+        true => NodeKind::LeafPc,
+        false => NodeKind::Native,
+    };
+    let queries: Vec<Query> = locks
+        .waits
+        .iter()
+        .flat_map(|wait| {
+            wait.frames.iter().map(|(address, exact)| Query {
+                process_uid: wait.pid,
+                epoch: 0,
+                address: *address,
+                kind: kind(*exact),
+            })
+        })
+        .collect();
+    let mut names: HashMap<(u32, u64), Vec<String>> = HashMap::new();
+    symbolizer.symbolize(&queries, &mut |_| {}, &mut |symbols| {
+        for address in &symbols.addresses {
+            let functions = address.function.iter().rev();
+            let named = functions.filter_map(|function| {
+                let function = symbols.functions.get(*function as usize)?;
+                symbols.strings.get(function.name as usize).cloned()
+            });
+            names.insert((address.process_uid, address.address), named.collect());
+        }
+    });
+    let frames = |wait: &LockReply| {
+        let innermost_first = wait.frames.iter().rev();
+        innermost_first
+            .flat_map(|(address, _)| match names.get(&(wait.pid, *address)) {
+                Some(known) if !known.is_empty() => known.clone(),
+                _ => vec![format!("{address:#x}")],
+            })
+            .collect()
+    };
+    locks.waits.iter().map(frames).collect()
+}
