@@ -16,8 +16,15 @@ fn signals_disturb_no_call() {
     let session = Session::new()
         .tick(Duration::from_micros(200))
         .interrupt(Duration::from_micros(50));
-    let hooked = run(&mut session.command(&program));
-    assert_same("storm.c", &plain, &hooked);
+    // A loaded machine leaves the sender little time: then the program runs again.
+    let enough = 1000;
+    for _ in 0..20 {
+        let hooked = run(&mut session.command(&program));
+        assert_same("storm.c", &plain, &hooked);
+        if session.sent.load(Ordering::Relaxed) > enough {
+            return;
+        }
+    }
     let sent = session.sent.load(Ordering::Relaxed);
-    assert!(sent > 1000, "only {sent} signals were sent");
+    panic!("only {sent} signals were sent");
 }

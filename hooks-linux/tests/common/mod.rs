@@ -278,7 +278,7 @@ impl Drop for Session {
     }
 }
 
-/// Runs a command, ending it after a minute.
+/// Runs a command, ending it after five minutes: long also for a loaded machine.
 pub fn run(command: &mut Command) -> Output {
     use std::process::Stdio;
     let child = command
@@ -293,7 +293,7 @@ pub fn run(command: &mut Command) -> Output {
     let guard = std::thread::spawn(move || {
         let begin = Instant::now();
         while !watch.load(Ordering::Relaxed) {
-            if begin.elapsed() > Duration::from_secs(60) {
+            if begin.elapsed() > Duration::from_secs(300) {
                 // SAFETY: our own child, not yet waited for.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
                 return;
