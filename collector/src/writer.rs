@@ -83,6 +83,10 @@ impl Writer {
         header.summary = Some(padded(&Summary::default()));
         let mut out = Vec::new();
         encode(packet::Body::Header(header), &mut out);
+        debug_assert!(
+            out.ends_with(&padded(&Summary::default()).encode_to_vec()),
+            "the summary is rewritten at the header's end"
+        );
         self.append(&out, 1)?;
         self.summary_at = self.end - SUMMARY_BYTES as u64;
         Ok(())

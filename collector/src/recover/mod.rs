@@ -399,7 +399,7 @@ fn header(partial: Option<&Partial>, copy: Option<&PrivateCopy>) -> v1::SessionH
             buffer_bytes: u64::from(capacity.buffers) * u64::from(capacity.buffer_bytes),
             mode: control.mode.load(Ordering::Relaxed) as i32,
             follow_children: control.follow_children.load(Ordering::Relaxed) != 0,
-            probes: Vec::new(),
+            ..Default::default()
         });
     }
     header

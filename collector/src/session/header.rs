@@ -58,13 +58,13 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
             }
             .into(),
             follow_children: options.follow_children,
+            label: options.label.clone(),
+            commit: options.commit.clone(),
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.
         page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32,
         summary: None,
-        label: options.label.clone(),
-        commit: options.commit.clone(),
     }
 }
 
