@@ -49,6 +49,7 @@ pub enum Command {
     Export(ExportArgs),
     Gate(GateArgs),
     Ab(AbArgs),
+    Trend(TrendArgs),
     Diff(DiffArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
@@ -588,6 +589,57 @@ pub struct DiffArgs {
     /// Write a page with a differential flame graph; `-` for standard output.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+}
+
+/// Say which commits of a series made a program slower or faster.
+///
+/// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times need
+/// ten commits or more and a few after the change; counts that do not vary need two runs of each. Recordings of
+/// different machines or programs are never mixed: each is a series of its own. docs/trend.md has every formula.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat record --commit $(git rev-parse HEAD) -o runs/$(git rev-parse HEAD)/1.beat -- ./bench
+  stackbeat trend runs/                            a folder of a git repository: its history orders the commits
+  stackbeat trend /data/runs --repo .              the traces lie elsewhere
+  stackbeat trend runs/ --since v1.4               only what became worse from that tag on is a regression
+  stackbeat trend runs/ -o trend.html -o trend.md
+
+Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
+Exit codes: 0 no regression that is there still, 1 a regression, 2 an error, 3 cannot tell: too few commits.")]
+pub struct TrendArgs {
+    /// The folder with the traces: RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// The git repository whose history orders the commits; by default the one that DIR lies in.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub repo: Option<PathBuf>,
+    /// What orders the commits.
+    #[arg(long, value_enum, default_value_t = CommitOrder::Auto)]
+    pub order: CommitOrder,
+    /// A regression of an older commit is no failure any more: a hash, a tag, or the name of a folder.
+    #[arg(long, value_name = "COMMIT")]
+    pub since: Option<String>,
+    /// Thresholds and what to ignore (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// What to print.
+    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
+}
+
+/// What `--order` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CommitOrder {
+    /// The repository's history where there is one, else the start of each commit's first run.
+    Auto,
+    /// The repository's history.
+    Git,
+    /// The start of each commit's first run.
+    Time,
 }
 
 /// How a verdict is written.

@@ -81,6 +81,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Export(args) => convert::run(&args),
         Command::Gate(args) => gate::run(&args),
         Command::Ab(args) => gate::ab::run(&args),
+        Command::Trend(args) => gate::trend::run(&args),
         Command::Diff(args) => gate::diff::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

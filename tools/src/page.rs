@@ -165,7 +165,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
 
 /// Replaces each placeholder once, in the order in which they stand in the template, so that what is
 /// filled in is never searched for placeholders itself.
-fn fill(template: &str, parts: &[(&str, String)]) -> String {
+pub(crate) fn fill(template: &str, parts: &[(&str, String)]) -> String {
     let mut out = String::with_capacity(
         template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>(),
     );

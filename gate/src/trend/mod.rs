@@ -230,11 +230,13 @@ impl Judge<'_> {
                         line.metric.unit() != Unit::Nanoseconds,
                     )
                 };
+                let metric = |place: &Place| lines[place.line].metric;
                 let size = |place: &Place| of(place).shift.abs();
-                key(a)
-                    .cmp(&key(b))
-                    .then(size(b).total_cmp(&size(a)))
-                    .then(a.line.cmp(&b.line))
+                let by_size = match metric(a).unit() == metric(b).unit() {
+                    true => size(b).total_cmp(&size(a)),
+                    false => metric(a).cmp(&metric(b)),
+                };
+                key(a).cmp(&key(b)).then(by_size).then(a.line.cmp(&b.line))
             });
             let worse = || changes.iter().filter(|p| of(p).shift > 0.0);
             let first = changes[0];

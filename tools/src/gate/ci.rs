@@ -4,61 +4,118 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use stackbeat_gate::decide::{Finding, Verdict};
+use stackbeat_gate::run::NameId;
 
 use super::html::escape;
+use super::summarize::Sources;
 use super::view::{self, Gate};
 
+/// What such tools are told.
+#[derive(Debug)]
+pub struct Summary {
+    /// `stackbeat gate`.
+    pub tool: &'static str,
+    pub verdict: Verdict,
+    pub headline: String,
+    pub cases: Vec<Case>,
+}
+
+/// A test case.
+#[derive(Debug)]
+pub struct Case {
+    pub name: String,
+    pub result: CaseResult,
+}
+
+#[derive(Debug)]
+pub enum CaseResult {
+    Passed,
+    /// Cannot tell, and why.
+    Skipped(String),
+    Failed(Failure),
+}
+
+/// Something that became worse.
+#[derive(Debug)]
+pub struct Failure {
+    pub headline: String,
+    /// What is known of it, one line each.
+    pub details: String,
+    /// What kind it is, for SARIF.
+    pub rule: String,
+    pub function: String,
+    /// File and line of the function, where known.
+    pub source: Option<(String, u32)>,
+}
+
+impl Summary {
+    fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.cases.iter().filter_map(|case| match &case.result {
+            CaseResult::Failed(failure) => Some(failure),
+            _ => None,
+        })
+    }
+}
+
 /// One test case for each metric of the whole run, and one for each finding beyond those.
-pub fn junit(gate: &Gate) -> String {
-    let mut cases = String::new();
-    let (mut failures, mut skipped) = (0, 0);
-    let mut add = |name: &str, child: Option<(&str, String, String)>| {
-        let _ = write!(
-            cases,
-            "  <testcase classname=\"stackbeat.gate\" name=\"{}\"",
-            escape(name)
-        );
-        match child {
-            None => cases.push_str("/>\n"),
-            Some((tag, message, text)) => {
-                failures += usize::from(tag == "failure");
-                skipped += usize::from(tag == "skipped");
-                let _ = writeln!(
-                    cases,
-                    ">\n    <{tag} message=\"{}\">{}</{tag}>\n  </testcase>",
-                    escape(&message),
-                    escape(&text)
-                );
-            }
-        }
-    };
+pub fn summary(gate: &Gate) -> Summary {
     let outcome = &gate.outcome;
-    for finding in &outcome.findings {
-        let line = gate.finding_line(finding);
-        let name = match gate.function(finding) {
-            Some(function) => format!("{}: {function}", finding.row.metric.title()),
-            None => finding.row.metric.title().to_string(),
-        };
-        add(&name, Some(("failure", line, details(gate, finding))));
-    }
-    for line in gate.budget_lines() {
-        add("budget", Some(("failure", line, String::new())));
-    }
+    let mut cases: Vec<Case> = outcome
+        .findings
+        .iter()
+        .map(|finding| {
+            let e = &finding.explanation;
+            Case {
+                name: match gate.function(finding) {
+                    Some(function) => format!("{}: {function}", finding.row.metric.title()),
+                    None => finding.row.metric.title().to_string(),
+                },
+                result: CaseResult::Failed(Failure {
+                    headline: gate.finding_line(finding),
+                    details: details(gate, finding),
+                    rule: format!("slower/{}", e.cause.name()),
+                    function: e.function.map_or("", |f| gate.table.names.text(f)).into(),
+                    source: e.function.and_then(|f| source(&gate.sources, f)),
+                }),
+            }
+        })
+        .collect();
+    cases.extend(gate.budget_lines().into_iter().map(|line| Case {
+        name: "budget".into(),
+        result: CaseResult::Failed(Failure {
+            headline: line,
+            details: String::new(),
+            rule: "over-budget".into(),
+            function: String::new(),
+            source: None,
+        }),
+    }));
     let found = |metric| outcome.findings.iter().any(|f| f.row.metric == metric);
-    for row in gate.rows().into_iter().filter(|r| !found(r.metric)) {
-        let is_open =
-            outcome.verdict == Verdict::CannotTell && row.comparison.runs_needed.is_some();
-        let child = is_open.then(|| {
-            let message = format!("cannot tell: {}", gate.interval(&row.comparison));
-            ("skipped", message, String::new())
-        });
-        add(row.metric.title(), child);
+    cases.extend(
+        gate.rows()
+            .into_iter()
+            .filter(|r| !found(r.metric))
+            .map(|row| {
+                let is_open =
+                    outcome.verdict == Verdict::CannotTell && row.comparison.runs_needed.is_some();
+                Case {
+                    name: row.metric.title().into(),
+                    result: match is_open {
+                        true => CaseResult::Skipped(format!(
+                            "cannot tell: {}",
+                            gate.interval(&row.comparison)
+                        )),
+                        false => CaseResult::Passed,
+                    },
+                }
+            }),
+    );
+    Summary {
+        tool: "stackbeat gate",
+        verdict: outcome.verdict,
+        headline: gate.headline(),
+        cases,
     }
-    let count = cases.matches("<testcase").count();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"stackbeat gate\" tests=\"{count}\" \
-         failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{cases}</testsuite>\n"
-    )
 }
 
 /// What is known of a finding, one line each.
@@ -71,58 +128,9 @@ fn details(gate: &Gate, finding: &Finding) -> String {
     lines.join("\n")
 }
 
-/// SARIF 2.1.0 (OASIS): a result for each finding, at the file and line of its function where known.
-pub fn sarif(gate: &Gate) -> Value {
-    let results: Vec<Value> = gate
-        .outcome
-        .findings
-        .iter()
-        .map(|finding| {
-            let e = &finding.explanation;
-            let name = e.function.map_or("", |f| gate.table.names.text(f));
-            let mut location = json!({ "logicalLocations": [{ "name": name, "kind": "function" }] });
-            if let Some((file, line)) = source(gate, finding) {
-                location["physicalLocation"] = json!({
-                    "artifactLocation": { "uri": file },
-                    "region": { "startLine": line },
-                });
-            }
-            json!({
-                "ruleId": format!("slower/{}", e.cause.name()),
-                "level": "error",
-                "message": { "text": format!("{}\n{}", gate.finding_line(finding), details(gate, finding)) },
-                "locations": [location],
-            })
-        })
-        .collect();
-    let mut rules: Vec<&str> = gate
-        .outcome
-        .findings
-        .iter()
-        .map(|f| f.explanation.cause.name())
-        .collect();
-    rules.sort_unstable();
-    rules.dedup();
-    let rules = rules
-        .into_iter()
-        .map(|cause| json!({ "id": format!("slower/{cause}") }));
-    json!({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{
-            "tool": { "driver": {
-                "name": "stackbeat gate",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": rules.collect::<Vec<_>>(),
-            } },
-            "results": results,
-        }],
-    })
-}
-
-/// The file and line of a finding's function, the file relative to the working directory when it is in it.
-fn source(gate: &Gate, finding: &Finding) -> Option<(String, u32)> {
-    let (file, line) = gate.sources.get(&finding.explanation.function?)?;
+/// The file and line of a function, the file relative to the working directory when it is in it.
+pub fn source(sources: &Sources, function: NameId) -> Option<(String, u32)> {
+    let (file, line) = sources.get(&function)?;
     let here = std::env::current_dir().ok();
     let inside = here.and_then(|here| {
         let path = std::path::Path::new(file).strip_prefix(here).ok()?;
@@ -131,9 +139,87 @@ fn source(gate: &Gate, finding: &Finding) -> Option<(String, u32)> {
     Some((inside.unwrap_or_else(|| file.clone()), *line))
 }
 
-/// GitHub's workflow commands: an annotation for each finding, or one line that says how it went.
+/// The report that most CI systems show as test results.
+pub fn junit(summary: &Summary) -> String {
+    let class = summary.tool.replace(' ', ".");
+    let mut cases = String::new();
+    let (mut failures, mut skipped) = (0, 0);
+    for case in &summary.cases {
+        let _ = write!(
+            cases,
+            "  <testcase classname=\"{class}\" name=\"{}\"",
+            escape(&case.name)
+        );
+        let (tag, message, text) = match &case.result {
+            CaseResult::Passed => {
+                cases.push_str("/>\n");
+                continue;
+            }
+            CaseResult::Skipped(why) => ("skipped", why, ""),
+            CaseResult::Failed(f) => ("failure", &f.headline, f.details.as_str()),
+        };
+        failures += usize::from(tag == "failure");
+        skipped += usize::from(tag == "skipped");
+        let _ = writeln!(
+            cases,
+            ">\n    <{tag} message=\"{}\">{}</{tag}>\n  </testcase>",
+            escape(message),
+            escape(text)
+        );
+    }
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" \
+         failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{cases}</testsuite>\n",
+        summary.tool,
+        summary.cases.len()
+    )
+}
+
+/// SARIF 2.1.0 (OASIS): a result for each failure, at the file and line of its function where known.
+pub fn sarif(summary: &Summary) -> Value {
+    let results: Vec<Value> = summary
+        .failures()
+        .map(|failure| {
+            let mut location = json!({});
+            if !failure.function.is_empty() {
+                location["logicalLocations"] =
+                    json!([{ "name": failure.function, "kind": "function" }]);
+            }
+            if let Some((file, line)) = &failure.source {
+                location["physicalLocation"] = json!({
+                    "artifactLocation": { "uri": file },
+                    "region": { "startLine": line },
+                });
+            }
+            json!({
+                "ruleId": failure.rule,
+                "level": "error",
+                "message": { "text": format!("{}\n{}", failure.headline, failure.details) },
+                "locations": [location],
+            })
+        })
+        .collect();
+    let mut rules: Vec<&str> = summary.failures().map(|f| f.rule.as_str()).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    let rules = rules.into_iter().map(|rule| json!({ "id": rule }));
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": summary.tool,
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": rules.collect::<Vec<_>>(),
+            } },
+            "results": results,
+        }],
+    })
+}
+
+/// GitHub's workflow commands: an annotation for each failure, or one line that says how it went.
 /// <https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands>
-pub fn github(gate: &Gate) -> String {
+pub fn github(summary: &Summary) -> String {
     let data = |text: &str| {
         text.replace('%', "%25")
             .replace('\r', "%0D")
@@ -141,22 +227,18 @@ pub fn github(gate: &Gate) -> String {
     };
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
     let mut out = String::new();
-    for finding in &gate.outcome.findings {
-        let at = match source(gate, finding) {
-            Some((file, line)) => format!("file={},line={line},", property(&file)),
+    for failure in summary.failures() {
+        let at = match &failure.source {
+            Some((file, line)) => format!("file={},line={line},", property(file)),
             None => String::new(),
         };
-        let _ = writeln!(
-            out,
-            "::error {at}title={}::{}",
-            property(&gate.finding_line(finding)),
-            data(&details(gate, finding))
-        );
+        let (title, text) = match failure.details.as_str() {
+            "" => ("stackbeat", failure.headline.as_str()),
+            details => (failure.headline.as_str(), details),
+        };
+        let _ = writeln!(out, "::error {at}title={}::{}", property(title), data(text));
     }
-    for line in gate.budget_lines() {
-        let _ = writeln!(out, "::error title=stackbeat::{}", data(&line));
-    }
-    let level = match gate.outcome.verdict {
+    let level = match summary.verdict {
         Verdict::Regression => return out,
         Verdict::NoRegression => "notice",
         Verdict::CannotTell => "warning",
@@ -164,8 +246,8 @@ pub fn github(gate: &Gate) -> String {
     let _ = writeln!(
         out,
         "::{level} title=stackbeat%3A {}::{}",
-        view::verdict_text(gate.outcome.verdict),
-        data(&gate.headline())
+        view::verdict_text(summary.verdict),
+        data(&summary.headline)
     );
     out
 }
@@ -177,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_regression_fails_in_every_form() {
-        let slower = gate(1.5);
+        let slower = summary(&gate(1.5));
         let junit = junit(&slower);
         assert!(junit.contains("failures=\"1\""), "{junit}");
         assert!(
@@ -203,7 +285,7 @@ mod tests {
 
     #[test]
     fn no_regression_passes_in_every_form() {
-        let same = gate(1.0);
+        let same = summary(&gate(1.0));
         assert!(junit(&same).contains("failures=\"0\""));
         assert_eq!(sarif(&same)["runs"][0]["results"], json!([]));
         assert!(github(&same).starts_with("::notice title=stackbeat%3A no regression::"));

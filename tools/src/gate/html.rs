@@ -13,6 +13,7 @@ use stackbeat_gate::table::Table;
 use super::view::{self, Gate, amount, change};
 
 const TEMPLATE: &str = include_str!("page.html");
+const GRAPH: &str = include_str!("graph.html");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 
@@ -32,19 +33,7 @@ const DRAWN_SHARE: f64 = 0.001;
 
 /// The page of a gate.
 pub fn render(gate: &Gate) -> String {
-    let verdict = gate.outcome.verdict;
-    let class = match verdict {
-        Verdict::Regression => "worse",
-        Verdict::NoRegression => "better",
-        Verdict::CannotTell => "unknown",
-    };
-    let mut body = String::new();
-    let _ = write!(
-        body,
-        "<p class=\"verdict {class}\"><b>{}</b> {}</p>",
-        view::verdict_text(verdict),
-        escape(&gate.headline())
-    );
+    let mut body = verdict(gate.outcome.verdict, &gate.headline());
     for (number, finding) in gate.outcome.findings.iter().enumerate() {
         if number > 0 {
             let _ = write!(body, "<h2>{}</h2>", escape(&gate.finding_line(finding)));
@@ -111,12 +100,39 @@ pub fn render(gate: &Gate) -> String {
 pub fn page(title: &str, body: &str, table: &Table) -> String {
     // `<` would end the script in which the data stands.
     let data = graph(table).to_string().replace('<', "\\u003c");
-    TEMPLATE
-        .replace("{{title}}", &escape(title))
-        .replace("{{style}}", STYLE)
-        .replace("{{body}}", body)
-        .replace("{{script}}", SCRIPT)
-        .replace("{{data}}", &data)
+    let script = format!("<script>\nconst DATA = {data};\n{SCRIPT}\n</script>");
+    document(title, &[body, GRAPH].concat(), &script)
+}
+
+/// A page of markup and scripts.
+pub fn document(title: &str, body: &str, scripts: &str) -> String {
+    let parts = [
+        ("{{title}}", escape(title)),
+        ("{{style}}", STYLE.to_string()),
+        ("{{heading}}", escape(title)),
+        ("{{body}}", body.to_string()),
+        ("{{scripts}}", scripts.to_string()),
+    ];
+    crate::page::fill(TEMPLATE, &parts)
+}
+
+/// The class that gives a verdict its colour.
+pub fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Regression => "worse",
+        Verdict::NoRegression => "better",
+        Verdict::CannotTell => "unknown",
+    }
+}
+
+/// The verdict as the head of a page.
+pub fn verdict(verdict: Verdict, headline: &str) -> String {
+    format!(
+        "<p class=\"verdict {}\"><b>{}</b> {}</p>",
+        class(verdict),
+        view::verdict_text(verdict),
+        escape(headline)
+    )
 }
 
 fn table<'a>(

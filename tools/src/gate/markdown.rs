@@ -7,17 +7,13 @@ use stackbeat_gate::decide::{Row, Verdict};
 use super::view::{self, Gate, amount, change};
 
 /// GitHub refuses comments above 65,536 characters, GitLab above a million.
-const LONGEST: usize = 60_000;
+pub const LONGEST: usize = 60_000;
 
 /// The whole comment.
 pub fn render(gate: &Gate) -> String {
     let mut out = String::new();
     let outcome = &gate.outcome;
-    let sign = match outcome.verdict {
-        Verdict::Regression => "❌",
-        Verdict::NoRegression => "✅",
-        Verdict::CannotTell => "❔",
-    };
+    let sign = sign(outcome.verdict);
     let verdict = view::verdict_text(outcome.verdict);
     let _ = writeln!(out, "### {sign} stackbeat: {verdict}\n");
     let _ = writeln!(out, "{}\n", escape(&gate.headline()));
@@ -81,15 +77,29 @@ pub fn render(gate: &Gate) -> String {
     for warning in &outcome.warnings {
         let _ = writeln!(out, "- ⚠️ {}", escape(warning));
     }
-    if out.len() > LONGEST {
-        let mut at = LONGEST;
-        while !out.is_char_boundary(at) {
+    cut(out, LONGEST)
+}
+
+/// The verdict at a glance.
+pub fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Regression => "❌",
+        Verdict::NoRegression => "✅",
+        Verdict::CannotTell => "❔",
+    }
+}
+
+/// At most so many bytes of a text.
+pub fn cut(mut text: String, longest: usize) -> String {
+    if text.len() > longest {
+        let mut at = longest;
+        while !text.is_char_boundary(at) {
             at -= 1;
         }
-        out.truncate(at);
-        out.push_str("\n\n…\n");
+        text.truncate(at);
+        text.push_str("\n\n…\n");
     }
-    out
+    text
 }
 
 fn table(out: &mut String, gate: &Gate, title: &str, rows: &[(String, &Row)]) {
@@ -117,7 +127,7 @@ fn table(out: &mut String, gate: &Gate, title: &str, rows: &[(String, &Row)]) {
 }
 
 /// Names come from recorded programs: nothing in them may be markup.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

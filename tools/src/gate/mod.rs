@@ -11,6 +11,7 @@ mod markdown;
 mod policy;
 pub mod summarize;
 mod text;
+pub mod trend;
 mod view;
 
 use std::fs;
@@ -106,12 +107,20 @@ fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
 
 /// Prints the verdict, and writes it to files in the formats that their names say.
 fn output(gate: &Gate, format: GateFormat, files: &[PathBuf]) -> Result<()> {
+    write(format, files, &|format| render(gate, format))
+}
+
+fn write(
+    format: GateFormat,
+    files: &[PathBuf],
+    render: &dyn Fn(GateFormat) -> Result<String>,
+) -> Result<()> {
     for file in files {
         let format = GateFormat::of_file(file)?;
         let context = || format!("{}: cannot be written", file.display());
-        fs::write(file, render(gate, format)?).with_context(context)?;
+        fs::write(file, render(format)?).with_context(context)?;
     }
-    terminal::print(&render(gate, format)?)
+    terminal::print(&render(format)?)
 }
 
 fn render(gate: &Gate, format: GateFormat) -> Result<String> {
@@ -119,9 +128,9 @@ fn render(gate: &Gate, format: GateFormat) -> Result<String> {
         GateFormat::Text => text::render(gate, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(gate),
         GateFormat::Json => serde_json::to_string_pretty(&json::render(gate))? + "\n",
-        GateFormat::Junit => ci::junit(gate),
-        GateFormat::Sarif => serde_json::to_string_pretty(&ci::sarif(gate))? + "\n",
-        GateFormat::Github => ci::github(gate),
+        GateFormat::Junit => ci::junit(&ci::summary(gate)),
+        GateFormat::Sarif => serde_json::to_string_pretty(&ci::sarif(&ci::summary(gate)))? + "\n",
+        GateFormat::Github => ci::github(&ci::summary(gate)),
         GateFormat::Html => html::render(gate),
     })
 }

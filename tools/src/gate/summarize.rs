@@ -10,7 +10,7 @@ use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, Side};
 
-use crate::report::facts::{Facts, FunctionName};
+use crate::report::facts::{Facts, FunctionName, Recording};
 use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
 use crate::report::{Report, load};
 
@@ -148,6 +148,11 @@ impl Finder<'_> {
     }
 }
 
+/// The machine's fingerprint: what may make the same program faster or slower.
+pub fn machine(r: &Recording) -> String {
+    format!("{}, {} CPUs, {} ({})", r.cpu_model, r.cpus, r.os, r.machine)
+}
+
 fn about(report: &Report, path: &Path) -> About {
     let r = &report.facts.recording;
     let group = path
@@ -157,7 +162,7 @@ fn about(report: &Report, path: &Path) -> About {
         label: path.display().to_string(),
         group,
         command: r.command.join(" "),
-        machine: format!("{}, {} CPUs, {} ({})", r.cpu_model, r.cpus, r.os, r.machine),
+        machine: machine(r),
         started_unix_ns: r.started_unix_ns,
         interval_ns: r.interval_ns,
         lost: r.records_lost,

@@ -1,0 +1,48 @@
+//! `stackbeat trend`: reads the traces of a series of commits and names those that changed something. One
+//! series for each machine and program; the statistics are those of `stackbeat-gate` (docs/trend.md).
+
+mod ci;
+mod commits;
+mod git;
+mod html;
+mod json;
+mod markdown;
+mod series;
+mod text;
+mod view;
+
+use anyhow::Result;
+use stackbeat_gate::compare::Rules;
+
+use super::{exit_code, policy, write};
+use crate::cli::{GateFormat, TrendArgs};
+use crate::terminal;
+use view::Trend;
+
+/// Runs the command.
+pub fn run(args: &TrendArgs) -> Result<u8> {
+    let mut rules = Rules::default();
+    if let Some(file) = &args.policy {
+        rules = policy::read(file, rules)?;
+    }
+    let trend = series::read(args, &rules)?;
+    write(args.format, &args.output, &|format| render(&trend, format))?;
+    Ok(exit_code(trend.verdict()))
+}
+
+fn render(trend: &Trend, format: GateFormat) -> Result<String> {
+    Ok(match format {
+        GateFormat::Text => text::render(trend, terminal::width(), terminal::Style::stdout()),
+        GateFormat::Markdown => markdown::render(trend),
+        GateFormat::Json => serde_json::to_string_pretty(&json::render(trend))? + "\n",
+        GateFormat::Junit => super::ci::junit(&ci::summary(trend)),
+        GateFormat::Sarif => {
+            serde_json::to_string_pretty(&super::ci::sarif(&ci::summary(trend)))? + "\n"
+        }
+        GateFormat::Github => super::ci::github(&ci::summary(trend)),
+        GateFormat::Html => html::render(trend),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! From a folder of traces to the judged series in it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use stackbeat_gate::compare::Rules;
+use stackbeat_gate::run::{Run, Side};
+use stackbeat_gate::trend::history::History;
+use stackbeat_gate::trend::judge;
+
+use super::commits::{self, Measured, Source};
+use super::view::{Series, Trend};
+use crate::cli::TrendArgs;
+use crate::gate::summarize::Reader;
+use crate::report::facts::Recording;
+use crate::report::load;
+
+/// What may not be mixed: times and counts of another machine or program say nothing about this one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    what: String,
+    machine: String,
+}
+
+/// Runs of one series while they are read.
+#[derive(Default)]
+struct Open {
+    reader: Reader,
+    /// With the number of the source.
+    runs: Vec<(usize, Run)>,
+}
+
+/// Reads the traces, one at a time, and judges each series.
+pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
+    let mut sources = Vec::new();
+    let mut open: BTreeMap<Key, Open> = BTreeMap::new();
+    for path in commits::traces(&args.folder)? {
+        let report = load(&path, 0)?;
+        let recording = &report.facts.recording;
+        let series = open.entry(key(recording)).or_default();
+        let mut run = series.reader.run(&report, &path, Side::Baseline);
+        // Call trees of hundreds of runs are not needed together.
+        run.places = Vec::new();
+        run.entries = Vec::new();
+        series.runs.push((sources.len(), run));
+        sources.push(Source {
+            path,
+            recorded: recording.commit.clone(),
+            started_unix_ns: recording.started_unix_ns,
+        });
+    }
+    let repository = args.repo.as_deref();
+    let measured = commits::measured(&args.folder, &sources, repository, args.order)?;
+    trend(measured, open, rules, args)
+}
+
+fn trend(
+    measured: Measured,
+    open: BTreeMap<Key, Open>,
+    rules: &Rules,
+    args: &TrendArgs,
+) -> Result<Trend> {
+    let since = args.since.as_deref().map(|name| measured.since(name));
+    let since = since.transpose()?.unwrap_or(0);
+    let series = open.into_iter().map(|(key, open)| {
+        let mut places: Vec<usize> = open
+            .runs
+            .iter()
+            .map(|(source, _)| measured.of_source[*source])
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        // By its own commits: those that it lacks are no gaps in a test.
+        let of = |source: usize| places.partition_point(|p| *p < measured.of_source[source]);
+        let runs = open.runs.into_iter().map(|(source, run)| (of(source), run));
+        let history = History::new(runs.collect(), open.reader.names, places.len());
+        let outcome = judge(&history, rules, places.partition_point(|p| *p < since));
+        let distances = outcome
+            .findings
+            .iter()
+            .filter(|f| f.commit > 0)
+            .map(|f| {
+                let (from, to) = (places[f.commit - 1], places[f.commit]);
+                (f.commit, measured.distance(from, to))
+            })
+            .collect();
+        Series {
+            what: key.what,
+            machine: key.machine,
+            commits: places,
+            history,
+            outcome,
+            sources: open.reader.sources,
+            distances,
+        }
+    });
+    Ok(Trend {
+        folder: args.folder.display().to_string(),
+        series: series.collect(),
+        order: measured.order,
+        commits: measured.commits,
+        since: args.since.clone(),
+        required: rules.required.clone(),
+    })
+}
+
+fn key(recording: &Recording) -> Key {
+    let program = recording.command.first().map_or("", String::as_str);
+    let program = Path::new(program).file_name().unwrap_or_default();
+    Key {
+        what: match recording.label.as_str() {
+            "" => program.to_string_lossy().into_owned(),
+            label => label.to_string(),
+        },
+        machine: crate::gate::summarize::machine(recording),
+    }
+}
