@@ -14,6 +14,8 @@ packages=(
   # exports in pprof's own reader, and Perfetto's trace processor (in a wheel)
   golang-go python3-pip
   procps unzip
+  # the examples for CI, read by another program
+  python3-yaml make
 )
 missing=()
 for package in "${packages[@]}"; do
