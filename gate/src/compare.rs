@@ -1,5 +1,6 @@
 //! One comparison: the runs of both sides by one metric, and one of three answers.
 
+use crate::budget::Budget;
 use crate::metric::{Metric, Unit};
 use crate::random::Random;
 use crate::stats::interval::{self, Grouped, Interval};
@@ -32,18 +33,8 @@ pub struct Rules {
     /// Findings in these functions do not count; `*` stands for anything.
     pub ignored_functions: Vec<String>,
     pub budgets: Vec<Budget>,
-}
-
-/// The most that a run of the candidate may spend.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Budget {
-    /// With callees; `None`: all of the threads.
-    pub function: Option<String>,
-    /// The thread's role; `None`: all threads.
-    pub thread: Option<String>,
-    pub metric: Metric,
-    /// In the metric's unit (ns, bytes, count).
-    pub max: f64,
+    /// Scopes of the program that every run of the candidate must have; `*` stands for anything.
+    pub required_scopes: Vec<String>,
 }
 
 impl Default for Rules {
@@ -62,6 +53,7 @@ impl Default for Rules {
             ignored_metrics: Vec::new(),
             ignored_functions: Vec::new(),
             budgets: Vec::new(),
+            required_scopes: Vec::new(),
         }
     }
 }

@@ -6,8 +6,9 @@
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
 
+use crate::budget::{self, BudgetRow};
 use crate::cause::Cause;
-use crate::compare::{Answer, Budget, Comparison, Question, Rules, compare};
+use crate::compare::{Answer, Comparison, Question, Rules, compare};
 use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
 use crate::names::is_like;
@@ -97,20 +98,6 @@ pub struct Moved {
     pub shift: f64,
 }
 
-/// What the candidate spends of a budget.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BudgetRow {
-    pub budget: Budget,
-    /// The median over the candidate's runs.
-    pub spent: f64,
-}
-
-impl BudgetRow {
-    pub fn is_exceeded(&self) -> bool {
-        self.spent > self.budget.max
-    }
-}
-
 /// What a gate says.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -174,7 +161,7 @@ impl Judge<'_> {
             }
         }
         findings.retain(|finding| !self.is_ignored(finding));
-        let budgets = self.budgets();
+        let budgets = budget::rows(self.table, self.rules);
         let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
         let required = |metric| self.rules.required.contains(&metric);
         let required = whole.iter().filter(|r| required(r.metric));
@@ -216,50 +203,6 @@ impl Judge<'_> {
                 .iter()
                 .any(|p| is_like(text, p))
         })
-    }
-
-    fn budgets(&self) -> Vec<BudgetRow> {
-        let budgets = self.rules.budgets.iter();
-        budgets
-            .map(|budget| BudgetRow {
-                spent: median(self.table.split(&self.spent(budget)).1),
-                budget: budget.clone(),
-            })
-            .collect()
-    }
-
-    fn spent(&self, budget: &Budget) -> Column {
-        let is_meant = |role: RoleId| {
-            let thread = &self.table.names.roles()[role.0 as usize].thread;
-            budget
-                .thread
-                .as_ref()
-                .is_none_or(|wanted| is_like(thread, wanted))
-        };
-        let mut sum = vec![0.0; self.table.runs.len()];
-        let mut add = |column: &Column| {
-            for (sum, more) in sum.iter_mut().zip(column) {
-                *sum += more;
-            }
-        };
-        match (&budget.function, &budget.thread) {
-            (None, None) => add(&self.table.whole(budget.metric)),
-            (None, Some(_)) => {
-                for role in self.table.roles().into_iter().filter(|r| is_meant(*r)) {
-                    add(&self.table.role(role, budget.metric));
-                }
-            }
-            (Some(function), _) => {
-                for ((role, name), column) in
-                    explain::totals_of_functions(self.table, budget.metric)
-                {
-                    if is_meant(role) && is_like(self.table.names.text(name), function) {
-                        add(&column);
-                    }
-                }
-            }
-        }
-        sum
     }
 
     /// Least absolute change that matters.

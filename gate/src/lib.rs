@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod cause;
 pub mod compare;
 pub mod decide;

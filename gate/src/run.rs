@@ -210,6 +210,15 @@ pub struct About {
     pub calibration_ns: Option<u64>,
 }
 
+/// All scopes of the program with one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeSum {
+    pub name: String,
+    pub count: u64,
+    pub total_ns: u64,
+    pub longest_ns: u64,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -219,6 +228,7 @@ pub struct Run {
     pub roles: Vec<(RoleId, Values)>,
     /// In functions themselves; calls that wait count as their caller's own.
     pub functions: Vec<(RoleId, NameId, Metric, u64)>,
+    pub scopes: Vec<ScopeSum>,
     pub places: Vec<Place>,
     pub entries: Vec<Entry>,
 }
@@ -234,6 +244,7 @@ pub struct Builder {
     side: Side,
     about: About,
     pub tree: Tree,
+    pub scopes: Vec<ScopeSum>,
     cells: HashMap<u32, Values>,
     roles: HashMap<RoleId, Values>,
     whole: Values,
@@ -245,6 +256,7 @@ impl Builder {
             side,
             about,
             tree: Tree::default(),
+            scopes: Vec::new(),
             cells: HashMap::new(),
             roles: HashMap::new(),
             whole: Values::default(),
@@ -277,6 +289,7 @@ impl Builder {
             whole: self.whole,
             roles,
             functions,
+            scopes: self.scopes,
             places,
             entries,
         }

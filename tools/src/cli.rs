@@ -599,7 +599,7 @@ pub struct DiffArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stackbeat record --commit $(git rev-parse HEAD) -o runs/$(git rev-parse HEAD)/1.beat -- ./bench
+  stackbeat record -o runs/$(git rev-parse HEAD)-1.beat -- ./bench
   stackbeat trend runs/                            a folder of a git repository: its history orders the commits
   stackbeat trend /data/runs --repo .              the traces lie elsewhere
   stackbeat trend runs/ --since v1.4               only what became worse from that tag on is a regression

@@ -142,7 +142,7 @@ struct Parts {
 ///
 ///   Q = 2/(n+m)·Σ|xᵢ − yⱼ| − 2m/((n+m)(n−1))·Σ|xᵢ − xₖ| − 2n/((n+m)(m−1))·Σ|yⱼ − yₖ|
 ///
-/// that is nm/(n+m) times the energy distance (arXiv 1306.4933, (5) to (7) with α = 1).
+/// that is nm/(n+m) times the energy distance (arXiv 1306.4933, with α = 1).
 fn most_distant(part: &[f64]) -> Option<Parts> {
     let length = part.len();
     // below[k][j]: distances of value k to the first j values.

@@ -9,7 +9,7 @@ pub const FEWEST: usize = 10;
 /// Of the rank test that confirms, corrected for all commits that were searched.
 const CONFIRMED: f64 = 0.05;
 /// Commits of a level of times: what one commit shows may be an evening's trouble.
-const SHORTEST: usize = 2;
+const SHORTEST: usize = 3;
 /// Power that the smallest change that would be seen refers to.
 const POWER: f64 = 0.9;
 
@@ -205,11 +205,10 @@ fn change(
     let searched = splits_searched * question.family.max(1) as f64;
     let (left, right) = (&series[from..at], &series[at..to]);
     let p = (student::test(left, right) * searched).min(1.0);
-    let one_rank_p = match shift > 0.0 {
-        true => rank::rank_sum(left, right),
-        false => rank::rank_sum(right, left),
-    };
-    let rank_p = (one_rank_p * splits_searched).min(1.0);
+    let is_up = shift > 0.0;
+    let to_right = shown_by(series, splits, nth, nth + 1, is_up);
+    let to_left = shown_by(series, splits, nth + 1, nth, !is_up);
+    let rank_p = (to_right.max(to_left) * splits_searched).min(1.0);
     let least = (rules.min_effect * before.abs()).max(question.floor);
     let is_large = p <= rules.alpha_of_half() && shift.abs() >= least;
     let is_confirmed = is_large && rank_p <= CONFIRMED && to - at >= SHORTEST;
@@ -227,6 +226,24 @@ fn change(
         },
     };
     (change, is_confirmed)
+}
+
+/// Rank test of a level against all other commits, which are moved onto another level: they show the noise, and
+/// a level alone has few of them.
+fn shown_by(series: &[f64], splits: &[usize], onto: usize, level: usize, is_up: bool) -> f64 {
+    let borders: Vec<usize> = [&[0], splits, &[series.len()]].concat();
+    let part = |nth: usize| &series[borders[nth]..borders[nth + 1]];
+    let target = median(part(onto));
+    let others = (0..=splits.len()).filter(|nth| *nth != level);
+    let moved = others.flat_map(|nth| {
+        let own = median(part(nth));
+        part(nth).iter().map(move |value| value - own + target)
+    });
+    let moved: Vec<f64> = moved.collect();
+    match is_up {
+        true => rank::rank_sum(&moved, part(level)),
+        false => rank::rank_sum(part(level), &moved),
+    }
 }
 
 /// (t + z₀.₉)·s·√(1/(n−k) + 1/k) of the newest level, with s from the values around their levels, for the fewest
@@ -371,6 +388,20 @@ mod tests {
         points.truncate(21);
         points.extend(commits(&mut random, 1000.0, 2, 5));
         assert_eq!(ask(&points, false).changes, []);
+    }
+
+    #[test]
+    fn each_step_of_a_staircase_is_found() {
+        let mut random = Random::new(7);
+        let points = [
+            commits(&mut random, 1000.0, 10, 3),
+            commits(&mut random, 1100.0, 4, 3),
+            commits(&mut random, 2000.0, 4, 3),
+        ];
+        let found = ask(&points.concat(), false);
+        let places: Vec<usize> = found.changes.iter().map(|c| c.at).collect();
+        assert_eq!(places, [10, 14]);
+        assert!(found.changes.iter().all(|c| c.proof == Proof::Confirmed));
     }
 
     #[test]

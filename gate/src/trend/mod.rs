@@ -135,7 +135,10 @@ impl Judge<'_> {
         }
         let inner = self.lines(inner);
         let family_size = inner.len();
-        lines.extend(inner.into_iter().filter(|l| !l.levels.changes.is_empty()));
+        lines.extend(inner.into_iter().filter(|line| {
+            let sure = |c: &Change| c.proof != Proof::Suspected;
+            line.levels.changes.iter().any(sure)
+        }));
         let findings = self.findings(&lines, whole_count);
         let standing = |f: &&Finding| f.is_worse && f.stands && f.commit >= since;
         let is_open = |metric: &Metric| {
@@ -209,7 +212,10 @@ impl Judge<'_> {
                     line: at,
                     change: nth,
                 };
-                if at < whole_count || !self.has_moved(lines, line, change) {
+                // Of hundreds of functions some newest value always lies apart.
+                let is_part =
+                    change.proof != Proof::Suspected && !self.has_moved(lines, line, change);
+                if at < whole_count || is_part {
                     by_commit.entry(change.at).or_default().push(place);
                 }
             }
@@ -277,6 +283,9 @@ impl Judge<'_> {
     fn parts(&self, line: &Line, change: &Change) -> Vec<Part> {
         const LEAST: f64 = 0.1;
         const SHOWN: usize = 3;
+        if line.what != What::Whole {
+            return Vec::new();
+        }
         let (before, after) = line.beside(change);
         let part = |what: What, points: &[Vec<f64>]| {
             let of = |range: std::ops::Range<usize>| median(&points[range].concat());
@@ -295,24 +304,19 @@ impl Judge<'_> {
             parts.truncate(SHOWN);
             parts
         };
-        let is_inside = |role: RoleId| match line.what {
-            What::Whole => true,
-            What::Role(of) | What::Function(of, _) => of == role,
-        };
-        let roles = self.history.roles().into_iter().filter(|r| is_inside(*r));
+        let roles = self.history.roles().into_iter();
         let roles = roles.filter_map(|role| {
             let points = self.history.role(role, line.metric);
             part(What::Role(role), &points)
         });
         let functions = self.history.functions();
         let functions = functions.filter_map(|((role, name, metric), points)| {
-            let is_one = metric == line.metric && is_inside(role);
+            let is_one = metric == line.metric;
             let what = What::Function(role, name);
             is_one.then(|| part(what, points)).flatten()
         });
         let (roles, functions) = (largest(roles.collect()), largest(functions.collect()));
-        let all = roles.into_iter().chain(functions);
-        all.filter(|part| part.what != line.what).collect()
+        roles.into_iter().chain(functions).collect()
     }
 }
 

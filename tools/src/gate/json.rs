@@ -37,6 +37,8 @@ pub fn render(gate: &Gate) -> Value {
         "budgets": outcome.budgets.iter().map(|row| json!({
             "function": row.budget.function,
             "thread": row.budget.thread,
+            "scope": row.budget.scope.as_ref().map(|s| &s.name),
+            "per": row.budget.scope.as_ref().map(|s| s.per.name()),
             "metric": row.budget.metric.name(),
             "max": row.budget.max,
             "spent": row.spent,
@@ -47,7 +49,7 @@ pub fn render(gate: &Gate) -> Value {
             "taken_for": m.taken_for,
             "because": m.form.describe(),
         })).collect::<Vec<_>>(),
-        "warnings": outcome.warnings,
+        "warnings": gate.warnings(),
     })
 }
 

@@ -74,8 +74,8 @@ pub fn render(gate: &Gate) -> String {
     for line in gate.budget_lines() {
         let _ = writeln!(out, "- {}", escape(&line));
     }
-    for warning in &outcome.warnings {
-        let _ = writeln!(out, "- ⚠️ {}", escape(warning));
+    for warning in gate.warnings() {
+        let _ = writeln!(out, "- ⚠️ {}", escape(&warning));
     }
     cut(out, LONGEST)
 }

@@ -23,6 +23,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use stackbeat_gate::compare::Rules;
 use stackbeat_gate::decide::{Verdict, judge};
+use stackbeat_gate::names::is_like;
 use stackbeat_gate::run::Side;
 use stackbeat_gate::table::Table;
 
@@ -63,12 +64,33 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
         );
     }
     let (table, sources) = read(&sides)?;
+    require_scopes(&table, &rules.required_scopes)?;
     Ok(Gate {
         outcome: judge(&table, rules),
         table,
         sources,
         confidence: rules.confidence,
     })
+}
+
+/// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would pass
+/// every budget.
+fn require_scopes(table: &Table, required: &[String]) -> Result<()> {
+    let runs = table.runs.iter().filter(|run| run.side == Side::Candidate);
+    for (run, scope) in runs.flat_map(|run| required.iter().map(move |scope| (run, scope))) {
+        if !run.scopes.iter().any(|known| is_like(&known.name, scope)) {
+            let known: Vec<&str> = run.scopes.iter().map(|s| s.name.as_str()).collect();
+            bail!(
+                "{}: the scope `{scope}`, which the policy requires, is missing; {}",
+                run.about.label,
+                match known.is_empty() {
+                    true => "the run has none (docs/marks.md says how a program makes them)".into(),
+                    false => format!("the run has {}", known.join(", ")),
+                }
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Reads traces and aligns what stays of them. Each processor has one trace in memory, however many there

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use stackbeat_gate::compare::{Budget, Rules};
+use stackbeat_gate::budget::{Budget, Per, Scoped};
+use stackbeat_gate::compare::Rules;
 use stackbeat_gate::metric::{Metric, Unit};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -13,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use crate::settings::place;
 use crate::units::{parse_duration_ns, parse_size_bytes};
 
-const GATE_KEYS: [&str; 9] = [
+const GATE_KEYS: [&str; 10] = [
     "alpha",
     "confidence",
     "min-effect",
@@ -23,8 +24,9 @@ const GATE_KEYS: [&str; 9] = [
     "required",
     "ignore-metrics",
     "ignore",
+    "required-scopes",
 ];
-const BUDGET_KEYS: [&str; 4] = ["function", "thread", "metric", "max"];
+const BUDGET_KEYS: [&str; 6] = ["function", "thread", "scope", "per", "metric", "max"];
 
 /// The rules that a policy makes of the defaults.
 pub fn read(path: &Path, rules: Rules) -> Result<Rules> {
@@ -60,6 +62,9 @@ fn parse(path: &Path, text: &str, mut rules: Rules) -> Result<Rules> {
                 for item in list {
                     let offset = item.span().start;
                     let budget = budget(item).map_err(|e| fail(offset, format!("{e:#}")))?;
+                    // A budget of what is not measured holds nothing.
+                    let scope = budget.scope.as_ref().map(|s| s.name.clone());
+                    rules.required_scopes.extend(scope);
                     rules.budgets.push(budget);
                 }
             }
@@ -89,6 +94,11 @@ fn set(rules: &mut Rules, name: &str, value: &Value<'_>) -> Result<()> {
         }
         "required" => rules.required = metrics(value)?,
         "ignore-metrics" => rules.ignored_metrics = metrics(value)?,
+        "required-scopes" => {
+            let scopes = texts(value)?.into_iter().map(String::from);
+            // Beside those of budgets, which may stand before.
+            rules.required_scopes.extend(scopes);
+        }
         "ignore" => rules.ignored_functions = texts(value)?.into_iter().map(String::from).collect(),
         _ => bail!(
             "no such setting `{name}`; known are {}",
@@ -133,10 +143,33 @@ fn budget(item: &Value<'_>) -> Result<Budget> {
         (_, Unit::Nanoseconds) => bail!("`max` of a time is a text with its unit: \"5ms\""),
         _ => number(max).context("`max`")?,
     };
-    let name = |key| get(key).map(text).transpose().map(|t| t.map(String::from));
+    let name = |key: &str| -> Result<Option<String>> {
+        let text = get(key).map(text).transpose();
+        let text = text.with_context(|| format!("`{key}`"))?;
+        Ok(text.map(String::from))
+    };
+    let (function, thread, scope) = (name("function")?, name("thread")?, name("scope")?);
+    let per = match name("per")? {
+        None => Per::default(),
+        Some(_) if scope.is_none() => bail!("`per` is for a `scope`"),
+        Some(text) => {
+            let found = Per::ALL.into_iter().find(|per| per.name() == text);
+            found.with_context(|| {
+                let known = Per::ALL.map(Per::name);
+                format!(
+                    "`per`: no such thing as `{text}`; known are {}",
+                    known.join(", ")
+                )
+            })?
+        }
+    };
+    if scope.is_some() && (function.is_some() || thread.is_some() || metric != Metric::Wall) {
+        bail!("a budget of a `scope` is of its `wall` time, without `function` and `thread`");
+    }
     Ok(Budget {
-        function: name("function").context("`function`")?,
-        thread: name("thread").context("`thread`")?,
+        function,
+        thread,
+        scope: scope.map(|name| Scoped { name, per }),
         metric,
         max,
     })
@@ -224,6 +257,15 @@ mod tests {
         assert_eq!(rules.required, [Metric::Cpu]);
         assert_eq!(rules.ignored_functions, ["log_*"]);
         assert_eq!((rules.budgets[0].max, rules.budgets[1].max), (5e6, 0.0));
+        let rules = policy(
+            "[gate]\nrequired-scopes = [\"store\"]\n[[budget]]\nscope = \"parse\"\nper = \"call\"\n\
+             metric = \"wall\"\nmax = \"5ms\"\n",
+        )
+        .expect("is good");
+        // A scope with a budget is required too.
+        assert_eq!(rules.required_scopes, ["parse", "store"]);
+        let scope = rules.budgets[0].scope.as_ref().expect("a scope");
+        assert_eq!((scope.name.as_str(), scope.per), ("parse", Per::Call));
     }
 
     #[test]
@@ -247,6 +289,18 @@ mod tests {
             (
                 "[[budget]]\nfn = 1",
                 vec!["no such key `fn`", "function, thread"],
+            ),
+            (
+                "[[budget]]\nscope = \"parse\"\nmetric = \"cpu\"\nmax = \"5ms\"",
+                vec!["p.toml:1:1:", "of its `wall` time"],
+            ),
+            (
+                "[[budget]]\nscope = \"parse\"\nper = \"day\"\nmetric = \"wall\"\nmax = \"5ms\"",
+                vec!["no such thing as `day`", "run, call, longest"],
+            ),
+            (
+                "[[budget]]\nper = \"call\"\nmetric = \"wall\"\nmax = \"5ms\"",
+                vec!["`per` is for a `scope`"],
             ),
             ("[gates]", vec!["p.toml:1:2:", "known are [gate]"]),
             ("[gate", vec!["p.toml:1:"]),

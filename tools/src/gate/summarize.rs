@@ -8,7 +8,7 @@ use anyhow::Result;
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
-use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, Side};
+use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
 
 use crate::report::facts::{Facts, FunctionName, Recording};
 use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
@@ -73,6 +73,13 @@ impl Reader {
         for (thread, time) in profile.threads.iter().enumerate() {
             builder.thread(roles[thread], &thread_values(time));
         }
+        let scopes = facts.scopes.iter().map(|scope| ScopeSum {
+            name: scope.name.clone(),
+            count: scope.count,
+            total_ns: scope.total_ns,
+            longest_ns: scope.longest_ns,
+        });
+        builder.scopes = scopes.collect();
         builder.finish(facts.recording.duration_ns)
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use stackbeat_collector::model::FunctionIndex;
 use stackbeat_gate::random::Random;
+use stackbeat_gate::run::ScopeSum;
 
 use super::*;
 use crate::report::profile::Label;
@@ -82,6 +83,33 @@ fn a_diff_shows_what_changed_most() {
     let table = gate(1.5).table;
     let text = diff::text(&table, 5, Some(90), terminal::Style::default());
     golden("diff.txt", &text);
+}
+
+#[test]
+fn a_required_scope_that_is_missing_is_an_error() {
+    let mut table = gate(1.0).table;
+    let required = ["parse *".to_string()];
+    let scope = |name: &str| ScopeSum {
+        name: name.into(),
+        count: 1,
+        total_ns: 5,
+        longest_ns: 5,
+    };
+    for run in &mut table.runs {
+        run.scopes = vec![scope("parse header"), scope("store")];
+    }
+    require_scopes(&table, &required).expect("is there");
+    // The baseline need not have it.
+    table.runs[0].scopes.clear();
+    require_scopes(&table, &required).expect("is there");
+    let last = table.runs.last_mut().expect("there are runs");
+    last.scopes.remove(0);
+    let trace = last.about.label.clone();
+    let error = require_scopes(&table, &required).expect_err("is missing");
+    let text = error.to_string();
+    for part in [trace.as_str(), "`parse *`", "the run has store"] {
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[test]

@@ -60,8 +60,8 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     for line in gate.budget_lines() {
         let _ = writeln!(out, "{}", style.bad(&clean(&line)));
     }
-    for warning in &outcome.warnings {
-        let _ = writeln!(out, "{}: {}", style.warning("warning"), clean(warning));
+    for warning in gate.warnings() {
+        let _ = writeln!(out, "{}: {}", style.warning("warning"), clean(&warning));
     }
     out
 }

@@ -1,5 +1,6 @@
 //! The words and numbers that all outputs share.
 
+use stackbeat_gate::budget::{Budget, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::decide::{Finding, Outcome, Row, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
@@ -200,19 +201,29 @@ impl Gate {
         exceeded
             .map(|row| {
                 let budget = &row.budget;
-                let of = [("function", &budget.function), ("thread", &budget.thread)];
-                let of = of
-                    .iter()
-                    .filter_map(|(what, name)| Some(format!(" of {what} {}", name.as_ref()?)));
+                let of = budget_of(budget);
                 format!(
                     "over budget: {}{} is {}, at most {} is allowed",
                     budget.metric.title(),
-                    of.collect::<String>(),
+                    of,
                     amount(budget.metric, row.spent),
                     amount(budget.metric, budget.max)
                 )
             })
             .collect()
+    }
+
+    /// Budgets that nothing was spent of because nothing has their names, and what else is to be warned of.
+    pub fn warnings(&self) -> Vec<String> {
+        let idle = self.outcome.budgets.iter().filter(|b| b.is_idle);
+        let idle = idle.map(|row| {
+            format!(
+                "the budget for {}{} holds nothing: no run has spent anything there; is the name right?",
+                row.budget.metric.title(),
+                budget_of(&row.budget)
+            )
+        });
+        idle.chain(self.outcome.warnings.iter().cloned()).collect()
     }
 
     /// Metrics that the same cause made worse.
@@ -244,6 +255,27 @@ impl Gate {
         };
         self.outcome.whole.iter().filter(shown).collect()
     }
+}
+
+/// ` of function parse of thread worker-*`.
+fn budget_of(budget: &Budget) -> String {
+    let scope = budget.scope.as_ref().map(|scope| {
+        let what = match scope.per {
+            Per::Run => "all scopes",
+            Per::Call => "one scope (mean)",
+            Per::Longest => "the longest scope",
+        };
+        format!(" of {what} {}", scope.name)
+    });
+    let function = budget
+        .function
+        .as_ref()
+        .map(|name| format!(" of function {name}"));
+    let thread = budget
+        .thread
+        .as_ref()
+        .map(|name| format!(" of thread {name}"));
+    [scope, function, thread].into_iter().flatten().collect()
 }
 
 /// The verdict for people.

@@ -1,0 +1,208 @@
+//! Budgets: the most that a run of the candidate may spend, whatever the baseline spends.
+
+use crate::compare::Rules;
+use crate::explain;
+use crate::metric::Metric;
+use crate::names::is_like;
+use crate::run::RoleId;
+use crate::stats::median;
+use crate::table::{Column, Table};
+
+/// The most that a run of the candidate may spend.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// With callees; `None`: all of the threads.
+    pub function: Option<String>,
+    /// The thread's role; `None`: all threads.
+    pub thread: Option<String>,
+    /// A scope of the program, in place of a function.
+    pub scope: Option<Scoped>,
+    pub metric: Metric,
+    /// In the metric's unit (ns, bytes, count).
+    pub max: f64,
+}
+
+/// The wall time of a scope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scoped {
+    pub name: String,
+    pub per: Per,
+}
+
+/// What of a scope has a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    /// All of them in a run together.
+    #[default]
+    Run,
+    /// Their mean.
+    Call,
+    /// The longest.
+    Longest,
+}
+
+impl Per {
+    pub const ALL: [Per; 3] = [Per::Run, Per::Call, Per::Longest];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Per::Run => "run",
+            Per::Call => "call",
+            Per::Longest => "longest",
+        }
+    }
+}
+
+/// What the candidate spends of a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetRow {
+    pub budget: Budget,
+    /// The median over the candidate's runs.
+    pub spent: f64,
+    /// Nothing in any run has the name that it asks for.
+    pub is_idle: bool,
+}
+
+impl BudgetRow {
+    pub fn is_exceeded(&self) -> bool {
+        self.spent > self.budget.max
+    }
+}
+
+/// What is spent of each budget.
+pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
+    let row = |budget: &Budget| {
+        let spent = spent(table, budget);
+        BudgetRow {
+            is_idle: spent.is_none(),
+            spent: spent.map_or(0.0, |column| median(table.split(&column).1)),
+            budget: budget.clone(),
+        }
+    };
+    rules.budgets.iter().map(row).collect()
+}
+
+/// What each run spends; `None` when nothing has the names of the budget.
+fn spent(table: &Table, budget: &Budget) -> Option<Column> {
+    if let Some(scope) = &budget.scope {
+        return of_scope(table, scope);
+    }
+    let is_meant = |role: RoleId| {
+        let thread = &table.names.roles()[role.0 as usize].thread;
+        budget
+            .thread
+            .as_ref()
+            .is_none_or(|wanted| is_like(thread, wanted))
+    };
+    let columns: Vec<Column> = match &budget.function {
+        None if budget.thread.is_none() => vec![table.whole(budget.metric)],
+        None => {
+            let roles = table.roles().into_iter().filter(|r| is_meant(*r));
+            roles.map(|role| table.role(role, budget.metric)).collect()
+        }
+        Some(function) => {
+            // Also one that has nothing of the metric: `allocations` at most 0 is no mistake.
+            let is_it = |name| is_like(table.names.text(name), function);
+            let is_known = table
+                .functions()
+                .any(|(role, name)| is_meant(role) && is_it(name));
+            let totals = explain::totals_of_functions(table, budget.metric);
+            let found = totals
+                .into_iter()
+                .filter(|((role, name), _)| is_meant(*role) && is_it(*name));
+            let mut columns: Vec<Column> = found.map(|(_, column)| column).collect();
+            if columns.is_empty() && is_known {
+                columns.push(vec![0.0; table.runs.len()]);
+            }
+            columns
+        }
+    };
+    columns.into_iter().reduce(|mut sum, more| {
+        for (sum, more) in sum.iter_mut().zip(&more) {
+            *sum += more;
+        }
+        sum
+    })
+}
+
+fn of_scope(table: &Table, scope: &Scoped) -> Option<Column> {
+    let mut is_known = false;
+    let column = table.runs.iter().map(|run| {
+        let found = run.scopes.iter().filter(|s| is_like(&s.name, &scope.name));
+        let (mut count, mut total, mut longest) = (0, 0, 0);
+        for one in found {
+            is_known = true;
+            count += one.count;
+            total += one.total_ns;
+            longest = one.longest_ns.max(longest);
+        }
+        match scope.per {
+            Per::Run => total as f64,
+            Per::Call => total as f64 / f64::from(u32::try_from(count).unwrap_or(u32::MAX).max(1)),
+            Per::Longest => longest as f64,
+        }
+    });
+    let column: Column = column.collect();
+    is_known.then_some(column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{About, Builder, Names, ScopeSum, Side};
+
+    fn row(per: Per, name: &str) -> BudgetRow {
+        let scopes = |factor: u64| {
+            vec![
+                ScopeSum {
+                    name: "parse header".into(),
+                    count: 4,
+                    total_ns: 100 * factor,
+                    longest_ns: 70 * factor,
+                },
+                ScopeSum {
+                    name: "store".into(),
+                    count: 1,
+                    total_ns: 5,
+                    longest_ns: 5,
+                },
+            ]
+        };
+        let runs = [
+            (Side::Baseline, 1),
+            (Side::Candidate, 3),
+            (Side::Candidate, 3),
+        ];
+        let runs = runs.map(|(side, factor)| {
+            let mut builder = Builder::new(side, About::default());
+            builder.scopes = scopes(factor);
+            builder.finish(1000)
+        });
+        let table = Table::new(runs.into(), Names::default());
+        let budget = Budget {
+            scope: Some(Scoped {
+                name: name.into(),
+                per,
+            }),
+            metric: Metric::Wall,
+            max: 210.0,
+            ..Budget::default()
+        };
+        let rules = Rules {
+            budgets: vec![budget],
+            ..Rules::default()
+        };
+        rows(&table, &rules).remove(0)
+    }
+
+    #[test]
+    fn scopes_are_summed_by_what_was_asked() {
+        let run = row(Per::Run, "parse *");
+        assert_eq!((run.spent, run.is_exceeded()), (300.0, true));
+        let call = row(Per::Call, "parse *");
+        assert_eq!((call.spent, call.is_exceeded()), (75.0, false));
+        assert_eq!(row(Per::Longest, "parse header").spent, 210.0);
+        assert_eq!(row(Per::Run, "*").spent, 305.0);
+        assert!(row(Per::Run, "parse").is_idle);
+    }
+}
