@@ -52,7 +52,7 @@ const FILL_WANTED: usize = 5;
 #[cfg(not(loom))]
 impl Pool for crate::mapping::Mapping {
     fn count(&self) -> u32 {
-        self.layout().capacity.buffers
+        self.buffers()
     }
     fn header(&self, i: u32) -> Option<&BufferHeader> {
         self.buffer(i)

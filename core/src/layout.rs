@@ -23,7 +23,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -228,6 +228,8 @@ pub struct Control {
     pub long_wait_cycles: AtomicU64,
     /// Turns of event loops that take longer are noted in their threads' entries; 0: none.
     pub slow_turn_cycles: AtomicU64,
+    /// Sub-buffers that may be used: allocated by the collector, only grows.
+    pub buffers_limit: AtomicU32,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.

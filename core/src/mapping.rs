@@ -66,10 +66,20 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Makes the file (which must not exist) and maps it. For the collector.
     pub fn create(path: &CStr, capacity: Capacity) -> Result<Mapping, MappingError> {
+        Self::create_sparse(path, capacity, capacity.buffers)
+    }
+
+    /// As [`Mapping::create`]; only the first `buffers` sub-buffers have storage, until
+    /// [`Mapping::extend_buffers`].
+    pub fn create_sparse(
+        path: &CStr,
+        capacity: Capacity,
+        buffers: u32,
+    ) -> Result<Mapping, MappingError> {
         let layout = Layout::new(capacity).ok_or(MappingError::Capacity)?;
         let fd = sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
             .map_err(|e| MappingError::System("create", e))?;
-        let made = Self::lay_out(fd, layout);
+        let made = Self::lay_out(fd, layout, buffers.min(capacity.buffers));
         if made.is_err() {
             sys::close(fd);
             sys::remove(path);
@@ -77,7 +87,7 @@ impl Mapping {
         made
     }
 
-    fn lay_out(fd: i32, layout: Layout) -> Result<Mapping, MappingError> {
+    fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
         sys::set_length(fd, layout.total as u64)
             .map_err(|e| MappingError::System("set the length", e))?;
         // From the start to the thread entries, and the buffers with their headers.
@@ -90,7 +100,8 @@ impl Mapping {
             0,
             layout.threads + threads as usize * size_of::<ThreadEntry>(),
         )?;
-        allocate(layout.buffer_headers, layout.generations[0])?;
+        let bytes = buffers as usize * layout.capacity.buffer_bytes as usize;
+        allocate(layout.buffer_headers, layout.buffers + bytes)?;
         let base = sys::map(layout.total, Backing::Shared(fd), 0)
             .map_err(|e| MappingError::System("map", e))?;
         let mapping = Mapping { base, layout, fd };
@@ -114,6 +125,7 @@ impl Mapping {
         control.next_process_uid.store(1, Ordering::Relaxed);
         control.next_thread_uid.store(1, Ordering::Relaxed);
         control.threads_limit.store(threads, Ordering::Relaxed);
+        control.buffers_limit.store(buffers, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(mapping)
     }
@@ -217,6 +229,28 @@ impl Mapping {
         sys::allocate(self.fd, offset as u64, length as u64)
             .map_err(|e| MappingError::System("allocate thread entries", e))?;
         self.control().threads_limit.store(limit, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sub-buffers that have storage.
+    pub fn buffers(&self) -> u32 {
+        let limit = self.control().buffers_limit.load(Ordering::Acquire);
+        limit.min(self.layout.capacity.buffers)
+    }
+
+    /// Gives sub-buffers below `limit` their storage and lets agents use them. For the collector.
+    pub fn extend_buffers(&self, limit: u32) -> Result<(), MappingError> {
+        let limit = limit.min(self.layout.capacity.buffers);
+        let have = self.buffers();
+        if limit <= have {
+            return Ok(());
+        }
+        let bytes = self.layout.capacity.buffer_bytes as usize;
+        let offset = self.layout.buffers + have as usize * bytes;
+        let length = (limit - have) as usize * bytes;
+        sys::allocate(self.fd, offset as u64, length as u64)
+            .map_err(|e| MappingError::System("allocate sub-buffers", e))?;
+        self.control().buffers_limit.store(limit, Ordering::Release);
         Ok(())
     }
 
@@ -462,6 +496,22 @@ pub(crate) mod tests {
         assert_eq!(b.trace_path(), b"/tmp/x/some-run.beat");
         a.extend_threads(2000).expect("there is room");
         assert_eq!(b.control().threads_limit.load(Ordering::Relaxed), 2000);
+    }
+
+    #[test]
+    fn a_pool_grows_for_everybody() {
+        use crate::buffer::Pool;
+        let path = unique();
+        let capacity = Capacity::default();
+        let a = Mapping::create_sparse(&path, capacity, 16).expect("created");
+        let b = Mapping::open(&path).expect("opened");
+        assert_eq!((a.count(), b.count()), (16, 16));
+        a.extend_buffers(64).expect("there is room");
+        a.extend_buffers(32).expect("nothing to do");
+        assert_eq!((a.count(), b.count()), (64, 64));
+        a.extend_buffers(u32::MAX).expect("there is room");
+        assert_eq!(b.count(), capacity.buffers);
+        sys::remove(&path);
     }
 
     #[test]

@@ -286,7 +286,7 @@ impl Drainer {
     /// Looks at the pool once: what has records, in the order of threads and their records.
     fn undrained(&self, mapping: &Mapping) -> Vec<Waiting> {
         let mut found = Vec::new();
-        for i in 0..mapping.layout().capacity.buffers {
+        for i in 0..mapping.buffers() {
             let Some(header) = mapping.buffer(i) else {
                 continue;
             };
@@ -636,7 +636,7 @@ impl Drainer {
 
     /// How full the pool is, 0 to 1.
     pub fn fill(&self, mapping: &Mapping) -> f64 {
-        let all = mapping.layout().capacity.buffers;
+        let all = mapping.buffers();
         1.0 - f64::from(buffer::free_count(mapping)) / f64::from(all.max(1))
     }
 
@@ -644,7 +644,7 @@ impl Drainer {
     /// that sleeping threads do not keep the pool from those that run. `busy`: from all threads that have
     /// written anything. The next pass stores what they hold and frees them.
     pub fn revoke(&self, mapping: &Mapping, busy: bool) {
-        for i in 0..mapping.layout().capacity.buffers {
+        for i in 0..mapping.buffers() {
             let Some(header) = mapping.buffer(i) else {
                 continue;
             };

@@ -396,7 +396,7 @@ fn header(partial: Option<&Partial>, copy: Option<&PrivateCopy>) -> v1::SessionH
             interval_ns: control.interval_ns[0].load(Ordering::Relaxed).into(),
             main_interval_ns: control.interval_ns[1].load(Ordering::Relaxed).into(),
             depth_limit: control.depth_limit.load(Ordering::Relaxed),
-            buffer_bytes: u64::from(capacity.buffers) * u64::from(capacity.buffer_bytes),
+            buffer_bytes: u64::from(mapping.buffers()) * u64::from(capacity.buffer_bytes),
             mode: control.mode.load(Ordering::Relaxed) as i32,
             follow_children: control.follow_children.load(Ordering::Relaxed) != 0,
             ..Default::default()

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use stackbeat_core::layout::{Capacity, ClockSource, Layout};
+use stackbeat_core::layout::{Capacity, ClockSource, Layout, Mode};
 use stackbeat_core::mapping::{Mapping, MappingError};
 use stackbeat_core::sync::Ordering;
 
@@ -51,12 +51,22 @@ pub fn capacity(options: &Options) -> Capacity {
     while bytes / u64::from(buffer_bytes) > MAX_BUFFERS && buffer_bytes < 1 << 20 {
         buffer_bytes *= 2;
     }
+    let first = buffers_asked_for(options, buffer_bytes);
     Capacity {
-        buffers: (bytes / u64::from(buffer_bytes)).max(8) as u32,
+        // What is more than asked for serves programs with thousands of threads, and has no storage yet. Who
+        // asks for less than the default means it.
+        buffers: match options.mode {
+            Mode::Endless if first >= Capacity::default().buffers => first.max(MAX_BUFFERS as u32),
+            _ => first,
+        },
         buffer_bytes,
         threads: 65_536,
         ..Capacity::default()
     }
+}
+
+fn buffers_asked_for(options: &Options, buffer_bytes: u32) -> u32 {
+    (options.buffer_bytes / u64::from(buffer_bytes)).max(8) as u32
 }
 
 /// Makes the mapping, in /dev/shm or in what can take its place.
@@ -76,7 +86,8 @@ pub fn create(
             .fold(0u32, |n, b| n << 8 | u32::from(*b));
         let name = format!("{PREFIX}{}.{id:08x}", std::process::id());
         let path = folder.join(name);
-        match create_at(&path, capacity) {
+        let first = buffers_asked_for(options, capacity.buffer_bytes);
+        match create_at(&path, capacity, first) {
             Ok(mapping) => {
                 fill_in(&mapping, options, session_id);
                 let storage = Storage { path, keep: false };
@@ -105,12 +116,12 @@ pub fn default_folders() -> Vec<PathBuf> {
     folders
 }
 
-fn create_at(path: &Path, capacity: Capacity) -> io::Result<Mapping> {
+fn create_at(path: &Path, capacity: Capacity, buffers: u32) -> io::Result<Mapping> {
     let c_path = CString::new(path.as_os_str().as_bytes())?;
     if path.as_os_str().as_bytes().contains(&b':') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    Mapping::create(&c_path, capacity).map_err(|error| match error {
+    Mapping::create_sparse(&c_path, capacity, buffers).map_err(|error| match error {
         MappingError::System(_, errno) => io::Error::from_raw_os_error(errno.0),
         other => io::Error::other(other.to_string()),
     })

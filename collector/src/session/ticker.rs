@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::{CLASSES, PHASES, ThreadClass, buffer_state};
+use stackbeat_core::layout::{CLASSES, Mode, PHASES, ThreadClass, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 use stackbeat_proto::v1::{Event, event, packet};
@@ -315,7 +315,7 @@ fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> boo
 /// Looks at one random sub-buffer (a cache line that is seldom near): when most of those that were looked
 /// at of late were taken, the drain is wanted now.
 fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
-    let buffers = u64::from(shared.mapping.layout().capacity.buffers);
+    let buffers = u64::from(shared.mapping.buffers());
     let header = shared.mapping.buffer(random.below(buffers) as u32);
     let is_taken =
         header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE);
@@ -325,7 +325,7 @@ fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
     }
 }
 
-/// Gives more thread entries their storage before agents need them.
+/// Gives more thread entries and sub-buffers their storage before agents need them.
 fn reserve_threads(shared: &Shared) {
     let control = shared.mapping.control();
     let used = control.threads_used.load(Ordering::Relaxed);
@@ -335,6 +335,16 @@ fn reserve_threads(shared: &Shared) {
     {
         // Without room threads stay unregistered, and agents count them.
         let _ = shared.mapping.extend_threads(limit.saturating_mul(2));
+    }
+    // A thread holds one sub-buffer at a time. What is there now has room for those of usual programs.
+    let buffers = used.saturating_add(SPARE_THREADS);
+    if buffers > shared.mapping.buffers()
+        && control.mode.load(Ordering::Relaxed) == Mode::Endless as u32
+    {
+        // Without room records are lost, and agents count them.
+        let _ = shared
+            .mapping
+            .extend_buffers(buffers.next_multiple_of(SPARE_THREADS));
     }
 }
 

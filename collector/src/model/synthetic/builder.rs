@@ -273,6 +273,20 @@ impl Builder {
         self.packet(9, &body);
     }
 
+    /// A wait that was seen from outside; `end_ns` 0: it goes on.
+    pub fn wait(&mut self, thread: u64, node: u32, probe: Probe, begin_ns: u64, end_ns: u64) {
+        let wait = Message::default()
+            .varint(1, thread)
+            .varint(2, begin_ns)
+            .varint(3, end_ns)
+            .varint(4, 7);
+        let body = Message::default()
+            .varint(1, node.into())
+            .varint(2, probe as u64)
+            .message(4, &wait);
+        self.packet(16, &body);
+    }
+
     pub fn loss(&mut self, thread: u64, cause: u64, count: u64) {
         let body = Message::default()
             .varint(1, thread)

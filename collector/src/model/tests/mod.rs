@@ -3,6 +3,7 @@
 mod damage;
 mod random;
 mod rules;
+mod waits;
 
 use super::synthetic::realistic;
 use super::*;

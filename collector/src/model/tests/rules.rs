@@ -8,11 +8,11 @@ use stackbeat_core::record::flags;
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name, Script};
 use super::*;
 
-const MS: u64 = 1_000_000;
-const START: u64 = 1000 * MS;
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const START: u64 = 1000 * MS;
 
 /// Plays one thread and reads the result back.
-fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Everything) {
+pub(super) fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Everything) {
     let mut b = Builder::new(MS, &["program"], START);
     b.process(1, 1000, 0, START, "/bin/program");
     b.module(1, "/bin/program", 0x10_0000, 0x20_0000);
@@ -47,15 +47,15 @@ fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Everything) {
     (trace, everything)
 }
 
-const A: u64 = 0x10_0100;
+pub(super) const A: u64 = 0x10_0100;
 const A2: u64 = 0x10_0110;
-const B: u64 = 0x10_0200;
+pub(super) const B: u64 = 0x10_0200;
 const B2: u64 = 0x10_0210;
-const C: u64 = 0x10_0300;
-const D: u64 = 0x10_0400;
+pub(super) const C: u64 = 0x10_0300;
+pub(super) const D: u64 = 0x10_0400;
 
 /// Slices as (depth, name, begin µs, length µs), in order of begin and depth.
-fn picture(trace: &Trace, all: &Everything) -> Vec<(u32, String, u64, u64)> {
+pub(super) fn picture(trace: &Trace, all: &Everything) -> Vec<(u32, String, u64, u64)> {
     let mut slices: Vec<_> = all
         .slices
         .iter()
@@ -69,7 +69,7 @@ fn picture(trace: &Trace, all: &Everything) -> Vec<(u32, String, u64, u64)> {
     slices
 }
 
-fn s(depth: u32, name: &str, begin: u64, length: u64) -> (u32, String, u64, u64) {
+pub(super) fn s(depth: u32, name: &str, begin: u64, length: u64) -> (u32, String, u64, u64) {
     (depth, name.to_owned(), begin, length)
 }
 

@@ -1,0 +1,96 @@
+//! Waits that were seen from outside, among a thread's samples.
+
+use stackbeat_core::probe::{Cause, Probe};
+
+use super::super::synthetic::{LEAF_PC, NATIVE};
+use super::rules::{A, B, C, D, MS, START, picture, play, s};
+use super::*;
+
+#[test]
+fn a_wait_fills_the_time_that_no_sample_explains() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        let ad = b.stack(1, &[A, D], LEAF_PC);
+        t.run(ab, MS, Probe::Running);
+        b.wait(1, ad, Probe::FutexWait, START + 2 * MS, 0);
+        t.vanish(50 * MS);
+        t.run(ac, MS, Probe::Running);
+    });
+    // Of the 51 ms between the samples one was used, half of it on each side.
+    let expected = [
+        s(0, "a", 0, 52_000),
+        s(1, "b", 0, 2000),
+        s(1, "d", 2000, 49_500),
+        s(2, "futex wait", 2000, 49_500),
+        s(1, "c", 51_500, 500),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.gap_ns, 0);
+    assert_eq!(totals.blocked_ns[Cause::Wait as usize], 49_500_000);
+    let wait = all.segments.iter().find(|s| s.arg == Some(7));
+    assert_eq!(wait.map(|s| s.amounts.samples), Some(0));
+}
+
+#[test]
+fn a_wait_that_its_hook_recorded_is_told_once() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        b.wait(1, ab, Probe::Read, START + MS, 0);
+        t.block(ab, Probe::Read, 500 * MS, (3, 1));
+        t.run(ab, MS, Probe::Malloc);
+    });
+    let blocked: Vec<_> = all
+        .segments
+        .iter()
+        .filter(|s| matches!(s.kind, SegmentKind::Blocked(_)))
+        .collect();
+    assert_eq!(blocked.len(), 1);
+    assert_eq!(blocked[0].result, Some(1));
+    assert_eq!(all.totals[0].1.blocked_ns[Cause::Io as usize], 500 * MS);
+}
+
+#[test]
+fn who_waits_at_the_end_waits_until_the_end() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        b.wait(1, ab, Probe::MutexLock, START + MS, 0);
+        t.vanish(900 * MS);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Lock as usize], 900 * MS);
+    assert_eq!(totals.gap_ns, 0);
+}
+
+#[test]
+fn between_the_end_of_a_wait_and_the_next_nothing_is_known() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        b.wait(1, ab, Probe::Poll, START + 100 * MS, START + 200 * MS);
+        // The same again with an end, and a later one without.
+        b.wait(1, ab, Probe::Poll, START + 100 * MS, START + 250 * MS);
+        b.wait(1, ab, Probe::Poll, START + 400 * MS, 0);
+        t.vanish(1000 * MS);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Poll as usize], 750 * MS);
+    assert_eq!(totals.gap_ns, 250 * MS);
+}
+
+#[test]
+fn waits_that_make_no_sense_take_nothing_from_anybody() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        b.wait(1, ab, Probe::Poll, 0, 0);
+        b.wait(1, ab, Probe::Poll, u64::MAX, 1);
+        b.wait(1, 4_000_000, Probe::Poll, START + 3 * MS, START);
+        t.run(ab, MS, Probe::Malloc);
+        t.run(ab, MS, Probe::Malloc);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.running_ns, 2 * MS);
+    assert_eq!(totals.wall_ns, 2 * MS);
+}
