@@ -18,11 +18,11 @@ pub enum Form {
     Generics,
     /// Without the types of parameters; addresses without symbol count as their module.
     Parameters,
+    /// Another name in the same place (`crate::pairs`).
+    Place,
 }
 
 impl Form {
-    pub const ALL: [Form; 4] = [Form::Name, Form::Closures, Form::Generics, Form::Parameters];
-
     /// What the reports say about a match of this form.
     pub fn describe(self) -> &'static str {
         match self {
@@ -32,6 +32,7 @@ impl Form {
             Form::Parameters => {
                 "same name apart from parameters, or the same module without symbols"
             }
+            Form::Place => "another name, but the same callers, callees and a similar cost",
         }
     }
 }

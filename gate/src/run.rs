@@ -113,7 +113,7 @@ impl Names {
 }
 
 /// What a place in the call tree stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Label {
     Root,
     /// All threads of a role.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::metric::{METRICS, Metric};
 use crate::names::{self, Form};
+use crate::pairs;
 use crate::run::{Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
 use crate::stats::interval::Grouped;
 
@@ -41,7 +42,8 @@ impl Table {
         });
         let texts: Vec<String> = names.names().iter().map(|n| n.text.clone()).collect();
         let sides: Vec<u8> = names.names().iter().map(|n| n.sides).collect();
-        let matched = names::matched(&texts, &sides);
+        let mut matched = names::matched(&texts, &sides);
+        pairs::by_place(&runs, &names, &mut matched);
         let matches = matched
             .iter()
             .enumerate()

@@ -1,6 +1,7 @@
 //! Gates of made-up programs whose changes are known.
 
 use super::*;
+use crate::names::Form;
 use crate::run::{About, Builder, Label, Names, ROOT, Role};
 
 /// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
@@ -223,13 +224,20 @@ fn what_is_faster_or_merely_moved_is_no_regression() {
     let (_, outcome) = gate(&program(shop()), &faster, 10, 5);
     assert_eq!(outcome.verdict, Verdict::NoRegression);
 
-    // Another name, and another thread.
-    let mut renamed = shop();
-    renamed[1].1 = &["main", "serve", "parse_quickly"];
+    // Another thread.
     let mut elsewhere = shop();
     elsewhere[1].0 = "worker-*";
-    for costs in [renamed, elsewhere] {
-        let (_, outcome) = gate(&program(shop()), &program(costs), 10, 6);
+    // Inlined into its caller, and what it called with it; and the other way round.
+    let mut inlined = shop();
+    inlined[1].1 = &["main", "serve"];
+    inlined[2].1 = &["main", "serve", "memcpy"];
+    let cases = [
+        (shop(), elsewhere),
+        (shop(), inlined.clone()),
+        (inlined, shop()),
+    ];
+    for (before, after) in cases {
+        let (_, outcome) = gate(&program(before), &program(after), 10, 6);
         assert_eq!(
             outcome.verdict,
             Verdict::NoRegression,
@@ -238,6 +246,56 @@ fn what_is_faster_or_merely_moved_is_no_regression() {
         );
         assert!(!outcome.moved.is_empty());
     }
+}
+
+/// The shop with other names for functions of the main thread.
+fn renamed<'a>(mut costs: Vec<Cost<'a>>, names: [(&'a str, &'a str); 2]) -> Vec<Cost<'a>> {
+    for (role, path, ..) in &mut costs {
+        if *role == "main" {
+            let new = path.iter().map(|function| {
+                let found = names.iter().find(|(old, _)| old == function);
+                found.map_or(*function, |(_, new)| new)
+            });
+            *path = Vec::leak(new.collect());
+        }
+    }
+    costs
+}
+
+#[test]
+fn a_renamed_function_is_the_same_function() {
+    // The caller has another name too.
+    let names = [("serve", "handle"), ("parse", "read_request")];
+    let (table, outcome) = gate(&program(shop()), &program(renamed(shop(), names)), 10, 8);
+    let why = (&outcome.findings, &outcome.moved);
+    assert_eq!(outcome.verdict, Verdict::NoRegression, "{why:#?}");
+    assert!(outcome.moved.is_empty(), "{why:#?}");
+    let matches: Vec<(&str, &str, Form)> = table
+        .matches
+        .iter()
+        .map(|m| (m.name.as_str(), m.taken_for.as_str(), m.form))
+        .collect();
+    let expected = [
+        ("handle", "serve", Form::Place),
+        ("read_request", "parse", Form::Place),
+    ];
+    assert_eq!(matches, expected);
+
+    // And slower: still found, as itself.
+    let slower = program(with(renamed(shop(), names), 1, 1.3));
+    let (table, outcome) = gate(&program(shop()), &slower, 10, 8);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+}
+
+#[test]
+fn a_new_function_that_nothing_vanished_for_is_a_regression() {
+    let mut more = shop();
+    more.push(("main", &["main", "serve", "log"], Metric::Cpu, 80.0 * MS));
+    let (table, outcome) = gate(&program(shop()), &program(more), 10, 9);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    assert_eq!(function(&table, &outcome), ("log".into(), Cause::Cpu));
+    assert_eq!(table.matches, []);
 }
 
 #[test]
