@@ -342,7 +342,7 @@ impl Judge<'_> {
                     adjusted_p: Some(p),
                 },
             };
-            if row.row.is_worse(self.rules) && self.has_moved(column, *metric) {
+            if row.row.is_worse(self.rules) && self.has_moved((*role, *function), column, *metric) {
                 moved.push(Moved {
                     role: *role,
                     function: *function,
@@ -361,17 +361,36 @@ impl Judge<'_> {
         (rows, moved, members.len())
     }
 
-    /// Whether the cost was there before, elsewhere: the rest became lighter by about what this function became
-    /// heavier, or the whole did not grow by even half of it. Which of two neighbours a sample falls on may change
-    /// from build to build, and then one of them grows and the whole does not.
-    fn has_moved(&self, column: &[f64], metric: Metric) -> bool {
-        let whole = self.table.whole(metric);
-        let rest: Vec<f64> = whole.iter().zip(column).map(|(w, f)| w - f).collect();
+    /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
+    /// callers call, from another role's threads. The function with its callees is looked at, its callers, its
+    /// role and the whole: the smaller what is around it, the less its noise hides.
+    fn has_moved(
+        &self,
+        (role, function): (RoleId, NameId),
+        column: &[f64],
+        metric: Metric,
+    ) -> bool {
+        let totals = explain::totals_of_functions(self.table, metric);
+        let callers = explain::callers(self.table, metric, role, function);
+        let around = callers
+            .iter()
+            .filter_map(|name| totals.get(&(role, *name)).cloned())
+            .chain([self.table.role(role, metric), self.table.whole(metric)]);
         let shift = change(self.table, column);
+        around
+            .into_iter()
+            .any(|all| self.has_moved_within(&all, column, shift, metric))
+    }
+
+    /// Whether the rest of `all` became lighter by about what this part became heavier, or all of it did not grow by
+    /// even half of that. Which of two neighbours a sample falls on may change from build to build, and then one of
+    /// them grows and what is around both does not.
+    fn has_moved_within(&self, all: &[f64], part: &[f64], shift: f64, metric: Metric) -> bool {
+        let rest: Vec<f64> = all.iter().zip(part).map(|(all, part)| all - part).collect();
         let of_rest = self.compare(&rest, metric, false);
-        let of_whole = self.compare(&whole, metric, false);
+        let of_all = self.compare(all, metric, false);
         let lighter = of_rest.interval.high < 0.0 && of_rest.shift <= -0.5 * shift;
-        lighter || of_whole.shift < 0.5 * shift
+        lighter || of_all.shift < 0.5 * shift
     }
 
     /// One finding for what took longer, and one for counts that it does not explain.

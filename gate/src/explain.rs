@@ -369,6 +369,20 @@ fn over_roles(
     sums
 }
 
+/// A function and its callers, from the inside out, where it changed most.
+pub fn callers(table: &Table, metric: Metric, role: RoleId, name: NameId) -> Vec<NameId> {
+    let columns = table.own_places(metric);
+    let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
+    let Some(place) = heaviest_place(table, &changes, role, name) else {
+        return Vec::new();
+    };
+    let functions = table.tree.outwards(place).filter_map(|label| match label {
+        Label::Function(name) => Some(name),
+        _ => None,
+    });
+    functions.collect()
+}
+
 /// Where a function changed most.
 fn heaviest_place(table: &Table, changes: &[f64], role: RoleId, name: NameId) -> Option<u32> {
     let places = table.tree.places();

@@ -248,6 +248,23 @@ fn what_is_faster_or_merely_moved_is_no_regression() {
     }
 }
 
+#[test]
+fn what_moved_within_a_caller_is_seen_below_the_noise_of_the_whole() {
+    // The workers' noise from run to run is larger than all of `parse`.
+    let mut before = shop();
+    before[7].3 = 8000.0 * MS;
+    let mut after = before.clone();
+    after[1].1 = &["main", "serve"];
+    let (_, outcome) = gate(&program(before), &program(after), 10, 12);
+    assert_ne!(
+        outcome.verdict,
+        Verdict::Regression,
+        "{:#?}",
+        outcome.findings
+    );
+    assert!(!outcome.moved.is_empty());
+}
+
 /// The shop with other names for functions of the main thread.
 fn renamed<'a>(mut costs: Vec<Cost<'a>>, names: [(&'a str, &'a str); 2]) -> Vec<Cost<'a>> {
     for (role, path, ..) in &mut costs {

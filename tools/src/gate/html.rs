@@ -55,6 +55,9 @@ pub fn render(gate: &Gate) -> String {
         }
         body.push_str("</dl>");
     }
+    for line in gate.renamed() {
+        let _ = write!(body, "<p>{}</p>", escape(&line));
+    }
     for line in gate.budget_lines() {
         let _ = write!(body, "<p class=\"warning\">{}</p>", escape(&line));
     }

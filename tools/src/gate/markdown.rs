@@ -71,6 +71,9 @@ pub fn render(gate: &Gate) -> String {
             amount(moved.metric, moved.shift)
         );
     }
+    for line in gate.renamed() {
+        let _ = writeln!(out, "- {}", escape(&line));
+    }
     for line in gate.budget_lines() {
         let _ = writeln!(out, "- {}", escape(&line));
     }

@@ -57,6 +57,9 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
             amount(moved.metric, moved.shift)
         );
     }
+    for line in gate.renamed() {
+        let _ = writeln!(out, "{}", clean(&line));
+    }
     for line in gate.budget_lines() {
         let _ = writeln!(out, "{}", style.bad(&clean(&line)));
     }

@@ -4,6 +4,7 @@ use stackbeat_gate::budget::{Budget, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::decide::{Finding, Outcome, Row, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::names::Form;
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
 
@@ -224,6 +225,33 @@ impl Gate {
             )
         });
         idle.chain(self.outcome.warnings.iter().cloned()).collect()
+    }
+
+    /// Functions that have another name in each build and were taken for the same, and why.
+    pub fn renamed(&self) -> Vec<String> {
+        const SHOWN: usize = 5;
+        let renamed = || {
+            let matches = self.table.matches.iter();
+            matches.filter(|m| m.form == Form::Place)
+        };
+        let mut lines: Vec<String> = renamed()
+            .take(SHOWN)
+            .map(|m| {
+                format!(
+                    "renamed: {} was {} ({})",
+                    m.name,
+                    m.taken_for,
+                    m.form.describe()
+                )
+            })
+            .collect();
+        if renamed().count() > SHOWN {
+            lines.push(format!(
+                "and {} more were renamed",
+                renamed().count() - SHOWN
+            ));
+        }
+        lines
     }
 
     /// Metrics that the same cause made worse.
