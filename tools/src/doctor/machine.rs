@@ -164,7 +164,8 @@ fn cycle_counter() -> Check {
 /// Whether a started program may be looked into: /proc/PID/syscall says who runs.
 fn process_access() -> Check {
     const NAME: &str = "process access";
-    let advice = "running threads are found less precisely; allow ptrace of child processes \
+    let advice = "running threads are found less precisely, and waiting threads have no stack until \
+                  their waits end; allow ptrace of child processes \
                   (kernel.yama.ptrace_scope below 2, docker --cap-add=SYS_PTRACE)";
     let child = Command::new("sleep")
         .arg("5")

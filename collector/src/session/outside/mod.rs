@@ -28,7 +28,7 @@ use super::ticker::now_ns;
 use crate::drain::waits::{Begin, SeenWait};
 use crate::foreign::{Place, Process, Stack, Walker};
 use alarm::{Alarms, Waiting};
-use stackbeat_proto::v1;
+use stackbeat_proto::v1::{self, packet};
 use unhooked::Unhooked;
 
 /// How long a thread has waited when it is looked at: main threads, others.
@@ -347,9 +347,10 @@ impl Outside {
         if known.image.is_none() {
             match Process::open(known.pid, epoch) {
                 Ok(image) => known.image = Some(image),
-                Err(_) => {
+                Err(error) => {
                     known.is_closed = true;
                     count(&shared.figures.outside_refused, 1);
+                    shared.order(Order::Say(Box::new(refusal(known.pid, &error))));
                 }
             }
         }
@@ -380,6 +381,19 @@ impl Outside {
             });
         }
     }
+}
+
+/// What the trace says when stacks of a process cannot be read.
+fn refusal(pid: u32, error: &io::Error) -> packet::Body {
+    packet::Body::Event(v1::Event {
+        time_ns: now_ns(),
+        name: format!(
+            "process {pid}: its memory cannot be read ({error}); threads that wait have no stack until \
+             their waits end"
+        ),
+        kind: v1::event::Kind::Note.into(),
+        ..v1::Event::default()
+    })
 }
 
 impl Known {
