@@ -10,6 +10,8 @@ pub mod drain;
 #[cfg(target_os = "linux")]
 pub(crate) mod foreign;
 #[cfg(target_os = "linux")]
+pub mod functions;
+#[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]
 pub mod session;

@@ -31,6 +31,7 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         buffers: 8,
         buffer_bytes: 4096,
         generation_nodes: 1024,
+        call_rows: 0,
     };
     let mapping = Mapping::create(&c_path, capacity).expect("a mapping");
     let control = mapping.control();

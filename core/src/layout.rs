@@ -8,6 +8,7 @@
 //!                BufferHeader × buffers
 //!                WaitBucket × WAIT_BUCKETS
 //!                sub-buffers, `buffer_bytes` each
+//!                CallRow × call_rows: only where calls are counted
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
 //! ```
 //!
@@ -48,6 +49,9 @@ pub const TICK_BY_CYCLES: u32 = u32::MAX - 1;
 /// Stands in place of `TICK_PARKED` from the first hook on until the ticker has woken up.
 pub const TICK_RUNNING: u32 = u32::MAX - 2;
 
+/// Functions whose calls can be counted: hooks have numbers below it.
+pub const FUNCTIONS: usize = 504;
+
 /// How big each region is. Chosen by the collector, kept in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -58,6 +62,8 @@ pub struct Capacity {
     pub buffer_bytes: u32,
     /// Nodes of one generation of the CallstackTable, a power of two.
     pub generation_nodes: u32,
+    /// Threads whose calls are counted by function; 0: calls are not counted.
+    pub call_rows: u32,
 }
 
 impl Default for Capacity {
@@ -69,6 +75,7 @@ impl Default for Capacity {
             buffers: 2048,
             buffer_bytes: 4096,
             generation_nodes: 1 << 18,
+            call_rows: 0,
         }
     }
 }
@@ -82,6 +89,7 @@ pub struct Layout {
     pub buffer_headers: usize,
     pub waiters: usize,
     pub buffers: usize,
+    pub call_rows: usize,
     pub generations: [usize; 2],
     /// Bytes from a generation's offset to its index and to its nodes.
     pub index_in_generation: usize,
@@ -108,6 +116,7 @@ impl Layout {
             || c.processes > 1 << 20
             || c.threads > 1 << 22
             || c.buffers > 1 << 22
+            || c.call_rows > 1 << 20
             || c.buffer_bytes > 1 << 24
         {
             return None;
@@ -117,7 +126,8 @@ impl Layout {
         let buffer_headers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
         let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
         let buffers = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
-        let first = buffers + c.buffers as usize * c.buffer_bytes as usize;
+        let call_rows = buffers + c.buffers as usize * c.buffer_bytes as usize;
+        let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
         let nodes = c.generation_nodes as usize;
         let index_in_generation = 4096;
         let nodes_in_generation = index_in_generation + pages(nodes * 2 * 4);
@@ -129,6 +139,7 @@ impl Layout {
             buffer_headers,
             waiters,
             buffers,
+            call_rows,
             generations: [first, first + generation],
             index_in_generation,
             nodes_in_generation,
@@ -150,8 +161,7 @@ pub struct Header {
     pub buffers: AtomicU32,
     pub buffer_bytes: AtomicU32,
     pub generation_nodes: AtomicU32,
-    /// Offset of nothing: keeps the next word aligned.
-    pub reserved: AtomicU32,
+    pub call_rows: AtomicU32,
     pub total: AtomicU64,
     /// Path of the trace that the collector writes, for `recover`; UTF-8, NUL padded.
     pub trace_path: [AtomicU64; 128],
@@ -230,6 +240,8 @@ pub struct Control {
     pub slow_turn_cycles: AtomicU64,
     /// Sub-buffers that may be used: allocated by the collector, only grows.
     pub buffers_limit: AtomicU32,
+    /// Agents take the next by `fetch_add`; row 0 is nobody's own.
+    pub call_rows_used: AtomicU32,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -368,7 +380,8 @@ pub struct ThreadEntry {
     pub wait_owner: AtomicU32,
     /// Waits of others that this thread has ended.
     pub wakes: AtomicU32,
-    pub wait_padding: AtomicU32,
+    /// Its row of counted calls, 0: none yet.
+    pub call_row: AtomicU32,
     /// Who ends the wait: `wait_number` until somebody does, then a `crate::waiters::Waker`.
     pub woken_by: AtomicU64,
     pub wait_reserved: [AtomicU64; 3],
@@ -393,6 +406,16 @@ pub struct WaitBucket {
     pub released_by: AtomicU64,
     pub released: AtomicU64,
     pub padding: AtomicU64,
+}
+
+/// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct CallRow {
+    pub thread_uid: AtomicU32,
+    pub process_uid: AtomicU32,
+    pub reserved: [AtomicU64; 7],
+    pub calls: [AtomicU64; FUNCTIONS],
 }
 
 /// States of a sub-buffer (low 32 bits of `BufferHeader::state`; the high 32 bits are the owner's
@@ -476,6 +499,7 @@ const _: () = {
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
     assert!(size_of::<ThreadEntry>() == 64 * 7);
     assert!(size_of::<WaitBucket>() == 64);
+    assert!(size_of::<CallRow>() == 4096);
     assert!(size_of::<BufferHeader>() == 64);
     assert!(size_of::<Node>() == 16);
 };

@@ -5,8 +5,8 @@
 //! from the mapping later can be wrong, but never lead outside it.
 
 use crate::layout::{
-    ABI_VERSION, BufferHeader, Capacity, Control, GenerationHeader, Header, Layout, MAGIC, Node,
-    ProcessEntry, ThreadEntry, WAIT_BUCKETS, WaitBucket,
+    ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout, MAGIC,
+    Node, ProcessEntry, ThreadEntry, WAIT_BUCKETS, WaitBucket,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::{self, Backing, Errno};
@@ -102,6 +102,9 @@ impl Mapping {
         )?;
         let bytes = buffers as usize * layout.capacity.buffer_bytes as usize;
         allocate(layout.buffer_headers, layout.buffers + bytes)?;
+        if layout.capacity.call_rows > 0 {
+            allocate(layout.call_rows, layout.generations[0])?;
+        }
         let base = sys::map(layout.total, Backing::Shared(fd), 0)
             .map_err(|e| MappingError::System("map", e))?;
         let mapping = Mapping { base, layout, fd };
@@ -120,6 +123,7 @@ impl Mapping {
         header
             .generation_nodes
             .store(c.generation_nodes, Ordering::Relaxed);
+        header.call_rows.store(c.call_rows, Ordering::Relaxed);
         header.total.store(layout.total as u64, Ordering::Relaxed);
         let control = mapping.control();
         control.next_process_uid.store(1, Ordering::Relaxed);
@@ -187,6 +191,7 @@ impl Mapping {
             buffers: header.buffers.load(Ordering::Relaxed),
             buffer_bytes: header.buffer_bytes.load(Ordering::Relaxed),
             generation_nodes: header.generation_nodes.load(Ordering::Relaxed),
+            call_rows: header.call_rows.load(Ordering::Relaxed),
         });
         match layout {
             Some(layout) if layout.total as u64 == size => Ok(Mapping {
@@ -356,6 +361,12 @@ impl Mapping {
         self.slice_at(self.layout.waiters, WAIT_BUCKETS)
     }
 
+    /// A row of counted calls.
+    pub fn call_row(&self, i: u32) -> Option<&CallRow> {
+        (i < self.layout.capacity.call_rows)
+            .then(|| self.at(self.layout.call_rows + i as usize * size_of::<CallRow>()))
+    }
+
     /// The words of a sub-buffer.
     pub fn buffer_words(&self, i: u32) -> Option<&[AtomicU64]> {
         let bytes = self.layout.capacity.buffer_bytes as usize;
@@ -453,6 +464,7 @@ pub(crate) mod tests {
                 buffers: 8,
                 buffer_bytes: 4096,
                 generation_nodes: 1024,
+                call_rows: 2,
             },
         )
         .expect("tmpfs has room for a small mapping");

@@ -166,6 +166,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.wait_owner,
         &e.wakes,
         &e.turns,
+        &e.call_row,
     ] {
         word.store(0, Ordering::Relaxed);
     }

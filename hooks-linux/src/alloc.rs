@@ -11,12 +11,13 @@ use stackbeat_core::probe::Probe;
 
 macro_rules! allocations {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident, $bytes:expr;)*) => {$(
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
+                $name::called();
                 agent::allocated(Probe::$probe, $bytes);
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $name::call($($arg),*) }
@@ -43,9 +44,12 @@ allocations! {
     pvalloc(size: size_t) -> *mut c_void = Memalign, size;
 }
 
-original!(fn realloc(old: *mut c_void, size: size_t) -> *mut c_void);
+original!(fn realloc(old: *mut c_void, size: size_t) -> *mut c_void = Realloc);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn realloc(old: *mut c_void, size: size_t) -> *mut c_void {
+    if !agent::hit_quietly() {
+        realloc::called();
+    }
     if !old.is_null() {
         agent::freed();
     }
@@ -56,12 +60,13 @@ unsafe extern "C-unwind" fn realloc(old: *mut c_void, size: size_t) -> *mut c_vo
     unsafe { realloc::call(old, size) }
 }
 
-original!(fn free(memory: *mut c_void) -> ());
+original!(fn free(memory: *mut c_void) -> () = Free);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free(memory: *mut c_void) {
     #[cold]
     #[inline(never)]
     unsafe extern "C-unwind" fn due(memory: *mut c_void) {
+        free::called();
         agent::freed();
         // SAFETY: the caller's argument, passed on.
         unsafe { free::call(memory) }

@@ -89,6 +89,16 @@ fn futex_kind(operation: c_long, count: c_long) -> Futex {
     }
 }
 
+/// `syscall` with a number of a call that waits.
+mod waiting {
+    crate::calls::function!(syscall = FutexWait);
+}
+
+/// `syscall` with a futex operation that wakes.
+mod waking {
+    crate::calls::function!(syscall = FutexWake);
+}
+
 /// A system call whose number is in [`LOOKED_AT`].
 unsafe extern "C-unwind" fn looked(
     number: c_long,
@@ -115,6 +125,7 @@ unsafe extern "C-unwind" fn looked(
                 Probe::FutexWait
             }
             Futex::Wakes(how) => {
+                waking::called();
                 if agent::is_awaited(a as u64) {
                     let wake = agent::announce(&[a as u64], is_shared, how);
                     let result = original();
@@ -130,6 +141,7 @@ unsafe extern "C-unwind" fn looked(
     } else {
         calls::probe_of(number).unwrap_or(Probe::FutexWait)
     };
+    waiting::called();
     let wait = match awaited {
         Some(awaited) => agent::begin_wait_for(probe, a as u64, awaited),
         None => agent::begin_wait(probe, a as u64),

@@ -11,6 +11,7 @@ mod table;
 mod alloc;
 mod api;
 mod attach;
+mod calls;
 mod clock;
 mod env;
 mod futex;
@@ -27,6 +28,7 @@ mod signal;
 mod sleep;
 mod start;
 mod thread;
+mod verify;
 mod wait;
 
 /// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it

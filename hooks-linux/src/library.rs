@@ -12,7 +12,13 @@ use stackbeat_core::probe::Probe;
 original!(fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void);
 original!(fn dlmopen(namespace: isize, path: *const c_char, flags: c_int) -> *mut c_void);
 
+/// `dlopen` and `dlmopen`.
+mod load {
+    crate::calls::function!(dlopen = LibraryLoad);
+}
+
 extern "C" fn loading() {
+    load::called();
     agent::hit(Probe::LibraryLoad, 0);
     patch::look_for_new();
 }
@@ -87,11 +93,12 @@ jump_after! { using:
     dlvsym_when_late = dlvsym;
 }
 
-original!(fn dlclose(handle: *mut c_void) -> c_int);
+original!(fn dlclose(handle: *mut c_void) -> c_int = LibraryLoad);
 /// `dlclose` does not look at its caller. Captures meanwhile, and the next one, trust nothing that is
 /// known of the library.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
+    dlclose::called();
     agent::hit(Probe::LibraryLoad, handle as u64);
     agent::unloading_begins();
     // SAFETY: the caller's argument, passed on.

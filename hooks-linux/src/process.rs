@@ -50,18 +50,20 @@ pub(crate) fn watch_forks() {
     unsafe { pthread_atfork(Some(before_fork), Some(fork_parent), Some(fork_child)) };
 }
 
-original!(fn fork() -> pid_t);
+original!(fn fork() -> pid_t = Fork);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fork() -> pid_t {
+    fork::called();
     agent::force(Probe::Fork, 0);
     // SAFETY: no arguments.
     unsafe { fork::call() }
 }
 
-original!(fn _Fork() -> pid_t);
+original!(fn _Fork() -> pid_t = Fork);
 /// Runs no fork handlers.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    _Fork::called();
     agent::force(Probe::Fork, 0);
     agent::before_fork();
     // SAFETY: no arguments.
@@ -74,12 +76,17 @@ unsafe extern "C-unwind" fn _Fork() -> pid_t {
     pid
 }
 
+mod counted_vfork {
+    crate::calls::function!(vfork = Fork);
+}
+
 extern "C" fn vfork_child() {
     agent::vfork_child();
 }
 
 extern "C" fn vfork_parent() {
     agent::vfork_parent();
+    counted_vfork::called();
 }
 
 extern "C" fn vfork_failed(error: c_int) -> c_int {
@@ -186,11 +193,17 @@ unsafe fn environment() -> *const *const c_char {
 
 type Strings = *const *const c_char;
 
+/// All functions of the family, which are one call with its arguments in different forms.
+mod exec {
+    crate::calls::function!(execve = Exec);
+}
+
 /// Runs an exec: no signal of ours may be on its way when the image changes.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings.
 unsafe fn replace(envp: Strings, exec: impl FnOnce(Strings) -> c_int) -> c_int {
+    exec::called();
     agent::force(Probe::Exec, 0);
     agent::before_exec();
     // SAFETY: by contract.
@@ -346,7 +359,7 @@ exec_lists! {
 
 macro_rules! spawns {
     ($($name:ident)*) => {$(
-        original!(fn $name(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: Strings, envp: Strings) -> c_int);
+        original!(fn $name(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: Strings, envp: Strings) -> c_int = Spawn);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(
             pid: *mut pid_t,
@@ -356,6 +369,7 @@ macro_rules! spawns {
             argv: Strings,
             envp: Strings,
         ) -> c_int {
+            $name::called();
             let wait = agent::begin_wait(Probe::Spawn, 0);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe {
@@ -377,10 +391,11 @@ versions! {
 
 macro_rules! ends {
     ($($name:ident)*) => {$(
-        original!(fn $name(status: c_int) -> ());
+        original!(fn $name(status: c_int) -> () = Exit);
         /// Ends the process without running destructors.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(status: c_int) {
+            $name::called();
             agent::hit(Probe::Exit, status as u64);
             agent::process_exiting();
             // SAFETY: the caller's argument, passed on.

@@ -196,6 +196,28 @@ pub(crate) fn any_loaded(prefixes: &[&[u8]]) -> bool {
     false
 }
 
+/// The library whose definition of `name` the program reaches before ours, by its path; the program
+/// itself has an empty one.
+pub(crate) fn stands_before_us(name: &CStr) -> Option<&'static CStr> {
+    if is_late() {
+        return None;
+    }
+    // SAFETY: as in `own_map`.
+    unsafe {
+        let mut map = _r_debug.map;
+        while let Some(m) = map.as_ref() {
+            if m.dynamic == &raw const _DYNAMIC {
+                return None;
+            }
+            if definition_in(m, name, Version::Any).is_some() {
+                return (!m.name.is_null()).then(|| CStr::from_ptr(m.name));
+            }
+            map = m.next;
+        }
+    }
+    None
+}
+
 fn next_definition(name: &CStr) -> Option<*mut c_void> {
     // Names kept only for old programs (`__pthread_mutex_lock`) have no default version.
     definition(name, &[Version::Default, Version::Any])

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
+//!   original!(fn … = Probe);                     and `name::called()`, for hooks that are written by hand
 //!   hooks! {
 //!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
 //!       after fn …  = Probe, argument;            the original, then count and maybe capture
@@ -22,7 +23,7 @@
 
 /// Declares a module `name` with the function's type and its original.
 macro_rules! original {
-    (fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty) => {
+    (fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty $(= $probe:ident)?) => {
         #[allow(non_snake_case, reason = "named like the function, `_Exit` for one")]
         pub(crate) mod $name {
             #[allow(unused_imports)]
@@ -35,6 +36,7 @@ macro_rules! original {
                     Err(_) => panic!("a name without NUL inside"),
                 }
             };
+            $($crate::calls::function!($name = $probe);)?
             unsafe extern "C-unwind" fn first($($arg: $type),*) -> $result {
                 // SAFETY: `find` returns the function of this name, or one that ignores its arguments.
                 unsafe {
@@ -84,12 +86,13 @@ macro_rules! begin {
 macro_rules! hooks {
     () => {};
     (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
+                $name::called();
                 agent::hit(Probe::$probe, $value as u64);
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $name::call($($arg),*) }
@@ -106,24 +109,28 @@ macro_rules! hooks {
         hooks! { $($rest)* }
     };
     (after fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call($($arg),*) };
-            agent::hit(Probe::$probe, $value as u64);
+            if !agent::hit_quietly() {
+                $name::called();
+                agent::hit(Probe::$probe, $value as u64);
+            }
             result
         }
         hooks! { $($rest)* }
     };
     (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
      of $ids:expr, shared $shared:expr, by $how:expr; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
+                $name::called();
                 // SAFETY: the caller's arguments: an object that is there until it is let go of.
                 unsafe {
                     let wake = agent::announce(&$ids, $shared, $how);
@@ -138,16 +145,22 @@ macro_rules! hooks {
                     return awaited($($arg),*);
                 }
                 let result = $name::call($($arg),*);
-                agent::hit(Probe::$probe, $value as u64);
+                if !agent::hit_quietly() {
+                    $name::called();
+                    agent::hit(Probe::$probe, $value as u64);
+                }
                 result
             }
         }
         hooks! { $($rest)* }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr $(, for $awaited:expr)?; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
             let wait = begin!(Probe::$probe, $value as u64 $(, $awaited)?);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call($($arg),*) };
@@ -158,7 +171,7 @@ macro_rules! hooks {
     };
     (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
      try $try:ident($($try_arg:expr),*) busy $busy:expr $(, for $awaited:expr)? $(, if $valid:expr)?; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result);
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
@@ -172,7 +185,10 @@ macro_rules! hooks {
                     result
                 }
             }
-            agent::hit(Probe::$probe, $value as u64);
+            if !agent::hit_quietly() {
+                $name::called();
+                agent::hit(Probe::$probe, $value as u64);
+            }
             // SAFETY: the caller's arguments; the try function takes the same lock.
             unsafe {
                 if !(true $(&& $valid)?) {

@@ -134,7 +134,7 @@ unsafe extern "C-unwind" fn run(slot: *mut c_void) -> *mut c_void {
 
 macro_rules! creates {
     ($($name:ident($thread:ident: $thread_type:ty $(, $attributes:ident: $attributes_type:ty)?) stack $bytes:expr;)*) => {$(
-        original!(fn $name(thread: $thread_type $(, $attributes: $attributes_type)?, routine: Routine, argument: *mut c_void) -> c_int);
+        original!(fn $name(thread: $thread_type $(, $attributes: $attributes_type)?, routine: Routine, argument: *mut c_void) -> c_int = ThreadCreate);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(
             $thread: $thread_type
@@ -142,6 +142,7 @@ macro_rules! creates {
             routine: Routine,
             argument: *mut c_void,
         ) -> c_int {
+            $name::called();
             let creator = agent::creating_thread();
             let Some(slot) = take_slot() else {
                 // SAFETY: the caller's arguments, passed on.

@@ -55,13 +55,16 @@ fn signalled(condition: *const pthread_cond_t) -> Awaited {
 /// before.
 macro_rules! condition_waits {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        original!(fn $name(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t $(, $arg: $type)*) -> c_int);
+        original!(fn $name(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t $(, $arg: $type)*) -> c_int = CondWait);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(
             condition: *mut pthread_cond_t,
             lock: *mut pthread_mutex_t
             $(, $arg: $type)*
         ) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
             if agent::is_awaited(lock as u64) {
                 // SAFETY: the caller holds the mutex.
                 let is_shared = unsafe { is_shared_mutex(lock) };
@@ -117,10 +120,13 @@ unsafe extern "C-unwind" {
 /// wait, and a failed try leaves its EAGAIN in errno.
 macro_rules! semaphore_waits {
     ($($name:ident($first:ident: $first_type:ty $(, $arg:ident: $type:ty)*) if $valid:expr;)*) => {$(
-        original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int);
+        original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int = SemWait);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*) -> c_int {
-            agent::hit(Probe::SemWait, $first as u64);
+            if !agent::hit_quietly() {
+                $name::called();
+                agent::hit(Probe::SemWait, $first as u64);
+            }
             // SAFETY: the caller's arguments, passed on; errno of the calling thread is always there.
             unsafe {
                 if !$valid {

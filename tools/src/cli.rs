@@ -53,6 +53,7 @@ pub enum Command {
     Diff(DiffArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
+    Probes(ProbesArgs),
     Demo(DemoArgs),
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
@@ -719,6 +720,45 @@ pub struct DoctorArgs {
     /// Print JSON (docs/json.md).
     #[arg(long)]
     pub json: bool,
+}
+
+/// List the probes and the functions that they hook, or count which of them a program calls.
+///
+/// With --count, runs a program and counts each call exactly, by function and by the threads' roles: so one sees
+/// which groups of probes are worth their cost (`record --probes`). Nothing else is recorded, and each counted call
+/// takes some 50 ns longer.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat probes
+  stackbeat probes --json | jq -r '.functions[] | select(.group == \"lock\").name'
+  stackbeat probes --count -- redis-server --port 0
+  stackbeat probes --count --json -- python3 script.py 2> calls.json
+
+The table comes on standard error, after what the program says; the exit code is the program's.
+Calls inside libc, and by programs that it does not link dynamically, pass no hook (docs/architecture.md).")]
+pub struct ProbesArgs {
+    /// Run a program and count its calls.
+    #[arg(long, requires = "command")]
+    pub count: bool,
+    /// Count the calls of the program itself only, not of the processes it starts.
+    #[arg(long, requires = "count")]
+    pub no_children: bool,
+    /// Lines of the table; 0 for all.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub top: usize,
+    /// Print JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        requires = "count",
+        value_name = "COMMAND"
+    )]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
 }
 
 /// Record an installed program and a bundled one, show their tables, write their pages.

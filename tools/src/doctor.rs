@@ -146,6 +146,7 @@ fn judge(f: &Findings) -> Vec<Check> {
         ),
         "the program ran without the agent: see the warnings below",
     ));
+    checks.extend(hooks(f));
     // Counted on every call; a capture is a matter of chance.
     checks.push(Check::new(
         "allocation hooks",
@@ -218,9 +219,42 @@ fn judge(f: &Findings) -> Vec<Check> {
     for warning in &f.warnings {
         checks.push(Check::new("warning", Status::Limited, warning.clone(), ""));
     }
-    for capability in &f.capabilities {
-        checks.push(Check::new("agent says", Status::Ok, capability.clone(), ""));
-    }
+    checks
+}
+
+/// What the agent said of each hook at its start, and which ones a program that calls them has reached.
+fn hooks(f: &Findings) -> Vec<Check> {
+    let mut checks: Vec<_> = f
+        .capabilities
+        .iter()
+        .map(|said| {
+            let is_obstacle = said.starts_with("hidden by") || said.starts_with("not in");
+            Check::new(
+                "hooks",
+                match is_obstacle {
+                    true => Status::Limited,
+                    false => Status::Ok,
+                },
+                said.clone(),
+                "calls of these functions are not seen; all others are",
+            )
+        })
+        .collect();
+    let names: Vec<_> = f.not_reached.iter().map(|(name, _)| *name).collect();
+    let is_needed = f.not_reached.iter().any(|(_, needed)| *needed);
+    checks.push(Check::new(
+        "hooks reached by their calls",
+        match (names.is_empty(), is_needed) {
+            (true, _) => Status::Ok,
+            (false, true) => Status::Failed,
+            (false, false) => Status::Limited,
+        },
+        match names.is_empty() {
+            true => format!("all {} that were tried", self_test::CALLED.len()),
+            false => format!("not those of {}", names.join(", ")),
+        },
+        "another preloaded library may stand in front of the agent (LD_PRELOAD, /etc/ld.so.preload)",
+    ));
     checks
 }
 
@@ -246,6 +280,11 @@ mod tests {
         findings.allocations = 0;
         findings.by_category.remove(&Category::Net);
         findings.interruptions = 0;
+        findings.not_reached = vec![("read", true)];
+        findings.capabilities = vec![
+            "219 of 220 hooks in place".into(),
+            "hidden by /x.so: read".into(),
+        ];
         let checks = judge(&findings);
         let not_ok: Vec<_> = checks
             .iter()
@@ -255,6 +294,8 @@ mod tests {
         assert_eq!(
             not_ok,
             [
+                ("hooks", Status::Limited),
+                ("hooks reached by their calls", Status::Failed),
                 ("allocation hooks", Status::Failed),
                 ("socket hooks", Status::Limited),
                 ("interrupting running threads", Status::Failed)

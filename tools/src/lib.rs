@@ -18,6 +18,7 @@ pub mod gate;
 pub mod info;
 pub mod losses;
 pub mod page;
+pub mod probes;
 pub mod record;
 pub mod recover;
 pub mod report;
@@ -85,6 +86,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Diff(args) => gate::diff::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Probes(args) => probes::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorker(args) => demo::work(&args),
         Command::Completions { shell } => cli::print_completions(shell),

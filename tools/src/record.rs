@@ -182,7 +182,7 @@ fn default_output(program: &OsStr, force: bool) -> PathBuf {
 }
 
 /// The program's exit status in a shell's convention: 128 + signal for one that was killed.
-fn exit_code(wait_status: i32) -> u8 {
+pub(crate) fn exit_code(wait_status: i32) -> u8 {
     let status = ExitStatus::from_raw(wait_status);
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,

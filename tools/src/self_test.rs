@@ -20,6 +20,7 @@ use stackbeat_collector::session::{self, Options};
 use stackbeat_core::probe::{Category, Probe};
 
 use crate::agent;
+use crate::probes::Counted;
 
 /// How long each kind of work goes on, so that some captures fall on it at 1 ms.
 const WORK: Duration = Duration::from_millis(25);
@@ -141,8 +142,40 @@ pub struct Findings {
     pub violations: Vec<String>,
     pub warnings: Vec<String>,
     pub interruptions: u64,
+    /// Functions whose hooks saw no call, and whether they are needed.
+    pub not_reached: Vec<(&'static str, bool)>,
     /// As `wait` gives it.
     pub wait_status: i32,
+}
+
+/// Functions that `program` calls, and whether recording is of use without them. (Those of the network may
+/// be missing where there is none.)
+pub const CALLED: [(&str, bool); 16] = [
+    ("malloc", true),
+    ("calloc", true),
+    ("realloc", true),
+    ("free", true),
+    ("read", true),
+    ("write", true),
+    ("open64", true),
+    ("close", true),
+    ("syscall", true),
+    ("clock_gettime", true),
+    ("pthread_create", true),
+    ("pthread_join", true),
+    ("connect", false),
+    ("accept4", false),
+    ("send", false),
+    ("recv", false),
+];
+
+/// Runs `program` once more and gives those of [`CALLED`] that did not reach their hooks.
+pub fn not_reached() -> Result<Vec<(&'static str, bool)>> {
+    let (counted, _) = Counted::run(&command()?, agent::locate(None)?, false)?;
+    Ok(CALLED
+        .into_iter()
+        .filter(|(name, _)| !counted.has(name))
+        .collect())
 }
 
 /// Records `program` and looks at what came out.
@@ -153,6 +186,11 @@ pub fn run() -> Result<Findings> {
     result
 }
 
+fn command() -> Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    Ok(vec![own.into(), "demo-worker".into(), "self-test".into()])
+}
+
 fn scratch_folder() -> Result<std::path::PathBuf> {
     let folder = std::env::temp_dir().join(format!("stackbeat-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| format!("{}", folder.display()))?;
@@ -160,10 +198,8 @@ fn scratch_folder() -> Result<std::path::PathBuf> {
 }
 
 fn record_in(folder: &std::path::Path) -> Result<Findings> {
-    let own = std::env::current_exe().context("the path of this program")?;
-    let command: Vec<OsString> = vec![own.into(), "demo-worker".into(), "self-test".into()];
     let trace_path = folder.join("self-test.beat");
-    let options = Options::new(command, agent::locate(None)?, trace_path.clone());
+    let options = Options::new(command()?, agent::locate(None)?, trace_path.clone());
     let outcome = session::record(&options, &mut |_| {})?;
     let trace = Trace::open(&trace_path)?;
     let mut findings = Findings {
@@ -181,6 +217,7 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
             .map(|v| v.to_string())
             .collect(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
+        not_reached: not_reached()?,
         ..Findings::default()
     };
     let mut counter = Counter {

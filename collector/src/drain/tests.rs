@@ -72,6 +72,7 @@ impl World {
             buffers,
             buffer_bytes: 4096,
             generation_nodes: 1024,
+            call_rows: 0,
         };
         let mapping = Mapping::create(&path, capacity).expect("a small mapping");
         let new = NewProcess {

@@ -96,6 +96,7 @@ struct Loader {
     waits: waits::Loading,
     deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
+    call_counts: Vec<v1::CallCounts>,
     damage: Vec<Damage>,
     more_damage: u64,
     bytes: u64,
@@ -189,6 +190,7 @@ impl Loader {
             Some(Body::Counters(_) | Body::LongWait(_) | Body::Wake(_)) => {}
             Some(Body::Deadlock(deadlock)) => self.deadlock(&deadlock),
             Some(Body::Waits(waits)) => self.waits(&waits),
+            Some(Body::CallCounts(counts)) => self.call_counts.push(counts),
             Some(Body::Loss(loss)) => self.loss(&loss),
             Some(Body::Symbols(symbols)) => {
                 let odd = self
@@ -459,6 +461,7 @@ impl Loader {
             turns: self.turns,
             waits,
             deadlocks: self.deadlocks,
+            call_counts: self.call_counts,
             bytes: self.bytes,
             sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
                 / u128::from(self.content_bytes.max(1))) as u64,

@@ -232,6 +232,7 @@ pub struct Trace {
     /// By thread and begin.
     pub(super) waits: Vec<Wait>,
     pub(super) deadlocks: Vec<Deadlock>,
+    pub(super) call_counts: Vec<v1::CallCounts>,
     pub(super) settings: super::Settings,
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,
@@ -274,6 +275,11 @@ impl Trace {
 
     pub fn header(&self) -> &v1::SessionHeader {
         &self.header
+    }
+
+    /// Calls of hooked functions by thread, of a session that counted them.
+    pub fn call_counts(&self) -> &[v1::CallCounts] {
+        &self.call_counts
     }
 
     pub fn config(&self) -> &v1::Config {

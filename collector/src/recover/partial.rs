@@ -100,6 +100,7 @@ impl Partial {
             | packet::Body::Deadlock(_)
             | packet::Body::Symbols(_)
             | packet::Body::Waits(_)
+            | packet::Body::CallCounts(_)
             | packet::Body::CompressedPackets(_) => {}
         }
     }

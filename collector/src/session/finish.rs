@@ -17,6 +17,7 @@ use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
 use crate::drain::{Drainer, clock_packet};
+use crate::functions;
 use crate::symbolize::{self, Symbolizer};
 use crate::writer::{self, Writer};
 
@@ -157,6 +158,11 @@ impl Finisher<'_> {
         let mapping = &self.shared.mapping;
         drain.last_pass()?;
         drain.drainer.conclude_living(mapping);
+        if self.options.count_calls {
+            for counts in functions::counts(mapping, &functions::of_agent(&self.options.agent)?) {
+                drain.drainer.census.say(packet::Body::CallCounts(counts));
+            }
+        }
         for (cause, count) in session_losses(&drain.drainer, self.shared) {
             drain.drainer.census.say(packet::Body::Loss(v1::Loss {
                 thread_uid: 0,

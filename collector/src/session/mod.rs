@@ -267,6 +267,9 @@ fn begin(
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
     let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer);
     let sampler = Sampler::new(options.interrupt_running, mapping_name);
+    if options.count_calls {
+        ticker::count_all_calls(&shared);
+    }
     let threads = Threads::start(&shared, drain_thread, sampler, options.budget_percent)
         .map_err(RecordError::Thread)?;
 
@@ -297,7 +300,9 @@ fn begin(
         .counters_ns
         .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
     // Without its thread, waits are seen when they have ended.
-    let watcher = Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok();
+    let watcher = (!options.count_calls)
+        .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
+        .flatten();
     Ok(Begun {
         session,
         shared,

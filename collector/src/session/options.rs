@@ -67,6 +67,8 @@ pub struct Options {
     pub counters_ns: Option<u64>,
     /// A wait that is longer, ns, is kept with who ended it; `None`: none is.
     pub long_wait_ns: Option<u64>,
+    /// Count the calls of each hooked function, and capture nothing.
+    pub count_calls: bool,
     /// Capture nothing until the session is told to start.
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
@@ -137,6 +139,7 @@ impl Options {
             dumps: Dumps::default(),
             counters_ns: Some(100_000_000),
             long_wait_ns: Some(1_000_000),
+            count_calls: false,
             start_disabled: false,
             symbolize: true,
             label: String::new(),

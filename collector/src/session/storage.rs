@@ -20,6 +20,8 @@ pub const PREFIX: &str = "stackbeat.";
 /// Sub-buffers get bigger in big pools, so that there are not too many to look at.
 const BUFFER_BYTES: u32 = 4096;
 const MAX_BUFFERS: u64 = 16_384;
+/// Threads with counts of their own, where calls are counted: 4 KiB each.
+const CALL_ROWS: u32 = 4096;
 
 /// A mapping with its file, which is removed when this is dropped unless it was kept.
 #[derive(Debug)]
@@ -61,6 +63,7 @@ pub fn capacity(options: &Options) -> Capacity {
         },
         buffer_bytes,
         threads: 65_536,
+        call_rows: if options.count_calls { CALL_ROWS } else { 0 },
         ..Capacity::default()
     }
 }

@@ -63,6 +63,9 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
     let control = shared.mapping.control();
     let mut ticker = Ticker::default();
+    if shared.mapping.layout().capacity.call_rows > 0 {
+        return keep_counting(shared);
+    }
     let mut random = Random(clock::cycles() | 1);
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
@@ -179,6 +182,24 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
         .figures
         .ticker_cpu_ns
         .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+}
+
+/// A session that counts calls, before its program starts: the words hold a value that sends every hook to
+/// its slow path, where it is counted, and captures are an endless time apart.
+pub fn count_all_calls(shared: &Shared) {
+    let control = shared.mapping.control();
+    for (class, interval) in control.interval_cycles.iter().enumerate() {
+        interval.store(u64::MAX, stackbeat_core::sync::Ordering::Relaxed);
+        Ticker::default().by_cycles(control, class);
+    }
+}
+
+/// The words stay as they are; threads need entries all the same.
+fn keep_counting(shared: &Shared) {
+    while !shared.stopping() {
+        reserve_threads(shared);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 fn used(shared: &Shared) -> Used {

@@ -3,6 +3,7 @@
 //! - here: the hot path, as small as it can be
 //! - `capture`: the slow path, when something is due
 //! - `counted`: captures that allocations cause by their number
+//! - `calls`: counts by function, where they are wanted
 //! - `event`: marks, scopes and counters of the program itself
 //! - `wake`: waits that other threads end, and ending them
 //! - `thread`, `process`: who takes part; start, fork, exec, exit
@@ -12,6 +13,7 @@
 //! stacks of any kind. Nothing allocates, waits for another thread, or calls a hooked function.
 //! `errno` is never touched.
 
+mod calls;
 mod capture;
 mod counted;
 mod event;
@@ -32,10 +34,11 @@ use crate::unwind;
 use crate::waiters::{Entered, How};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+pub use calls::called;
 pub use event::event;
 pub use process::{
     Refusal, attach, before_exec, before_fork, detach, exec_failed, follow_children, fork_child,
-    fork_parent, handler_installed, init, process_exiting, vfork_child, vfork_parent,
+    fork_parent, handler_installed, init, process_exiting, say, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 pub use wake::{Awaited, Wake, announce, begin_wait_for, end_of_child, is_awaited};

@@ -10,7 +10,7 @@ use crate::gate;
 use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state, loss};
 use crate::mapping::{Mapping, MappingError};
 use crate::probe::{Category, Probe};
-use crate::record::{self, TEXT_PART_BYTES, TextKind};
+use crate::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
 use crate::registry::{self, NewProcess};
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
@@ -407,6 +407,44 @@ fn publish_signal(mapping: &Mapping) {
 
 /// Notes the executable and the command line.
 fn write_texts(mapping: &'static Mapping) {
+    write(mapping, |writer, record, now| {
+        let mut part = [0u8; TEXT_PART_BYTES];
+        if let Ok(path) = sys::read_link(c"/proc/self/exe", &mut part) {
+            let words = record::write_text(TextKind::Executable, 0, path, record);
+            capture::append(writer, record, words, now);
+        }
+        if let Ok(fd) = sys::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
+            // A command line may have megabytes; what tells a person which it was is at its beginning.
+            const MOST_PARTS: usize = 4;
+            let mut offset = 0;
+            for _ in 0..MOST_PARTS {
+                let length = match sys::read(fd, &mut part) {
+                    Ok(0) | Err(_) => break,
+                    Ok(length) => length,
+                };
+                let text = part.get(..length).unwrap_or(&[]);
+                let words = record::write_text(TextKind::CommandLine, offset, text, record);
+                capture::append(writer, record, words, now);
+                offset += length;
+            }
+            sys::close(fd);
+        }
+    });
+}
+
+/// Notes something that the process' entry in the trace is to say: what works in it and what does not.
+/// At most [`TEXT_PART_BYTES`].
+pub fn say(text: &[u8]) {
+    let Some(mapping) = mapping() else { return };
+    let text = text.get(..TEXT_PART_BYTES).unwrap_or(text);
+    write(mapping, |writer, record, now| {
+        let words = record::write_text(TextKind::Capability, 0, text, record);
+        capture::append(writer, record, words, now);
+    });
+}
+
+/// Lets a registered thread write records that are no samples.
+fn write(mapping: &'static Mapping, records: impl FnOnce(&ThreadWriter, &mut RecordBuffer, u64)) {
     let block = tls::block();
     let Some((entry, _)) = registered(block) else {
         return;
@@ -429,29 +467,7 @@ fn write_texts(mapping: &'static Mapping) {
         mode: mode(control),
         generation,
     };
-    let now = now();
-    let mut part = [0u8; TEXT_PART_BYTES];
-    if let Ok(path) = sys::read_link(c"/proc/self/exe", &mut part) {
-        let words = record::write_text(TextKind::Executable, 0, path, &mut scratch.record);
-        capture::append(&writer, &scratch.record, words, now);
-    }
-    if let Ok(fd) = sys::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
-        // A command line may have megabytes; what tells a person which it was is at its beginning.
-        const MOST_PARTS: usize = 4;
-        let mut offset = 0;
-        for _ in 0..MOST_PARTS {
-            let length = match sys::read(fd, &mut part) {
-                Ok(0) | Err(_) => break,
-                Ok(length) => length,
-            };
-            let text = part.get(..length).unwrap_or(&[]);
-            let words =
-                record::write_text(TextKind::CommandLine, offset, text, &mut scratch.record);
-            capture::append(&writer, &scratch.record, words, now);
-            offset += length;
-        }
-        sys::close(fd);
-    }
+    records(&writer, &mut scratch.record, now());
     buffer::end_capture(entry);
 }
 

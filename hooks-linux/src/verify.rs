@@ -1,0 +1,62 @@
+//! At the start of a process: which hooks the program will reach, and whether there is something behind
+//! them. Each is looked at by itself, and one that is out of reach costs the others nothing; what was found
+//! goes into the trace.
+
+use core::ffi::CStr;
+use core::fmt::Write;
+
+use stackbeat_core::agent;
+use stackbeat_core::record::TEXT_PART_BYTES;
+
+use crate::{calls, resolve};
+
+/// Says in the trace what is in place. Allocates from the agent's own memory: only for the start.
+pub(crate) fn report() {
+    let mut in_place = 0;
+    let mut absent = Vec::new();
+    // The same library in most cases: an allocator, or the program itself.
+    let mut behind: Vec<(&'static CStr, Vec<&str>)> = Vec::new();
+    let all = calls::all();
+    for name in all.iter().filter_map(calls::Function::name) {
+        let Ok(text) = name.to_str() else { continue };
+        if let Some(owner) = resolve::stands_before_us(name) {
+            match behind.iter_mut().find(|(o, _)| *o == owner) {
+                Some((_, names)) => names.push(text),
+                None => behind.push((owner, vec![text])),
+            }
+        } else if resolve::original(name, 0).is_none() {
+            absent.push(text);
+        } else {
+            in_place += 1;
+        }
+    }
+    agent::say(format!("{in_place} of {} hooks in place", all.len()).as_bytes());
+    for (owner, names) in behind {
+        let owner = match owner.to_bytes() {
+            // The loader has no name for the program itself.
+            b"" => "the program itself".into(),
+            path => String::from_utf8_lossy(path),
+        };
+        agent::say(list(&format!("hidden by {owner}: "), &names).as_bytes());
+    }
+    if !absent.is_empty() {
+        agent::say(list("not in the program's libraries: ", &absent).as_bytes());
+    }
+}
+
+/// The names that have room in one text.
+fn list(head: &str, names: &[&str]) -> String {
+    /// For ", and 123 more".
+    const REST: usize = 16;
+    let mut text = head.to_owned();
+    for (i, name) in names.iter().enumerate() {
+        if text.len() + name.len() + 2 + REST > TEXT_PART_BYTES {
+            let _ = write!(text, ", and {} more", names.len() - i);
+            break;
+        }
+        let separator = if i == 0 { "" } else { ", " };
+        let _ = write!(text, "{separator}{name}");
+    }
+    text.truncate(TEXT_PART_BYTES);
+    text
+}
