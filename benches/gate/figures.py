@@ -121,4 +121,5 @@ def detail(lines):
         rows.append([about["kind"], "%g" % about["size"], about["replicate"], answer["verdict"],
                      "%+.1f %% (fence %.1f %%)" % (100 * wall["relative"], 100 * (wall["fence"] or 0)),
                      first.get("cause", ""), first.get("function", ""), first.get("headline", "")])
-    return table(["kind", "size", "block", "verdict", "wall", "cause", "function", "first finding"], rows)
+    head = ["kind", "size", "block", "verdict", "wall", "cause", "function", "first finding"]
+    return table(head, rows)
