@@ -569,8 +569,9 @@ pub struct AbArgs {
 
 /// Show what differs between two traces, or between two sets of traces.
 ///
-/// For a person who looks for something: tables and a differential flame graph, without a verdict. What is
-/// noise and what is not is said by `stackbeat gate`.
+/// For a person who looks for something: tables; on a page the main threads of both (the first trace of each set)
+/// on one axis of time, and a differential flame graph. No verdict: what is noise and what is not is said by
+/// `stackbeat gate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -587,7 +588,7 @@ pub struct DiffArgs {
     /// Lines per table.
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub top: usize,
-    /// Write a page with a differential flame graph; `-` for standard output.
+    /// Write a page with timelines and a differential flame graph; `-` for standard output.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 //! the statistics for that.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use stackbeat_gate::metric::{Metric, Unit};
@@ -11,9 +11,10 @@ use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
 use stackbeat_gate::table::Table;
 
-use super::html;
 use super::view::{amount, change};
+use super::{html, lanes};
 use crate::cli::DiffArgs;
+use crate::report::load;
 use crate::table::{Column, Table as TextTable};
 use crate::terminal::{self, Style};
 
@@ -21,13 +22,17 @@ use crate::terminal::{self, Style};
 pub fn run(args: &DiffArgs) -> Result<u8> {
     let sides =
         |side: &str, input: &String| super::inputs::traces(side, std::slice::from_ref(input));
-    let (table, _) = super::read(&[
-        (Side::Baseline, sides("A", &args.a)?),
-        (Side::Candidate, sides("B", &args.b)?),
-    ])?;
+    let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);
+    let shown = [a[0].clone(), b[0].clone()];
+    let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     if let Some(output) = &args.html {
         let title = format!("{} → {}", args.a, args.b);
-        let page = html::page(&title, "", &table);
+        let [a, b] = shown;
+        let of = |path: PathBuf| -> Result<_> {
+            let report = load(&path, lanes::BAR_BUDGET)?;
+            Ok((path.display().to_string(), report))
+        };
+        let page = html::page(&title, &lanes::render(&[of(a)?, of(b)?]), &table);
         if output == Path::new("-") {
             terminal::print(&page)?;
         } else {

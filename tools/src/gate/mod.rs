@@ -7,6 +7,7 @@ pub mod diff;
 mod html;
 mod inputs;
 mod json;
+mod lanes;
 mod markdown;
 mod policy;
 pub mod summarize;
