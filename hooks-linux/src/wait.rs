@@ -31,6 +31,8 @@ hooks! {
     wait fn sigpause(mask: c_int) -> c_int = SignalWait, 0;
     wait fn __xpg_sigpause(signal: c_int) -> c_int = SignalWait, signal;
     wait fn pause() -> c_int = SignalWait, 0;
+    // While one of our signals pends in a thread that blocks it, the kernel would drop the thread's own.
+    wait fn raise(signal: c_int) -> c_int = SignalWait, signal;
 
     wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = Read, queue;
     wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = Write, queue;

@@ -107,6 +107,17 @@ int main(void) {
     SHOW(which == SIGURG);
     SHOW(pthread_sigmask(SIG_UNBLOCK, &urg, NULL));
 
+    /* Many times: one of ours may pend already, and the kernel keeps one of a kind. */
+    int raised = 0;
+    for (int i = 0; i < 2000; i++) {
+        pthread_sigmask(SIG_BLOCK, &urg, NULL);
+        for (volatile int work = 0; work < 20000; work++) {}
+        raise(SIGURG);
+        raised += sigwait(&urg, &which) == 0 && which == SIGURG;
+        pthread_sigmask(SIG_UNBLOCK, &urg, NULL);
+    }
+    SHOW(raised);
+
     /* A thread that blocks SIGURG while it works meets none in a call that opens the mask or fetches. */
     sigset_t nothing;
     sigemptyset(&nothing);
