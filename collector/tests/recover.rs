@@ -34,6 +34,13 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         call_rows: 0,
     };
     let mapping = Mapping::create(&c_path, capacity).expect("a mapping");
+    // No other session is to be taken for this one.
+    let id = folder.as_os_str().as_bytes();
+    for (i, word) in mapping.header().session_id.iter().enumerate() {
+        let half = id.iter().skip(i).step_by(2);
+        let value = half.fold(1, |sum: u64, byte| sum.wrapping_mul(257) + u64::from(*byte));
+        word.store(value, Ordering::Relaxed);
+    }
     let control = mapping.control();
     control
         .clock_source

@@ -317,8 +317,11 @@ fn child_of(parent: u32) -> Option<u32> {
             );
         }
     }
+    // The recorder has a child of its own, which is its copy.
+    let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = program(parent);
     all.into_iter()
-        .find(|pid| Path::new(&format!("/proc/{pid}")).exists())
+        .find(|pid| program(*pid).is_some_and(|exe| Some(exe) != own))
 }
 
 fn build_example(name: &str) -> String {

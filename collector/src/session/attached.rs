@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::layout::entry_state;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{registry, sys};
+use stackbeat_core::{gate, registry, sys};
 
 use super::error::{RecordError, Warning};
 use super::options::{Attachment, Options, Outcome, Progress, Visits};
@@ -23,7 +23,7 @@ use crate::attach::{self, AttachError, Target, Visit};
 /// Distance between two looks whether the program still runs.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long captures and signals under way are waited for before the agent leaves.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// Records a process that runs already, until the time is over, SIGINT, SIGTERM or SIGHUP arrives, or it
 /// ends. `options.command` only names it.
@@ -253,11 +253,12 @@ fn is_told_to_leave(signals: &OwnedFd, timeout: Duration) -> bool {
 fn settle(mapping: &Mapping) {
     let deadline = Instant::now() + SETTLE;
     let is_busy = || {
-        registry::threads(mapping).any(|(_, e)| {
-            e.state.load(Ordering::Acquire) == entry_state::LIVE
-                && (e.capturing.load(Ordering::SeqCst) != 0
-                    || e.in_flight.load(Ordering::SeqCst) != 0)
-        })
+        registry::processes(mapping).any(|(_, e)| gate::is_announced(&e.stranger))
+            || registry::threads(mapping).any(|(_, e)| {
+                e.state.load(Ordering::Acquire) == entry_state::LIVE
+                    && (e.capturing.load(Ordering::SeqCst) != 0
+                        || e.in_flight.load(Ordering::SeqCst) != 0)
+            })
     };
     while is_busy() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

@@ -102,11 +102,12 @@ impl DrainThread {
             distance = match result {
                 Err(_) => AFTER_FAILURE,
                 Ok(()) if self.keep == Keep::Records => USUAL,
+                // Threads that sleep may hold much of the pool: that is no reason to hurry.
+                Ok(()) if self.drainer.totals.stored == stored_before => (distance * 2).min(IDLE),
                 Ok(()) if fill > COMFORTABLE_FILL => {
                     let slower = distance.mul_f64((COMFORTABLE_FILL / fill).max(0.1));
                     slower.max(FASTEST)
                 }
-                Ok(()) if self.drainer.totals.stored == stored_before => (distance * 2).min(IDLE),
                 Ok(()) => (distance * 2).min(USUAL),
             };
         }

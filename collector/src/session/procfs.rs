@@ -284,7 +284,10 @@ mod tests {
         assert_eq!(parse_in_call("7 0x1"), None);
         let own = std::process::id();
         assert_eq!(state(own, sys_thread_id()).ok(), Some(b'R'));
-        assert!(scheduled(own, sys_thread_id()).expect("counted").run_ns > 0);
+        // A thread that is new has run for no time until the scheduler looks.
+        while scheduled(own, sys_thread_id()).expect("counted").run_ns == 0 {
+            std::thread::yield_now();
+        }
     }
 
     fn sys_thread_id() -> u32 {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stackbeat_core::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::sync::{Ordering, fence};
@@ -160,7 +160,9 @@ impl Outside {
 
     /// Looks at all threads. Gives the distance to the next pass.
     fn pass(&mut self, distance: Duration) -> Duration {
-        let began = Instant::now();
+        // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
+        let began_ns = sys::thread_cpu_ns();
+        let worked = || Duration::from_nanos(sys::thread_cpu_ns() - began_ns);
         let shared = Arc::clone(&self.shared);
         if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
             return LONGEST;
@@ -173,7 +175,7 @@ impl Outside {
         let (mut waiting, all) = (0, entries.len());
         let first = std::mem::take(&mut self.next) % all.max(1);
         for at in (first..all).chain(0..first) {
-            if at.is_multiple_of(16) && began.elapsed() > WORK {
+            if at.is_multiple_of(16) && worked() > WORK {
                 self.next = at;
                 due = Some(0);
                 break;
@@ -207,7 +209,7 @@ impl Outside {
             None if changes => SHORTEST,
             None => distance * 2,
         };
-        wanted.clamp(SHORTEST, LONGEST).max(began.elapsed() * SHARE)
+        wanted.clamp(SHORTEST, LONGEST).max(worked() * SHARE)
     }
 
     /// Looks at a thread if it is time.
