@@ -16,7 +16,9 @@ run() {
   local title=$1 begin=$SECONDS
   shift
   echo "== $title"
-  "$@" 2>&1 | tee -a "$log" || broken+=("$title")
+  "$@" > >(tee -a "$log") 2>&1 || broken+=("$title")
+  # A process that a failed test left behind may hold the pipe: what it prints is not waited for.
+  for _ in {1..50}; do kill -0 $! 2>/dev/null || break; sleep 0.1; done
   echo "== $((SECONDS - begin)) s"
 }
 

@@ -114,11 +114,18 @@ fn is_attached(pid: u32) -> bool {
     maps.contains("/stackbeat.")
 }
 
-/// A program that ends with the test.
+/// A program that ends with the test, and its descendants with it.
 struct Program(Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            for pid in family(self.0.id()) {
+                let _ = Command::new("kill")
+                    .args(["-KILL", &pid.to_string()])
+                    .status();
+            }
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
