@@ -43,6 +43,3 @@ fn render(trend: &Trend, format: GateFormat) -> Result<String> {
         GateFormat::Html => html::render(trend),
     })
 }
-
-#[cfg(test)]
-mod tests;

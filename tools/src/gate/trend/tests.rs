@@ -1,1 +1,0 @@
-//! Outputs of made-up trends.
