@@ -4,7 +4,6 @@ use stackbeat_core::probe::Cause;
 use stackbeat_tests::{Program, compile, decode, run, scratch, target_folder, verbatim, workspace};
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
