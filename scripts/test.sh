@@ -16,9 +16,12 @@ run() {
   local title=$1 begin=$SECONDS
   shift
   echo "== $title"
-  "$@" > >(tee -a "$log") 2>&1 || broken+=("$title")
+  exec {output}> >(tee -a "$log")
+  local reader=$!
+  "$@" >&"$output" 2>&1 || broken+=("$title")
+  exec {output}>&-
   # A process that a failed test left behind may hold the pipe: what it prints is not waited for.
-  for _ in {1..50}; do kill -0 $! 2>/dev/null || break; sleep 0.1; done
+  for _ in {1..50}; do kill -0 "$reader" 2>/dev/null || break; sleep 0.1; done
   echo "== $((SECONDS - begin)) s"
 }
 
