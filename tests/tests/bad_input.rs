@@ -235,7 +235,11 @@ fn damaged_traces_are_read_as_far_as_they_are_good_or_refused() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let at = (state % bytes.len() as u64) as usize;
+        // The first is cut inside of its header, which is then no trace; in others much is still good.
+        let at = match round {
+            0 => 20,
+            _ => (state % bytes.len() as u64) as usize,
+        };
         if round % 2 == 0 {
             bytes.truncate(at);
         } else {
@@ -255,7 +259,10 @@ fn damaged_traces_are_read_as_far_as_they_are_good_or_refused() {
         }
         *answers.entry(code).or_insert(0) += 1;
     }
-    assert!(answers.len() >= 2, "no damage was noticed: {answers:?}");
+    assert!(
+        answers.len() >= 2,
+        "all are good or all are refused: {answers:?}"
+    );
 }
 
 #[test]
