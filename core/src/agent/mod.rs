@@ -84,6 +84,17 @@ pub fn hit_quietly() -> bool {
     }
 }
 
+/// The thread's allocations and their bytes, with one more of this size.
+#[inline(always)]
+fn with_one_more(entry: &ThreadEntry, bytes: usize) -> (u64, u64) {
+    let allocations = entry.allocations.load(Ordering::Relaxed);
+    let total = entry.allocated_bytes.load(Ordering::Relaxed);
+    (
+        allocations.wrapping_add(1),
+        total.wrapping_add(bytes as u64),
+    )
+}
+
 /// Like [`hit_quietly`]: when true, the allocation has been counted, otherwise [`allocated`] is to be
 /// called.
 #[inline(always)]
@@ -91,11 +102,7 @@ pub fn allocated_quietly(bytes: usize) -> bool {
     let block = tls::block();
     match registered(block) {
         Some((entry, tick)) => {
-            let allocations = entry.allocations.load(Ordering::Relaxed).wrapping_add(1);
-            let total = entry
-                .allocated_bytes
-                .load(Ordering::Relaxed)
-                .wrapping_add(bytes as u64);
+            let (allocations, total) = with_one_more(entry, bytes);
             if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
                 return false;
             }
@@ -143,11 +150,7 @@ pub fn allocated(probe: Probe, bytes: usize) {
     let block = tls::block();
     match registered(block) {
         Some((entry, tick)) => {
-            let allocations = entry.allocations.load(Ordering::Relaxed).wrapping_add(1);
-            let total = entry
-                .allocated_bytes
-                .load(Ordering::Relaxed)
-                .wrapping_add(bytes as u64);
+            let (allocations, total) = with_one_more(entry, bytes);
             entry.allocations.store(allocations, Ordering::Relaxed);
             entry.allocated_bytes.store(total, Ordering::Relaxed);
             if counted::is_due(block, allocations, total) {
