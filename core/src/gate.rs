@@ -46,6 +46,7 @@ pub fn close(entry: &ThreadEntry, wait: impl FnMut(u32) -> bool) -> u32 {
 }
 
 #[cold]
+#[inline(never)]
 fn await_signal(entry: &ThreadEntry, mut wait: impl FnMut(u32) -> bool) {
     for attempt in 0..PATIENCE {
         if entry.in_flight.load(Ordering::SeqCst) == 0 || !wait(attempt) {

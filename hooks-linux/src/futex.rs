@@ -142,10 +142,7 @@ unsafe extern "C-unwind" fn looked(
         calls::probe_of(number).unwrap_or(Probe::FutexWait)
     };
     waiting::called();
-    let wait = match awaited {
-        Some(awaited) => agent::begin_wait_for(probe, a as u64, awaited),
-        None => agent::begin_wait(probe, a as u64),
-    };
+    let wait = agent::begin_wait_for(probe, a as u64, awaited);
     let result = original();
     wait.end(result);
     result

@@ -133,11 +133,11 @@ pub(super) fn point(probe: Probe, arg: u64) {
 /// A throttled capture at the end of a call that may have blocked.
 #[cold]
 #[inline(never)]
-pub(super) fn wait(wait: &Wait, result: i64) {
+pub(super) fn wait(probe: Probe, begin: u64, arg: u64, result: i64) {
     let request = Request {
-        arg: Some((wait.arg, result)),
-        begin: wait.begin,
-        ..Request::point(wait.probe)
+        arg: Some((arg, result)),
+        begin,
+        ..Request::point(probe)
     };
     slow(&request);
 }

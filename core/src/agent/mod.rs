@@ -27,11 +27,11 @@ mod wake;
 use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
 use crate::probe::{Category, Probe};
+use crate::record::Waited;
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::throttle;
 use crate::unwind;
-use crate::waiters::{Entered, How};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use calls::called;
@@ -41,7 +41,7 @@ pub use process::{
     fork_parent, handler_installed, init, process_exiting, say, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
-pub use wake::{Awaited, Wake, announce, begin_wait_for, end_of_child, is_awaited};
+pub use wake::{Awaited, WaitFor, Wake, announce, begin_wait_for, end_of_child, is_awaited};
 
 use capture::Request;
 
@@ -215,7 +215,7 @@ fn unregistered_free() {
 
 /// A call that may block, between its begin and its end. The guard is not held meanwhile, so the call
 /// may end by cancellation or longjmp: what is left behind is put right at the thread's next capture.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Wait {
     entry: *const ThreadEntry,
@@ -223,43 +223,36 @@ pub struct Wait {
     arg: u64,
     probe: Probe,
     gate_before: u32,
-    /// It stands in the table of waiters.
-    entered: Option<(Entered, How)>,
 }
 
 /// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
 #[inline(always)]
 pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
     // The hook's own frame, which stays until the call has ended.
-    begin_wait_at(probe, arg, unwind::here())
-}
-
-#[inline]
-fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
-    let nothing = Wait {
-        entry: core::ptr::null(),
-        begin: 0,
-        arg,
-        probe,
-        gate_before: 0,
-        entered: None,
-    };
-    let block = tls::block();
-    let entry = match registered(block) {
+    let at = unwind::here();
+    let entry = match registered(tls::block()) {
         Some((entry, _)) => entry,
-        None if process::is_active() && thread::register() => match registered(block) {
-            Some((entry, _)) => entry,
-            None => return nothing,
+        None => match register_to_wait() {
+            Some(entry) => entry,
+            None => {
+                return Wait {
+                    entry: core::ptr::null(),
+                    begin: 0,
+                    arg,
+                    probe,
+                    gate_before: 0,
+                };
+            }
         },
-        None => return nothing,
     };
     let gate_before = gate::close(entry, process::await_signal);
     let begin = process::now();
-    if gate_before == 0 || is_left(entry, at) {
+    let [pc, sp, fp] = at;
+    if gate_before == 0 || is_left(entry, sp) {
         entry.episode_probe.store(probe as u32, Ordering::Relaxed);
         entry.episode_begin.store(begin, Ordering::Relaxed);
         entry.episode_arg.store(arg, Ordering::Relaxed);
-        for (word, value) in entry.registers.iter().zip(at) {
+        for (word, value) in entry.registers.iter().zip([pc, sp, fp]) {
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -274,24 +267,51 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
         arg,
         probe,
         gate_before,
-        entered: None,
     }
 }
 
+#[cold]
+#[inline(never)]
+fn register_to_wait() -> Option<&'static ThreadEntry> {
+    if !process::is_active() || !thread::register() {
+        return None;
+    }
+    registered(tls::block()).map(|(entry, _)| entry)
+}
+
 /// The thread waits for events again: what it did since the last ones is a turn of its event loop.
-#[inline]
+#[inline(always)]
 fn turn_ends(entry: &ThreadEntry, now: u64) {
     let turn = entry.turn.load(Ordering::Relaxed);
+    if turn != 0 {
+        turn_is_over(entry, turn, now);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn turn_is_over(entry: &ThreadEntry, turn: u64, now: u64) {
     entry.turn.store(0, Ordering::Relaxed);
-    if turn != 0 && now.saturating_sub(turn) > process::slow_turn_cycles() {
+    if now.saturating_sub(turn) > process::slow_turn_cycles().unwrap_or(u64::MAX) {
         entry.slow_turn.store(turn, Ordering::Relaxed);
+    }
+}
+
+/// The thread has got its events. Only where slow turns are asked for it looks at the clock.
+#[inline(always)]
+fn turn_begins(entry: &ThreadEntry) {
+    if process::slow_turn_cycles().is_some() {
+        entry.turn.store(process::now(), Ordering::Relaxed);
+        let turns = entry.turns.load(Ordering::Relaxed);
+        entry.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
     }
 }
 
 /// A wait has begun already. Either a signal handler waits inside of it, then the outer one is what the thread
 /// is in; or that was left by longjmp or cancellation: its frame lies below this one, on the same stack.
 #[cold]
-fn is_left(entry: &ThreadEntry, [_, sp, _]: [u64; 3]) -> bool {
+#[inline(never)]
+fn is_left(entry: &ThreadEntry, sp: u64) -> bool {
     let low = entry.stack_low.load(Ordering::Relaxed);
     let own = low..entry.stack_high.load(Ordering::Relaxed);
     let outer = entry.registers[1].load(Ordering::Relaxed);
@@ -300,35 +320,37 @@ fn is_left(entry: &ThreadEntry, [_, sp, _]: [u64; 3]) -> bool {
 
 impl Wait {
     /// The call has ended with this result (negative: an error).
-    #[inline]
+    #[inline(always)]
     pub fn end(self, result: i64) {
-        let Some((entry, tick)) = registered(tls::block()) else {
-            return;
-        };
-        if !core::ptr::eq(entry, self.entry) {
-            return;
+        if let Some((entry, tick)) = self.still() {
+            self.end_of(entry, tick, result, None);
         }
-        let long = match &self.entered {
-            Some((entered, how)) => wake::conclude(&self, entry, entered, *how, result),
-            None => None,
-        };
-        let episode = entry.episode.load(Ordering::Relaxed);
+    }
+
+    /// The calling thread's entry and tick word, if they are those with which the wait began.
+    #[inline(always)]
+    fn still(&self) -> Option<(&'static ThreadEntry, &'static Tick)> {
+        registered(tls::block()).filter(|&(entry, _)| core::ptr::eq(entry, self.entry))
+    }
+
+    #[inline(always)]
+    fn end_of(self, entry: &ThreadEntry, tick: &Tick, result: i64, long: Option<Waited>) {
         if self.gate_before == 0 {
+            let episode = entry.episode.load(Ordering::Relaxed);
             entry
                 .episode
                 .store((episode | 1).wrapping_add(1), Ordering::Release);
         }
-        if matches!(self.probe.category(), Category::Poll) {
-            entry.turn.store(process::now(), Ordering::Relaxed);
-            let turns = entry.turns.load(Ordering::Relaxed);
-            entry.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        let is_poll = matches!(self.probe.category(), Category::Poll);
+        if is_poll {
+            turn_begins(entry);
         }
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if let Some(waited) = long {
             capture::long_wait(&self, result, waited);
         } else if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
-            capture::wait(&self, result);
-        } else if matches!(self.probe.category(), Category::Poll) {
+            capture::wait(self.probe, self.begin, self.arg, result);
+        } else if is_poll {
             tls::block().turned.store(1, Ordering::Relaxed);
         }
         gate::reopen(entry, self.gate_before);

@@ -151,10 +151,14 @@ pub(super) fn epoch() -> u32 {
     0
 }
 
-/// How long a turn of an event loop may take, in cycles, before it is noted.
-pub(super) fn slow_turn_cycles() -> u64 {
-    let limit = mapping().map_or(0, |m| m.control().slow_turn_cycles.load(Ordering::Relaxed));
-    if limit == 0 { u64::MAX } else { limit }
+/// How long a turn of an event loop may take, in cycles, before it is noted; `None`: nobody asks.
+#[inline(always)]
+pub(super) fn slow_turn_cycles() -> Option<u64> {
+    let cycles = mapping()?
+        .control()
+        .slow_turn_cycles
+        .load(Ordering::Relaxed);
+    (cycles != 0).then_some(cycles)
 }
 
 /// Tells those outside which epoch is current.
@@ -173,8 +177,14 @@ pub(super) fn now() -> u64 {
     if AGENT.clock.load(Ordering::Relaxed) == ClockSource::Cycles as u32 {
         clock::cycles()
     } else {
-        clock::now(ClockSource::Monotonic)
+        without_cycles()
     }
+}
+
+#[cold]
+#[inline(never)]
+fn without_cycles() -> u64 {
+    clock::now(ClockSource::Monotonic)
 }
 
 /// Joins the session whose mapping lies at `path`. Call once, from the constructor, while the process

@@ -68,12 +68,35 @@ fn object(id: u64, is_shared: bool) -> Object {
     }
 }
 
-/// As [`begin_wait`], for a call that blocks until another thread lets go of something.
+/// A call that blocks until another thread lets go of something, between its begin and its end.
+#[derive(Debug)]
+#[must_use]
+pub struct WaitFor {
+    wait: Wait,
+    /// Its place in the table of waiters, if it has one.
+    entered: Option<(Entered, How)>,
+}
+
+/// As [`begin_wait`], for a call that blocks until another thread lets go of something, if that is known.
 #[inline(always)]
-pub fn begin_wait_for(probe: Probe, arg: u64, awaited: Awaited) -> Wait {
-    let mut wait = begin_wait(probe, arg);
-    wait.entered = enter(&wait, &awaited);
-    wait
+pub fn begin_wait_for(probe: Probe, arg: u64, awaited: impl Into<Option<Awaited>>) -> WaitFor {
+    let wait = begin_wait(probe, arg);
+    let entered = awaited.into().and_then(|awaited| enter(&wait, &awaited));
+    WaitFor { wait, entered }
+}
+
+impl WaitFor {
+    /// The call has ended with this result (negative: an error).
+    pub fn end(self, result: i64) {
+        let Some((entry, tick)) = self.wait.still() else {
+            return;
+        };
+        let long = match &self.entered {
+            Some((entered, how)) => conclude(&self.wait, entry, entered, *how, result),
+            None => None,
+        };
+        self.wait.end_of(entry, tick, result, long);
+    }
 }
 
 #[cold]
@@ -99,7 +122,7 @@ fn enter(wait: &Wait, awaited: &Awaited) -> Option<(Entered, How)> {
 /// The end of a wait that stood in the table: what to write down when it was long.
 #[cold]
 #[inline(never)]
-pub(super) fn conclude(
+fn conclude(
     wait: &Wait,
     entry: &'static ThreadEntry,
     entered: &Entered,
