@@ -1,4 +1,5 @@
-//! Threads that wait for long are in a trace before their waits end: in a dump, and when the program is killed.
+//! What threads wait for, and what they compute, is in the trace as they measure it themselves; waits that last
+//! long also before they end: in a dump, and when the program is killed.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -219,6 +220,45 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
     ] {
         assert_eq!((&*waits[function].0, &*waits[function].1), (call, cause));
     }
+}
+
+/// What each function measured itself, by the clocks of its thread, is what the trace says: code without any
+/// hook, between rare ones, between dense ones, and every kind of wait, hooked or not.
+#[test]
+fn all_that_computes_or_waits_has_its_share() {
+    let program = Recorded::start("shares.c", &["-O2"], &[], "");
+    let said = program.said.clone();
+    let report = program.finish();
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for line in &said {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [kind, function, measured, whole] = fields[..] else {
+            panic!("{line}");
+        };
+        let key = match kind {
+            "compute" => "cpu_ns",
+            _ => "blocked_ns",
+        };
+        let traced: f64 = array(&report.0, "functions")
+            .filter(|f| f["name"] == function)
+            .map(|f| number(&f["total"], key))
+            .sum();
+        let ns = |text: &str| text.parse::<f64>().expect("a number");
+        let error = (traced - ns(measured)) / ns(whole);
+        // A wait that no hook has seen is known from looks in between.
+        let bound = if function.starts_with("raw_") {
+            0.2
+        } else {
+            0.1
+        };
+        if error.abs() > bound {
+            wrong.push(format!("{line}: {traced}"));
+        }
+        compared += 1;
+    }
+    assert!(compared > 35, "{said:?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// What a dump says that it was written for.

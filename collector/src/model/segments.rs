@@ -52,6 +52,8 @@ struct Between {
     b_speaks: bool,
     /// In this part of it nothing was captured, because the session was switched off.
     off: Option<(u64, u64)>,
+    /// When the first wait in it began that was seen from outside.
+    wait_ns: Option<u64>,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -154,6 +156,7 @@ impl Segmenter {
         // B's own wait is a voluntary switch, but not one between A and B.
         let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks);
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
+        let wait = self.next_wait(&trace.waits, from);
         let (a_end, b_begin) = self.bounds(&Between {
             from,
             to: begin,
@@ -163,6 +166,7 @@ impl Segmenter {
             waited_at_b,
             b_speaks,
             off,
+            wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
         });
         let (a_end, b_begin) = match turn_ns {
             // The turn tells better than the middle where the change lies.
@@ -442,6 +446,11 @@ impl Segmenter {
             (Some(true), false) => evident,
             _ if between.waited_at_b && !gap => running / 2,
             _ => evident / 2,
+        };
+        // A wait that was seen to begin says when A was left.
+        let a_part = match between.wait_ns {
+            Some(at) if gap => a_part.min(at - from),
+            _ => a_part,
         };
         (
             from + a_part,

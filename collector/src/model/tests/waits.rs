@@ -33,6 +33,28 @@ fn a_wait_fills_the_time_that_no_sample_explains() {
     assert_eq!(wait.map(|s| s.amounts.samples), Some(0));
 }
 
+/// The wait begins in what would be A's half of the CPU time: it still is in the gap, and B has the rest.
+#[test]
+fn a_wait_that_begins_right_behind_a_sample_counts() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        let ad = b.stack(1, &[A, D], LEAF_PC);
+        t.run(ab, MS, Probe::Running);
+        b.wait(1, ad, Probe::FutexWait, START + MS + MS / 10, 0);
+        t.vanish(50 * MS);
+        t.run(ac, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 52_000),
+        s(1, "b", 0, 1100),
+        s(1, "d", 1100, 50_000),
+        s(2, "futex wait", 1100, 50_000),
+        s(1, "c", 51_100, 900),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
 #[test]
 fn a_wait_that_its_hook_recorded_is_told_once() {
     let (_, all) = play(|b, t| {
