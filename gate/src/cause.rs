@@ -93,11 +93,11 @@ pub(crate) fn of_call(table: &Table, place: u32) -> Option<Cause> {
     (waited(longest) > 0.0).then(|| Cause::of(longest))
 }
 
-/// What an allocation with its release, a byte of it (written once, read once) and a minor fault cost at
-/// least, for telling whether their growth can be the reason for more CPU time.
+/// What an allocation with its release, a byte of it (written once, read once) and a minor fault (with clearing
+/// its page and giving it back: 2 µs in a virtual machine) cost at least, for telling whether their growth can be the reason for more CPU time.
 const ALLOCATION_NS: f64 = 60.0;
 const BYTE_NS: f64 = 0.05;
-const MINOR_FAULT_NS: f64 = 500.0;
+const MINOR_FAULT_NS: f64 = 800.0;
 /// Share of the growth that it has to account for.
 const ACCOUNTS: f64 = 0.3;
 

@@ -6,16 +6,17 @@
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
 
+mod findings;
+mod warnings;
+
 use crate::budget::{self, BudgetRow};
-use crate::cause::Cause;
 use crate::compare::{Answer, Comparison, Question, Rules, compare};
 use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
-use crate::names::is_like;
 use crate::random::Random;
-use crate::run::{NameId, RoleId, Run, Side};
+use crate::run::{NameId, RoleId, Side};
 use crate::stats::family::{self, Exchange, Member};
-use crate::stats::{median, quantile};
+use crate::stats::median;
 use crate::table::{Column, Table};
 
 /// The whole answer.
@@ -77,6 +78,9 @@ pub enum Way {
     Whole,
     /// A function changed, in the family of all functions.
     Function,
+    /// Counts prove that the programs differ, and this time of the whole run grew with them: by less than the
+    /// least effect, or not beyond the fence. It is no regression by itself.
+    Suspected,
 }
 
 /// Something that became worse.
@@ -124,7 +128,7 @@ pub fn judge(table: &Table, rules: &Rules) -> Outcome {
         rules,
         wall_ns: median(table.split(&table.whole(Metric::Wall)).0),
         cpu_ns: median(table.split(&table.whole(Metric::Cpu)).0),
-        drift: drift(table),
+        drift: warnings::drift(table),
     };
     judge.run()
 }
@@ -147,20 +151,7 @@ impl Judge<'_> {
             .collect();
         let roles = self.roles(&worse);
         let (across, moved, family_size) = self.functions();
-        let mut findings = self.findings_of_whole(&whole, &worse);
-        for row in across.iter().filter(|r| r.row.is_worse(self.rules)) {
-            if moved
-                .iter()
-                .any(|m| (m.role, m.function, m.metric) == key(row))
-            {
-                continue;
-            }
-            let is_explained = findings.iter().any(|f| self.explains(f, row));
-            if !is_explained {
-                findings.push(self.finding_of_function(row));
-            }
-        }
-        findings.retain(|finding| !self.is_ignored(finding));
+        let findings = self.findings(&whole, &worse, &across, &moved);
         let budgets = budget::rows(self.table, self.rules);
         let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
         let required = |metric| self.rules.required.contains(&metric);
@@ -191,18 +182,6 @@ impl Judge<'_> {
 
     fn is_cost(&self, metric: Metric) -> bool {
         metric.is_cost() && !self.rules.ignored_metrics.contains(&metric)
-    }
-
-    fn is_ignored(&self, finding: &Finding) -> bool {
-        let explanation = &finding.explanation;
-        let named = [explanation.function, explanation.deepest];
-        named.into_iter().flatten().any(|name| {
-            let text = self.table.names.text(name);
-            self.rules
-                .ignored_functions
-                .iter()
-                .any(|p| is_like(text, p))
-        })
     }
 
     /// Least absolute change that matters.
@@ -362,8 +341,8 @@ impl Judge<'_> {
     }
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
-    /// callers call, from another role's threads. The function with its callees is looked at, its callers, its
-    /// role and the whole: the smaller what is around it, the less its noise hides.
+    /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
+    /// over the threads of all roles, its role and the whole: the smaller what is around it, the less its noise hides.
     fn has_moved(
         &self,
         (role, function): (RoleId, NameId),
@@ -372,9 +351,15 @@ impl Judge<'_> {
     ) -> bool {
         let totals = explain::totals_of_functions(self.table, metric);
         let callers = explain::callers(self.table, metric, role, function);
-        let around = callers
+        // Of each function what its role's threads do, and what all threads do.
+        let of_role = callers
             .iter()
-            .filter_map(|name| totals.get(&(role, *name)).cloned())
+            .filter_map(|name| totals.get(&(role, *name)).cloned());
+        let of_all = callers
+            .iter()
+            .map(|name| explain::over_all_roles(self.table, &totals, *name));
+        let around = of_role
+            .chain(of_all)
             .chain([self.table.role(role, metric), self.table.whole(metric)]);
         let shift = change(self.table, column);
         around
@@ -392,199 +377,10 @@ impl Judge<'_> {
         let lighter = of_rest.interval.high < 0.0 && of_rest.shift <= -0.5 * shift;
         lighter || of_all.shift < 0.5 * shift
     }
-
-    /// One finding for what took longer, and one for counts that it does not explain.
-    fn findings_of_whole(&self, rows: &[Row], worse: &[Metric]) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = Vec::new();
-        let row = |metric: Metric| rows.iter().find(|r| r.metric == metric).cloned();
-        // Wall first: what makes the run longer is what people notice. Then the largest.
-        let mut order: Vec<Metric> = worse.to_vec();
-        order.sort_by(|a, b| {
-            let key = |m: Metric| {
-                let size = row(m).map_or(0.0, |r| r.comparison.shift);
-                let is_time = m.unit() == Unit::Nanoseconds;
-                (
-                    m != Metric::Wall,
-                    !is_time,
-                    if is_time { -size } else { f64::from(m as u8) },
-                )
-            };
-            key(*a)
-                .partial_cmp(&key(*b))
-                .unwrap_or(std::cmp::Ordering::Equal)
-        });
-        for metric in order {
-            let Some(row) = row(metric) else { continue };
-            let explanation = explain::explain(self.table, metric);
-            let same = findings.iter_mut().find(|f| {
-                let known = &f.explanation;
-                let same_cause = known.cause == explanation.cause
-                    || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
-                    || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults;
-                let same_function =
-                    known.function.is_some() && known.function == explanation.function;
-                same_cause || same_function
-            });
-            match same {
-                Some(finding) => {
-                    finding.also.push(metric);
-                    if says_more(&explanation, &finding.explanation, self.table) {
-                        finding.explanation = explanation;
-                    }
-                }
-                None => findings.push(Finding {
-                    way: Way::Whole,
-                    row,
-                    also: Vec::new(),
-                    explanation,
-                }),
-            }
-        }
-        findings
-    }
-
-    fn explains(&self, finding: &Finding, row: &FunctionRow) -> bool {
-        let name = self.table.names.text(row.function);
-        finding.explanation.path.iter().any(|frame| frame == name)
-            || finding.explanation.function == Some(row.function)
-            // The whole is worse in this metric and the function is a part of it: one cause, not a list.
-            || finding.row.metric == row.row.metric
-            || finding.also.contains(&row.row.metric)
-            || finding.row.metric == Metric::Wall && finding.explanation.metric == row.row.metric
-    }
-
-    fn finding_of_function(&self, row: &FunctionRow) -> Finding {
-        let mut explanation = explain::explain_sum(self.table, row.row.metric, Some(row.role));
-        let is_about_it =
-            explanation.function == Some(row.function) || explanation.deepest == Some(row.function);
-        if !is_about_it {
-            explanation = explain::of_function(self.table, row.row.metric, row.role, row.function);
-        }
-        Finding {
-            way: Way::Function,
-            row: row.row.clone(),
-            also: Vec::new(),
-            explanation,
-        }
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let runs = &self.table.runs;
-        for (side, count) in [
-            (Side::Baseline, self.table.baseline_count),
-            (Side::Candidate, self.table.candidate_count()),
-        ] {
-            let fewest = self.rules.fewest_runs();
-            if count < fewest {
-                warnings.push(format!(
-                    "{count} {} runs: times cannot be told apart with fewer than {fewest}",
-                    side.name()
-                ));
-            }
-        }
-        let differing = |what: &str, of: &dyn Fn(&Run) -> String| {
-            let first = runs.first().map(of)?;
-            let other = runs.iter().find(|r| of(r) != first)?;
-            Some(format!("{what} differ: {first} and {}", of(other)))
-        };
-        // The program itself may be another: that is what is compared.
-        warnings.extend(differing("arguments of the program", &|r| {
-            let words = r.about.command.split_once(' ');
-            words.map_or_else(String::new, |(_, arguments)| arguments.into())
-        }));
-        warnings.extend(differing("machines", &|r| r.about.machine.clone()));
-        warnings.extend(differing("intervals (ns)", &|r| {
-            r.about.interval_ns.to_string()
-        }));
-        for run in runs.iter().filter(|r| r.about.lost > 0) {
-            warnings.push(format!(
-                "{}: {} records were lost",
-                run.about.label, run.about.lost
-            ));
-        }
-        for run in runs.iter().filter(|r| !r.about.complete) {
-            warnings.push(format!(
-                "{}: the recording did not end regularly",
-                run.about.label
-            ));
-        }
-        for metric in &self.rules.required {
-            for (label, value, middle) in self.outliers(*metric) {
-                warnings.push(format!(
-                    "{label}: an outlier in {} ({:+.0} % of its side's median); it was not left out",
-                    metric.title(),
-                    100.0 * (value / middle - 1.0)
-                ));
-            }
-        }
-        if self.drift >= 0.01 {
-            warnings.push(format!(
-                "the calibration loop says that the machine itself changed by {:.1} % between the sides; \
-                 smaller changes of times are not believed",
-                100.0 * self.drift
-            ));
-        }
-        warnings
-    }
-
-    /// Runs beyond Q3 + 3·IQR or below Q1 − 3·IQR of their side (Tukey's far-out values).
-    fn outliers(&self, metric: Metric) -> Vec<(String, f64, f64)> {
-        let column = self.table.whole(metric);
-        let mut found = Vec::new();
-        for side in [Side::Baseline, Side::Candidate] {
-            let of_side: Vec<(usize, f64)> = (0..column.len())
-                .filter(|at| self.table.runs[*at].side == side)
-                .map(|at| (at, column[at]))
-                .collect();
-            let values: Vec<f64> = of_side.iter().map(|(_, v)| *v).collect();
-            if values.len() < 4 {
-                continue;
-            }
-            let (q1, q3) = (quantile(&values, 0.25), quantile(&values, 0.75));
-            let middle = median(&values);
-            let reach = (3.0 * (q3 - q1)).max(0.03 * middle);
-            for (at, value) in of_side {
-                if value > q3 + reach || value < q1 - reach {
-                    found.push((self.table.runs[at].about.label.clone(), value, middle));
-                }
-            }
-        }
-        found
-    }
-}
-
-/// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates is
-/// sampled by counting, so it is known where few samples of time leave the place in doubt.
-fn says_more(allocations: &Explanation, known: &Explanation, table: &Table) -> bool {
-    let is_allocation = matches!(
-        allocations.metric,
-        Metric::Allocations | Metric::AllocatedBytes
-    );
-    let is_elsewhere = allocations.function.is_some_and(|function| {
-        let name = table.names.text(function);
-        !known.path.iter().any(|frame| frame == name)
-    });
-    is_allocation && known.cause == Cause::Allocation && is_elsewhere
 }
 
 fn key(row: &FunctionRow) -> (RoleId, NameId, Metric) {
     (row.role, row.function, row.row.metric)
-}
-
-/// How much slower or faster the calibration loop was on one side, relative; 0 when it was not run.
-fn drift(table: &Table) -> f64 {
-    let of_side = |side| -> Vec<f64> {
-        let runs = table.runs.iter().filter(|r| r.side == side);
-        runs.filter_map(|r| r.about.calibration_ns)
-            .map(|ns| ns as f64)
-            .collect()
-    };
-    let (a, b) = (of_side(Side::Baseline), of_side(Side::Candidate));
-    if a.is_empty() || b.is_empty() || median(&a) <= 0.0 {
-        return 0.0;
-    }
-    (median(&b) / median(&a) - 1.0).abs()
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ fn explain_wall(table: &Table) -> Explanation {
         Metric::Sleep,
         Metric::Gap,
     ];
+    const ANSWERS: f64 = 0.3;
     const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
     let largest = |roles: &[RoleId], metrics: &[Metric]| {
         let mut best: Option<(f64, RoleId, Metric)> = None;
@@ -109,14 +110,16 @@ fn explain_wall(table: &Table) -> Explanation {
         (None, _) => true,
         _ => false,
     };
+    // Others are the reason only if they took longer by about as much as was waited for them; who answers late
+    // may also be outside of the recording.
     let of_others = waits_for_others
         .then(|| largest(&others, &ACTIVE))
-        .flatten();
-    let followed = of_others
-        .filter(|(grown, ..)| *grown > 0.0)
-        .or(active)
-        .filter(|(grown, ..)| *grown > 0.0)
-        .or(passive);
+        .flatten()
+        .filter(|(grown, ..)| passive.is_some_and(|(waited, ..)| *grown >= ANSWERS * waited));
+    let followed = match waits_for_others {
+        true => of_others.or(passive),
+        false => active,
+    };
     match followed {
         Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
         _ => explain_sum(table, Metric::Cpu, None),
@@ -127,12 +130,13 @@ fn explain_wall(table: &Table) -> Explanation {
 /// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
 /// kind that grew most, and its growth with this time.
 fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
-    const WAITS: [Metric; 5] = [
+    const WAITS: [Metric; 6] = [
         Metric::Sleep,
         Metric::Io,
         Metric::Lock,
         Metric::Net,
         Metric::Wait,
+        Metric::Poll,
     ];
     // So much of it has to be seen.
     const SEEN: f64 = 0.02;
@@ -276,6 +280,21 @@ fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
 /// A metric by function, callees included, recursion counted once.
 pub fn totals_of_functions(table: &Table, metric: Metric) -> HashMap<(RoleId, NameId), Column> {
     totals(table, &table.places(metric), ROOT)
+}
+
+/// One function of these totals, summed over the roles that call it.
+pub fn over_all_roles(
+    table: &Table,
+    totals: &HashMap<(RoleId, NameId), Column>,
+    name: NameId,
+) -> Column {
+    let mut sum = vec![0.0; table.runs.len()];
+    for (_, column) in totals.iter().filter(|((_, n), _)| *n == name) {
+        for (sum, more) in sum.iter_mut().zip(column) {
+            *sum += more;
+        }
+    }
+    sum
 }
 
 /// Inclusive columns by function, recursion counted once.

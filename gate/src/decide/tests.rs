@@ -1,8 +1,9 @@
 //! Gates of made-up programs whose changes are known.
 
 use super::*;
+use crate::cause::Cause;
 use crate::names::Form;
-use crate::run::{About, Builder, Label, Names, ROOT, Role};
+use crate::run::{About, Builder, Label, Names, ROOT, Role, Run};
 
 /// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
 type Cost<'a> = (&'a str, &'a [&'a str], Metric, f64);
@@ -410,4 +411,104 @@ fn samples_that_fall_on_a_neighbour_are_no_regression() {
     costs.push(("main", &["main", "serve", "malloc"], Metric::Cpu, 40.0 * MS));
     let (_, outcome) = gate(&program(shop()), &program(costs), 10, 4);
     assert_eq!(outcome.findings, []);
+}
+
+#[test]
+fn a_time_comes_before_a_count_that_cannot_be_its_reason() {
+    // Half a percent more allocations, and far more computing elsewhere.
+    let slower = Program {
+        allocations: 10_050,
+        ..program(with(shop(), 1, 1.3))
+    };
+    let (table, outcome) = gate(&program(shop()), &slower, 10, 3);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+    let metrics = |outcome: &Outcome| -> Vec<Metric> {
+        outcome.findings.iter().map(|f| f.row.metric).collect()
+    };
+    assert_eq!(metrics(&outcome), [Metric::Wall, Metric::Allocations]);
+
+    // A function of its own, in the noise of the whole.
+    let loud = |mut costs: Vec<Cost<'static>>, allocations| {
+        costs[7].3 = 9000.0 * MS;
+        Program {
+            allocations,
+            ..program(costs)
+        }
+    };
+    let mut more = shop();
+    more.push(("proof", &["proofread"], Metric::Cpu, 400.0 * MS));
+    let (table, outcome) = gate(&loud(shop(), 10_000), &loud(more, 10_050), 10, 5);
+    assert_eq!(
+        function(&table, &outcome),
+        ("proofread".into(), Cause::Cpu),
+        "{:#?}",
+        outcome.findings
+    );
+    assert_eq!(metrics(&outcome).last(), Some(&Metric::Allocations));
+}
+
+#[test]
+fn a_time_too_short_for_a_finding_is_one_beside_counts_that_differ() {
+    let quiet = |costs, allocations| Program {
+        allocations,
+        noise: 0.006,
+        ..program(costs)
+    };
+    // 2.6 % of everything: below the least effect, and nobody can say that it is not 3 %.
+    let mut slower = shop();
+    slower.iter_mut().for_each(|cost| cost.3 *= 1.026);
+    let (_, alone) = gate(
+        &quiet(shop(), 10_000),
+        &quiet(slower.clone(), 10_000),
+        10,
+        3,
+    );
+    assert_eq!(alone.findings, []);
+    let (table, both) = gate(&quiet(shop(), 10_000), &quiet(slower, 10_050), 10, 3);
+    let first = &both.findings[0];
+    assert_eq!(
+        (first.way, first.row.metric),
+        (Way::Suspected, Metric::Wall)
+    );
+    assert_eq!(function(&table, &both), ("serve".into(), Cause::Cpu));
+    assert_eq!(both.findings[1].row.metric, Metric::Allocations);
+    // Counts alone are the finding when no time grew.
+    let (_, counts) = gate(&quiet(shop(), 10_000), &quiet(shop(), 10_050), 10, 3);
+    assert_eq!(counts.findings.len(), 1);
+    assert_eq!(counts.findings[0].row.metric, Metric::Allocations);
+}
+
+#[test]
+fn who_answers_late_from_outside_is_waited_for() {
+    let mut costs = shop();
+    costs.push(("main", &["main", "ask"], Metric::Poll, 60.0 * MS));
+    // What the rest does longer by is too little to be the reason.
+    costs[7].3 += 2.0 * MS;
+    costs[0].3 += 2.0 * MS;
+    let (table, outcome) = gate(&program(shop()), &program(costs), 10, 4);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Wall);
+    assert_eq!(function(&table, &outcome), ("ask".into(), Cause::Wait));
+}
+
+#[test]
+fn work_that_moved_to_another_thread_is_seen_below_the_noise_of_both() {
+    // `pack` is small beside what both threads do, and half of it goes to the other one.
+    let costs = |of_main: f64, of_worker: f64| {
+        let mut costs = shop();
+        costs[1].3 = 4000.0 * MS;
+        costs[7].3 = 4000.0 * MS;
+        costs.push(("main", &["main", "pack"], Metric::Cpu, of_main * MS));
+        costs.push(("worker-*", &["work", "pack"], Metric::Cpu, of_worker * MS));
+        costs
+    };
+    for seed in 0..6 {
+        let (before, after) = (costs(160.0, 0.0), costs(80.0, 80.0));
+        let (_, outcome) = gate(&program(before), &program(after), 10, seed);
+        assert_ne!(
+            outcome.verdict,
+            Verdict::Regression,
+            "{seed}: {:#?}",
+            outcome.findings
+        );
+    }
 }

@@ -123,6 +123,7 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
                 json!(match finding.way {
                     Way::Whole => "whole",
                     Way::Function => "function",
+                    Way::Suspected => "suspected",
                 }),
             ),
             ("headline", json!(gate.finding_line(finding))),

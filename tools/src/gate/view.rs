@@ -103,8 +103,12 @@ impl Gate {
             true => change(c.relative),
             false => format!("0 → {}", amount(finding.row.metric, c.candidate_median)),
         };
+        let grew_with = match finding.way {
+            Way::Suspected => ", beside counts that differ for certain",
+            _ => "",
+        };
         format!(
-            "{}{of} {size} ({how_sure}), {}",
+            "{}{of} {size} ({how_sure}){grew_with}, {}",
             finding.row.metric.title(),
             self.sizes()
         )

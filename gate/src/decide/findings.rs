@@ -1,0 +1,165 @@
+//! From rows that became worse to findings: one for each cause, the one that people notice most first.
+//!
+//! Times come first: those of the whole run, then those of single functions. Counts come after them, and
+//! only where no time finding has the same cause or function. So a count that grew by a percent does not
+//! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::cause`]).
+
+use super::{Finding, FunctionRow, Judge, Moved, Row, Way, key};
+use crate::cause::Cause;
+use crate::compare::Answer;
+use crate::explain::{self, Explanation};
+use crate::metric::{Metric, Unit};
+use crate::names::is_like;
+use crate::table::Table;
+
+impl Judge<'_> {
+    /// All findings, the first being the one to look at. `worse` are the costs of the whole run that are
+    /// worse, `across` the functions that changed.
+    pub(super) fn findings(
+        &self,
+        whole: &[Row],
+        worse: &[Metric],
+        across: &[FunctionRow],
+        moved: &[Moved],
+    ) -> Vec<Finding> {
+        let row = |metric: &Metric| whole.iter().find(|r| r.metric == *metric);
+        let (times, counts): (Vec<&Row>, Vec<&Row>) =
+            worse.iter().filter_map(row).partition(|r| is_time(r));
+        let mut findings = Vec::new();
+        for row in first_felt(times) {
+            self.take(&mut findings, row, Way::Whole);
+        }
+        for row in across.iter().filter(|r| r.row.is_worse(self.rules)) {
+            let has_moved = moved
+                .iter()
+                .any(|m| (m.role, m.function, m.metric) == key(row));
+            if !has_moved && !findings.iter().any(|f| self.explains(f, row)) {
+                findings.push(self.finding_of_function(row));
+            }
+        }
+        findings.retain(|finding| !self.is_ignored(finding));
+        let mut of_counts = Vec::new();
+        for row in &counts {
+            self.take(&mut of_counts, row, Way::Whole);
+        }
+        of_counts.retain(|finding| !self.is_ignored(finding));
+        if of_counts.is_empty() {
+            return findings;
+        }
+        if findings.is_empty() {
+            for row in first_felt(self.suspected(whole)) {
+                self.take(&mut findings, row, Way::Suspected);
+            }
+            findings.retain(|finding| !self.is_ignored(finding));
+        }
+        for row in counts {
+            self.take(&mut findings, row, Way::Whole);
+        }
+        findings.retain(|finding| !self.is_ignored(finding));
+        findings
+    }
+
+    /// Times that grew beside counts that are known to differ. Equal programs do not get here, so the error
+    /// rate of the gate is not spent by them: each is tested by itself, without a least effect.
+    fn suspected<'r>(&self, whole: &'r [Row]) -> Vec<&'r Row> {
+        let is_likely = |row: &&Row| {
+            let c = &row.comparison;
+            let least = self.floor(row.metric).max(self.drift * c.baseline_median);
+            is_time(row)
+                && self.is_cost(row.metric)
+                && c.answer != Answer::Same
+                && c.shift >= least
+                && c.p.is_some_and(|p| p <= self.rules.alpha)
+        };
+        whole.iter().filter(is_likely).collect()
+    }
+
+    /// Adds what became worse to the finding with the same cause, or as a new one.
+    fn take(&self, findings: &mut Vec<Finding>, row: &Row, way: Way) {
+        let explanation = explain::explain(self.table, row.metric);
+        let same = findings.iter_mut().find(|f| {
+            let known = &f.explanation;
+            let same_cause = known.cause == explanation.cause
+                || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
+                || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults;
+            let same_function = known.function.is_some() && known.function == explanation.function;
+            same_cause || same_function
+        });
+        let Some(finding) = same else {
+            findings.push(Finding {
+                way,
+                row: row.clone(),
+                also: Vec::new(),
+                explanation,
+            });
+            return;
+        };
+        finding.also.push(row.metric);
+        if says_more(&explanation, &finding.explanation, self.table) {
+            finding.explanation = explanation;
+        }
+    }
+
+    fn explains(&self, finding: &Finding, row: &FunctionRow) -> bool {
+        let name = self.table.names.text(row.function);
+        finding.explanation.path.iter().any(|frame| frame == name)
+            || finding.explanation.function == Some(row.function)
+            // The whole is worse in this metric and the function is a part of it: one cause, not a list.
+            || finding.row.metric == row.row.metric
+            || finding.also.contains(&row.row.metric)
+            || finding.row.metric == Metric::Wall && finding.explanation.metric == row.row.metric
+    }
+
+    fn finding_of_function(&self, row: &FunctionRow) -> Finding {
+        let mut explanation = explain::explain_sum(self.table, row.row.metric, Some(row.role));
+        let is_about_it =
+            explanation.function == Some(row.function) || explanation.deepest == Some(row.function);
+        if !is_about_it {
+            explanation = explain::of_function(self.table, row.row.metric, row.role, row.function);
+        }
+        Finding {
+            way: Way::Function,
+            row: row.row.clone(),
+            also: Vec::new(),
+            explanation,
+        }
+    }
+
+    fn is_ignored(&self, finding: &Finding) -> bool {
+        let explanation = &finding.explanation;
+        let named = [explanation.function, explanation.deepest];
+        named.into_iter().flatten().any(|name| {
+            let text = self.table.names.text(name);
+            let ignored = &self.rules.ignored_functions;
+            ignored.iter().any(|p| is_like(text, p))
+        })
+    }
+}
+
+fn is_time(row: &Row) -> bool {
+    row.metric.unit() == Unit::Nanoseconds
+}
+
+/// Wall time first: what makes the run longer is what people notice. Then the largest.
+fn first_felt(mut rows: Vec<&Row>) -> Vec<&Row> {
+    rows.sort_by(|a, b| {
+        let is_part = |row: &Row| row.metric != Metric::Wall;
+        let size = |row: &Row| row.comparison.shift;
+        (is_part(a).cmp(&is_part(b))).then(size(b).total_cmp(&size(a)))
+    });
+    rows
+}
+
+/// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates is
+/// sampled by counting, so it is known where few samples of time leave the place in doubt.
+fn says_more(allocations: &Explanation, known: &Explanation, table: &Table) -> bool {
+    let is_allocation = matches!(
+        allocations.metric,
+        Metric::Allocations | Metric::AllocatedBytes
+    );
+    let is_elsewhere = allocations.function.is_some_and(|function| {
+        let name = table.names.text(function);
+        !known.path.iter().any(|frame| frame == name)
+    });
+    is_allocation && known.cause == Cause::Allocation && is_elsewhere
+}

@@ -1,0 +1,109 @@
+//! What a reader of a verdict has to know besides.
+
+use super::Judge;
+use crate::metric::Metric;
+use crate::run::{Run, Side};
+use crate::stats::{median, quantile};
+use crate::table::Table;
+
+impl Judge<'_> {
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let runs = &self.table.runs;
+        for (side, count) in [
+            (Side::Baseline, self.table.baseline_count),
+            (Side::Candidate, self.table.candidate_count()),
+        ] {
+            let fewest = self.rules.fewest_runs();
+            if count < fewest {
+                warnings.push(format!(
+                    "{count} {} runs: times cannot be told apart with fewer than {fewest}",
+                    side.name()
+                ));
+            }
+        }
+        let differing = |what: &str, of: &dyn Fn(&Run) -> String| {
+            let first = runs.first().map(of)?;
+            let other = runs.iter().find(|r| of(r) != first)?;
+            Some(format!("{what} differ: {first} and {}", of(other)))
+        };
+        // The program itself may be another: that is what is compared.
+        warnings.extend(differing("arguments of the program", &|r| {
+            let words = r.about.command.split_once(' ');
+            words.map_or_else(String::new, |(_, arguments)| arguments.into())
+        }));
+        warnings.extend(differing("machines", &|r| r.about.machine.clone()));
+        warnings.extend(differing("intervals (ns)", &|r| {
+            r.about.interval_ns.to_string()
+        }));
+        for run in runs.iter().filter(|r| r.about.lost > 0) {
+            warnings.push(format!(
+                "{}: {} records were lost",
+                run.about.label, run.about.lost
+            ));
+        }
+        for run in runs.iter().filter(|r| !r.about.complete) {
+            warnings.push(format!(
+                "{}: the recording did not end regularly",
+                run.about.label
+            ));
+        }
+        for metric in &self.rules.required {
+            for (label, value, middle) in self.outliers(*metric) {
+                warnings.push(format!(
+                    "{label}: an outlier in {} ({:+.0} % of its side's median); it was not left out",
+                    metric.title(),
+                    100.0 * (value / middle - 1.0)
+                ));
+            }
+        }
+        if self.drift >= 0.01 {
+            warnings.push(format!(
+                "the calibration loop says that the machine itself changed by {:.1} % between the sides; \
+                 smaller changes of times are not believed",
+                100.0 * self.drift
+            ));
+        }
+        warnings
+    }
+
+    /// Runs beyond Q3 + 3·IQR or below Q1 − 3·IQR of their side (Tukey's far-out values).
+    fn outliers(&self, metric: Metric) -> Vec<(String, f64, f64)> {
+        let column = self.table.whole(metric);
+        let mut found = Vec::new();
+        for side in [Side::Baseline, Side::Candidate] {
+            let of_side: Vec<(usize, f64)> = (0..column.len())
+                .filter(|at| self.table.runs[*at].side == side)
+                .map(|at| (at, column[at]))
+                .collect();
+            let values: Vec<f64> = of_side.iter().map(|(_, v)| *v).collect();
+            if values.len() < 4 {
+                continue;
+            }
+            let (q1, q3) = (quantile(&values, 0.25), quantile(&values, 0.75));
+            let middle = median(&values);
+            let reach = (3.0 * (q3 - q1)).max(0.03 * middle);
+            for (at, value) in of_side {
+                if value > q3 + reach || value < q1 - reach {
+                    found.push((self.table.runs[at].about.label.clone(), value, middle));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// How much slower or faster the calibration loop was on one side, relative; 0 when it was not run.
+pub(super) fn drift(table: &Table) -> f64 {
+    let of_side = |side| -> Vec<f64> {
+        let runs = table.runs.iter().filter(|r| r.side == side);
+        runs.filter_map(|r| r.about.calibration_ns)
+            .map(|ns| ns as f64)
+            .collect()
+    };
+    let (a, b) = (of_side(Side::Baseline), of_side(Side::Candidate));
+    if a.is_empty() || b.is_empty() || median(&a) <= 0.0 {
+        return 0.0;
+    }
+    (median(&b) / median(&a) - 1.0).abs()
+}
