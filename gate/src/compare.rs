@@ -145,6 +145,9 @@ pub struct Question<'a> {
     pub floor: f64,
     /// How far the machine itself seems to have changed, relative.
     pub drift: f64,
+    /// Only a difference is of interest: what can be none is called unknown without an interval or a fence, which
+    /// cost most of the time.
+    pub only_differences: bool,
 }
 
 /// Power that "smallest change that could have been seen" refers to.
@@ -176,23 +179,43 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         exact(question, rules, &mut result);
         return result;
     }
+    // Amounts, not shares: a baseline of nothing has no shares.
+    let least = (rules.min_effect * middle).max(question.floor);
+    let is_paired = rules.paired && x.len() == y.len();
+    let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
+    result.shift = match is_paired {
+        true => effect::paired_shift(&differences),
+        false => effect::shift(x, y),
+    };
+    result.relative = effect::relative(result.shift, middle);
+    if question.only_differences && result.shift.abs() < least {
+        return result;
+    }
+    let (higher, lower) = match is_paired {
+        true => {
+            let mirrored: Vec<f64> = differences.iter().map(|d| -d).collect();
+            (
+                rank::signed_rank(&differences),
+                rank::signed_rank(&mirrored),
+            )
+        }
+        false => rank::rank_sum_tails(x, y),
+    };
+    let p = higher.min(lower);
+    result.p = Some(p);
+    let is_significant = p <= rules.alpha_of_half();
+    if question.only_differences && !is_significant {
+        return result;
+    }
     let mut random = Random::new(rules.seed);
     let runs = x.len().min(y.len());
-    let absolute = if rules.paired && x.len() == y.len() {
-        let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
-        result.shift = effect::paired_shift(&differences);
-        let p = rank::signed_rank(&differences);
-        let mirrored: Vec<f64> = differences.iter().map(|d| -d).collect();
-        result.p = Some(p.min(rank::signed_rank(&mirrored)));
+    let absolute = if is_paired {
         interval::paired_shift(&differences, rules.confidence, rules.draws, &mut random)
     } else {
-        result.shift = effect::shift(x, y);
-        result.p = Some(rank::rank_sum(x, y).min(rank::rank_sum(y, x)));
         let flat = (Grouped::flat(x), Grouped::flat(y));
         let (a, b) = question.groups.as_ref().unwrap_or(&flat);
         interval::shift(a, b, rules.confidence, rules.draws, &mut random)
     };
-    result.relative = effect::relative(result.shift, middle);
     let share = |amount: f64| effect::relative(amount, middle);
     result.interval = Interval {
         low: share(absolute.low),
@@ -202,8 +225,6 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         error: share(absolute.error),
     };
     result.fence = fence::relative(x, y.len(), &mut random);
-    // From here on in amounts: a baseline of nothing has no shares.
-    let least = (rules.min_effect * middle).max(question.floor);
     let fence = (result.fence.unwrap_or(0.0) + question.drift) * middle;
     let z = normal::quantile(1.0 - rules.alpha_of_half()) + normal::quantile(POWER);
     let enough = runs >= rules.fewest_runs();
@@ -211,7 +232,6 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         result.smallest_seen = share(least.max(fence).max(z * absolute.error));
         result.is_not_higher = absolute.inner_high < least;
     }
-    let is_significant = result.p.is_some_and(|p| p <= rules.alpha_of_half());
     let is_large = result.shift.abs() >= least.max(fence);
     result.answer = if is_significant && is_large && enough {
         match result.shift > 0.0 {
@@ -308,8 +328,20 @@ mod tests {
             is_exact,
             floor: 1.0,
             drift: 0.0,
+            only_differences: false,
         };
-        compare(&question, &Rules::default())
+        let comparison = compare(&question, &Rules::default());
+        // Without the description of what did not change, the answer is the same where it is a difference.
+        let brief = Question {
+            only_differences: true,
+            ..question
+        };
+        let brief = compare(&brief, &Rules::default());
+        match comparison.answer {
+            Answer::Higher | Answer::Lower => assert_eq!(brief, comparison),
+            _ => assert!(matches!(brief.answer, Answer::Unknown | Answer::Same)),
+        }
+        comparison
     }
 
     /// Ten runs around `middle` with a spread of about one percent.
@@ -400,6 +432,7 @@ mod tests {
                 is_exact: false,
                 floor: 1e6,
                 drift: 0.0,
+                only_differences: false,
             };
             alarms += usize::from(compare(&question, &rules).answer == Answer::Higher);
         }

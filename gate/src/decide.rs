@@ -190,6 +190,16 @@ impl Judge<'_> {
     }
 
     fn compare(&self, column: &[f64], metric: Metric, is_exact: bool) -> Comparison {
+        self.compare_for(column, metric, is_exact, false)
+    }
+
+    fn compare_for(
+        &self,
+        column: &[f64],
+        metric: Metric,
+        is_exact: bool,
+        only_differences: bool,
+    ) -> Comparison {
         let (baseline, candidate) = self.table.split(column);
         let is_time = metric.unit() == Unit::Nanoseconds;
         let question = Question {
@@ -202,6 +212,7 @@ impl Judge<'_> {
             is_exact,
             floor: self.floor(metric),
             drift: if is_time { self.drift } else { 0.0 },
+            only_differences,
         };
         compare(&question, self.rules)
     }
@@ -317,7 +328,8 @@ impl Judge<'_> {
                 function: *function,
                 row: Row {
                     metric: *metric,
-                    comparison: self.compare(column, *metric, false),
+                    // Thousands of functions, most of which did not change.
+                    comparison: self.compare_for(column, *metric, false, true),
                     adjusted_p: Some(p),
                 },
             };

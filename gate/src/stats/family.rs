@@ -48,16 +48,28 @@ pub fn adjusted(members: &[Member], exchange: Exchange, random: &mut Random) -> 
     }
     let pooled: Vec<Pooled> = members.iter().map(Pooled::new).collect();
     let own: Vec<usize> = (n..n + m).collect();
-    let observed: Vec<f64> = pooled.iter().map(|x| x.studentized(&own)).collect();
+    let sum_of = |member: &Pooled| own.iter().map(|run| member.values[*run]).sum();
+    let observed: Vec<f64> = pooled.iter().map(|x| x.studentized(sum_of(x), m)).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by(|a, b| observed[*b].total_cmp(&observed[*a]).then(a.cmp(b)));
+    // By run, members in this order: sums over runs are then made for all members at once.
+    let by_run: Vec<Vec<f64>> = (0..n + m)
+        .map(|run| order.iter().map(|at| pooled[*at].values[run]).collect())
+        .collect();
+    let mut sums = vec![0.0; members.len()];
     let mut reached = vec![0usize; members.len()];
     let mut total = 0usize;
     each_exchange(n, m, exchange, random, &mut |candidate| {
         total += 1;
+        sums.fill(0.0);
+        for run in candidate {
+            for (sum, value) in sums.iter_mut().zip(&by_run[*run]) {
+                *sum += value;
+            }
+        }
         let mut highest = f64::NEG_INFINITY;
         for at in (0..order.len()).rev() {
-            highest = highest.max(pooled[order[at]].studentized(candidate));
+            highest = highest.max(pooled[order[at]].studentized(sums[at], m));
             // Equal up to rounding is equal.
             if highest >= observed[order[at]] - 1e-9 * observed[order[at]].abs() {
                 reached[at] += 1;
@@ -115,12 +127,11 @@ impl Pooled {
         }
     }
 
-    /// The statistic when these runs are the candidate's. Values sum to 0, so the baseline's sum is what
-    /// the candidate's lacks.
-    fn studentized(&self, candidate: &[usize]) -> f64 {
-        let m = candidate.len() as f64;
+    /// The statistic when the candidate has `count` runs with this sum. All values sum to 0, so the baseline's sum is
+    /// what the candidate's lacks.
+    fn studentized(&self, sum: f64, count: usize) -> f64 {
+        let m = count as f64;
         let n = self.values.len() as f64 - m;
-        let sum: f64 = candidate.iter().map(|i| self.values[*i]).sum();
         let within = (self.squares - sum * sum * (1.0 / n + 1.0 / m)).max(0.0);
         let freedom = (n + m - 2.0).max(1.0);
         let error = (within / freedom * (1.0 / n + 1.0 / m)).sqrt();

@@ -57,7 +57,7 @@ pub fn shift(
     let shifts = (0..draws).map(|_| {
         baseline.draw(random, &mut a);
         candidate.draw(random, &mut b);
-        effect::shift(&a, &b)
+        effect::shift_sorting(&mut a, &mut b)
     });
     let runs = |side: &Grouped| side.groups.iter().map(Vec::len).sum::<usize>();
     let fewest = runs(baseline).min(runs(candidate));

@@ -19,9 +19,14 @@ pub fn median(values: &[f64]) -> f64 {
 /// The quantile with linear interpolation between order statistics (Hyndman and Fan 1996, type 7, as R
 /// and numpy have it); 0 of nothing.
 pub fn quantile(values: &[f64], at: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    quantile_of_sorted(&sorted, at)
+    let Some(last) = values.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let place = at.clamp(0.0, 1.0) * last as f64;
+    let mut chosen = values.to_vec();
+    let (_, below, higher) = chosen.select_nth_unstable_by(place.floor() as usize, f64::total_cmp);
+    let above = higher.iter().copied().min_by(f64::total_cmp);
+    *below + (above.unwrap_or(*below) - *below) * (place - place.floor())
 }
 
 /// As `quantile`, of values in ascending order.

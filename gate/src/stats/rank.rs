@@ -33,30 +33,46 @@ fn doubled_ranks(values: &[f64]) -> Vec<u64> {
 /// Wilcoxon's rank-sum test (Wilcoxon 1945, Mann and Whitney 1947), as a permutation test of the ranks
 /// that occur, so it is exact with ties as well: P(rank sum of the candidate ≥ the observed one).
 pub fn rank_sum(baseline: &[f64], candidate: &[f64]) -> f64 {
+    rank_sum_tails(baseline, candidate).0
+}
+
+/// Both one-sided tests at once: P(rank sum of the candidate ≥ the observed one), and P(≤).
+pub fn rank_sum_tails(baseline: &[f64], candidate: &[f64]) -> (f64, f64) {
     let (n, m) = (baseline.len(), candidate.len());
     if n == 0 || m == 0 {
-        return 1.0;
+        return (1.0, 1.0);
     }
     let all: Vec<f64> = baseline.iter().chain(candidate).copied().collect();
     let ranks = doubled_ranks(&all);
     let observed: u64 = ranks[n..].iter().sum();
     if n + m > EXACT_LIMIT {
-        return rank_sum_normal(&ranks, n, m, observed);
+        let mirrored: u64 = ranks[..n].iter().sum();
+        return (
+            rank_sum_normal(&ranks, n, m, observed),
+            rank_sum_normal(&ranks, m, n, mirrored),
+        );
     }
-    // counts[k][s]: ways to choose k of the ranks with sum s.
+    // counts[k][s]: ways to choose k of the ranks so far with sum s.
     let highest: usize = ranks.iter().sum::<u64>() as usize;
     let mut counts = vec![vec![0f64; highest + 1]; m + 1];
     counts[0][0] = 1.0;
-    for rank in ranks.iter().map(|r| *r as usize) {
-        for chosen in (1..=m).rev() {
+    let mut so_far = 0;
+    for (seen, rank) in ranks.iter().map(|r| *r as usize).enumerate() {
+        so_far += rank;
+        for chosen in (1..=m.min(seen + 1)).rev() {
             let (fewer, more) = counts.split_at_mut(chosen);
-            for sum in (rank..=highest).rev() {
-                more[0][sum] += fewer[chosen - 1][sum - rank];
+            let taken = &fewer[chosen - 1][..=so_far - rank];
+            for (sum, ways) in more[0][rank..=so_far].iter_mut().zip(taken) {
+                *sum += ways;
             }
         }
     }
     let total: f64 = counts[m].iter().sum();
-    counts[m][observed as usize..].iter().sum::<f64>() / total
+    let (at, observed) = (&counts[m], observed as usize);
+    (
+        at[observed..].iter().sum::<f64>() / total,
+        at[..=observed].iter().sum::<f64>() / total,
+    )
 }
 
 /// The normal approximation with correction for ties and continuity (Lehmann, Nonparametrics, 1.4).
@@ -134,6 +150,10 @@ mod tests {
         let term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
         let early = [1.15, 0.88, 0.90, 0.74, 1.21];
         close(rank_sum(&early, &term), 0.127_206_127_206_127_2);
+        // The other tail is the test with the sides exchanged.
+        let (higher, lower) = rank_sum_tails(&early, &term);
+        close(higher, rank_sum(&early, &term));
+        close(lower, rank_sum(&term, &early));
     }
 
     #[test]
@@ -155,6 +175,7 @@ mod tests {
         // scipy.stats.mannwhitneyu(method="asymptotic").
         let p = rank_sum(&a, &b);
         assert!((p - 0.079_273_108).abs() < 1e-6, "{p}");
+        close(rank_sum_tails(&a, &b).1, rank_sum(&b, &a));
     }
 
     #[test]
