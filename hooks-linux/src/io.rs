@@ -35,6 +35,15 @@ hooks! {
     wait fn pwritev2(file: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = Write, file;
     wait fn pwritev64v2(file: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = Write, file;
 
+    // Before Linux 6.18, tmpfs gives EINTR whatever SA_RESTART says.
+    wait fn fallocate(file: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int = Write, file;
+    wait fn fallocate64(file: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int = Write, file;
+    wait fn posix_fallocate(file: c_int, offset: off_t, bytes: off_t) -> c_int = Write, file;
+    wait fn posix_fallocate64(file: c_int, offset: off_t, bytes: off_t) -> c_int = Write, file;
+    wait fn tcdrain(file: c_int) -> c_int = Write, file;
+    // Gives fewer bytes when a signal comes, from a page on.
+    wait fn getrandom(buffer: *mut c_void, bytes: size_t, flags: c_uint) -> ssize_t = Read, bytes;
+
     wait fn sendfile(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file;
     wait fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file;
     wait fn copy_file_range(file: c_int, offset: *mut loff_t, out: c_int, out_offset: *mut loff_t, bytes: size_t, flags: c_uint) -> ssize_t = Sendfile, file;

@@ -31,7 +31,7 @@ const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 const ERESTARTNOHAND: i64 = -514;
 /// Calls that a stop ends with EINTR (signal(7), "Interruption of system calls and library functions by
 /// stop signals", and sockets with a timeout), and that have done nothing then.
-const GIVES_EINTR: [i64; 13] = [
+const GIVES_EINTR: [i64; 14] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -41,6 +41,7 @@ const GIVES_EINTR: [i64; 13] = [
     libc::SYS_msgrcv,
     libc::SYS_msgsnd,
     libc::SYS_read,
+    libc::SYS_readv,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_accept,
