@@ -202,7 +202,8 @@ impl Drainer {
             .any(|(i, _)| self.is_of_a_stranger(mapping, *i))
         {
             // A process that came after the look and has records already: it goes into the file before them.
-            self.census.look(mapping, &self.converter, &snapshot);
+            self.census
+                .meet_newcomers(mapping, &self.converter, &snapshot);
         }
         let mut batch = Batch::default();
         if keep == Keep::Nothing {

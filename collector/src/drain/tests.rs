@@ -164,6 +164,38 @@ fn in_use(mapping: &Mapping) -> usize {
 }
 
 #[test]
+fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    assert!(thread.sample(0));
+    let snapshot = drainer.take_snapshot();
+    drainer
+        .census
+        .look(&world.mapping, &drainer.converter, &snapshot);
+    assert!(drainer.waiting(&world.mapping).len() == 1);
+    // Behind the back of a pass that has looked at the pool already.
+    assert!(thread.sample(0));
+    thread.end();
+    drainer
+        .census
+        .meet_newcomers(&world.mapping, &drainer.converter, &snapshot);
+    drainer.census.conclude(&world.mapping, &drainer.converter);
+    drainer
+        .flush_queue(&world.mapping, &mut memory)
+        .expect("memory takes everything");
+    assert_eq!(memory.ends(), []);
+    for _ in 0..2 {
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("memory takes everything");
+    }
+    let ends = memory.ends();
+    assert_eq!((ends.len(), ends[0].records_written), (1, 2));
+    assert_eq!(memory.numbers(thread.uid()), [0, 1]);
+}
+
+#[test]
 fn every_record_is_stored_once_and_its_place_is_given_back() {
     let world = World::new(8, Mode::Endless);
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());

@@ -19,12 +19,26 @@ impl Census {
     pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
         self.name_budget = NAMES_PER_LOOK;
         self.now_ns = now.monotonic_ns;
-        self.look_at_processes(mapping, converter, now);
-        self.look_at_threads(mapping, converter, now);
+        let images = self.meet_processes(mapping, converter, now);
+        self.notice_ends_of_processes(mapping, converter, now, &images);
+        self.look_at_threads(mapping, converter, now, true);
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
     }
 
-    fn look_at_processes(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+    /// Goes through the registry for newcomers only. Who has ended since the last look may have records that
+    /// were not found yet: that is for the next one.
+    pub fn meet_newcomers(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+        self.meet_processes(mapping, converter, now);
+        self.look_at_threads(mapping, converter, now, false);
+    }
+
+    /// The newest image of each pid.
+    fn meet_processes(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+    ) -> HashMap<u32, u32> {
         let mut images: HashMap<u32, u32> = HashMap::new();
         for (i, entry) in registry::processes(mapping) {
             let state = entry.state.load(Ordering::Acquire);
@@ -92,6 +106,16 @@ impl Census {
             let newest = images.entry(known.packet.pid).or_default();
             *newest = uid.max(*newest);
         }
+        images
+    }
+
+    fn notice_ends_of_processes(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+        images: &HashMap<u32, u32>,
+    ) {
         for process in self.processes.values_mut().filter(|p| !p.ended) {
             let is_dead = self.dead_world
                 || match &process.watch {
@@ -132,7 +156,13 @@ impl Census {
         }
     }
 
-    fn look_at_threads(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
+    fn look_at_threads(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+        ends: bool,
+    ) {
         self.live_threads = 0;
         for process in self.processes.values_mut() {
             process.live_threads = 0;
@@ -160,6 +190,10 @@ impl Census {
                 continue;
             };
             process.live_threads += 1;
+            if !ends {
+                self.live_threads += u32::from(!thread.ended);
+                continue;
+            }
             if state == entry_state::LIVE && process.ended {
                 let end = if self.dead_world { 0 } else { now.cycles };
                 registry::end_thread(entry, end);
