@@ -38,6 +38,8 @@ UNCHANGED = ["none-1", "none-2"]
 SPLITS = 10
 # Amounts are found with this many runs a side.
 CALIBRATION_RUNS = 5
+# Most amounts that are tried.
+CALIBRATIONS = 7
 
 
 class Experiment:
@@ -45,6 +47,7 @@ class Experiment:
         self.stackbeat = os.path.abspath(arguments.stackbeat)
         self.out = Path(arguments.output).resolve()
         self.runs = arguments.runs
+        self.sizes = arguments.sizes
         self.binary = hashlib.sha256(Path(self.stackbeat).read_bytes()).hexdigest()[:12]
 
     def folder(self, program):
@@ -89,9 +92,11 @@ class Experiment:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def calibrate(self, kind):
-        """Finds what one unit of the amount adds: two points that lie 12 to 40 % apart."""
+        """Finds the amount that adds 20 % (12 to 28 % will do; its fractions add theirs): from a guess, then on the
+        line between what added too little and what added too much."""
         amount = kind.guess
-        for attempt in range(4):
+        less, more = (0.0, 0.0), None
+        for attempt in range(CALIBRATIONS):
             place = self.out / "calibration" / kind.key / str(attempt)
             variants = {"none": ("none", 0), "changed": (kind.name, amount)}
             self.rounds(kind.program, variants, place, kind.key, CALIBRATION_RUNS)
@@ -99,9 +104,16 @@ class Experiment:
             whole = self.gate(traces("none"), traces("changed"))["whole"]
             row = next(r for r in whole if r["metric"] == kind.measure)
             added = row["candidate_median"] / row["baseline_median"] - 1
-            if 0.12 <= added <= 0.4 or attempt == 3:
+            if 0.12 <= added <= 0.28:
                 break
-            amount *= 0.2 / min(max(added, 0.02), 2)
+            if added < 0.2:
+                less = (amount, max(added, 0.0))
+            else:
+                more = (amount, added)
+            if more:
+                amount = less[0] + (more[0] - less[0]) * (0.2 - less[1]) / (more[1] - less[1])
+            else:
+                amount *= 0.2 / max(added, 0.02)
         known = self.amounts()
         known[kind.key] = {"amount": amount, "adds": added, "measure": kind.measure}
         (self.out / "amounts.json").write_text(json.dumps(known, indent=1) + "\n")
@@ -114,7 +126,7 @@ class Experiment:
     def record_block(self, kind, replicate):
         known = self.amounts()[kind.key]
         variants = {name: ("none", 0) for name in UNCHANGED}
-        for size in SIZES:
+        for size in self.sizes:
             amount = max(1, known["amount"] * size / known["adds"])
             variants["%g" % size] = (kind.name, amount)
         place = self.block(kind, replicate)
@@ -137,12 +149,12 @@ class Experiment:
             for replicate in range(replicates):
                 place = self.block(kind, replicate)
                 of = lambda name: sorted((place / name).glob("*.beat"))
-                names = UNCHANGED + ["%g" % size for size in SIZES]
-                if any(len(of(name)) < self.runs for name in names):
+                is_there = lambda name: len(of(name)) >= self.runs
+                if not all(is_there(name) for name in UNCHANGED):
                     continue
                 about = {"kind": kind.key, "program": kind.program, "half": kind.half,
                          "replicate": replicate}
-                for size in SIZES:
+                for size in (size for size in SIZES if is_there("%g" % size)):
                     yield dict(about, what="changed", size=size), of(UNCHANGED[0]), of("%g" % size)
                 yield dict(about, what="unchanged", split=0), of(UNCHANGED[0]), of(UNCHANGED[1])
                 chances = random.Random("%s %d" % (kind.key, replicate))
@@ -199,7 +211,7 @@ def under_lock(arguments, step):
     """Runs one step in a process of its own, under the words of --around."""
     words = shlex.split(arguments.around) + [sys.executable, str(HERE / "experiment.py")]
     words += ["--stackbeat", arguments.stackbeat, "-o", arguments.output]
-    words += ["--runs", str(arguments.runs), "--step", step]
+    words += ["--runs", str(arguments.runs), "--sizes", ",".join("%g" % s for s in arguments.sizes), "--step", step]
     begin = time.monotonic()
     if subprocess.run(words).returncode != 0:
         print("%s failed; given again, the command tries it once more" % step, file=sys.stderr)
@@ -231,6 +243,8 @@ def main():
     parser.add_argument("-o", "--output", default="gate-experiment")
     parser.add_argument("--runs", type=int, default=10, help="runs a side of each gate")
     parser.add_argument("--replicates", type=int, default=2, help="blocks of each kind")
+    sizes = lambda text: [float(size) for size in text.split(",")]
+    parser.add_argument("--sizes", type=sizes, default=SIZES, help="sizes to record, of %s" % SIZES)
     parser.add_argument("--half", choices=["tuning", "frozen"], help="only this half of the kinds")
     parser.add_argument("--only", action="append", help="only this kind, for example press-new-lock; may be repeated")
     parser.add_argument("--quick", action="store_true", help="three kinds, one block, six runs a side")

@@ -130,6 +130,12 @@ class Sqlite(Program):
             % ("NOT INDEXED" if i < scans else "INDEXED BY i", i)
             for i in range(self.QUESTIONS)
         )
+        # The same rows, in an order that no index has; the text makes the keys long.
+        if kind == "sorted-by-hand":
+            script += (
+                "SELECT count(*) FROM (SELECT id FROM t WHERE id<=%d ORDER BY v*31%%1009, name LIMIT -1 OFFSET 1);"
+                % amount
+            )
         synced = amount if kind == "fsync-per-write" else 0
         if synced:
             script += "PRAGMA synchronous=FULL;"
@@ -158,10 +164,17 @@ class Redis(Program):
         many.append("RPUSH short one two three")
         searches = round(amount) if kind == "linear-search" else 0
         many += ["LPOS %s absent" % ("list" if i < searches else "short") for i in range(self.SEARCHES)]
+        if kind == "script":
+            # A hundred scripts, spread over the other commands.
+            loop = "EVAL \"local n=0; for i=1,%d do n=(n*31+i)%%1009 end; return n\" 0" % (amount / 100)
+            for i in range(100):
+                many.insert((i + 1) * len(many) // 101, loop)
         one_by_one = ["SET single:%d x" % i for i in range(self.SINGLE)]
         if kind == "fsync-per-write" and amount:
             one_by_one.insert(0, "CONFIG SET appendfsync always")
             one_by_one.insert(round(amount) + 1, "CONFIG SET appendfsync no")
+        if kind == "server-sleeps":
+            one_by_one += ["DEBUG SLEEP 0.0005"] * round(amount)
         return many, one_by_one
 
     def run(self, recorder, folder, kind, amount):
@@ -170,7 +183,8 @@ class Redis(Program):
         path = folder / "redis.socket"
         path.unlink(missing_ok=True)
         words = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", "",
-                 "--appendonly", "yes", "--appendfsync", "no", "--dir", str(folder)]
+                 "--appendonly", "yes", "--appendfsync", "no", "--dir", str(folder),
+                 "--enable-debug-command", "yes"]
         server = subprocess.Popen(recorder + words, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         try:
             with self.connect(server, path) as client:
@@ -237,7 +251,9 @@ class Xz(Program):
             self.input.write_text(" ".join(chances.choices(words, k=220000)))
 
     def command(self, folder, kind, amount):
-        options = "--lzma2=preset=1,mf=hc4,mode=fast,nice=64,depth=%d" % (32 + round(amount))
+        more = lambda of: round(amount) if kind == of else 0
+        options = "--lzma2=preset=1,dict=%d,mf=hc4,mode=fast,nice=64,depth=%d" % (
+            (1 << 20) + more("bigger-dictionary"), 32 + more("deeper-search"))
         return ["xz", "-T1", "-k", "-c", options, str(self.input)], None
 
 

@@ -2,6 +2,8 @@
 // Equal units of parsing, sorting and string work; AMOUNT is spread evenly over them.
 "use strict";
 
+const crypto = require("crypto");
+
 const UNITS = 180;
 const KIND = process.argv[2] || "none";
 const AMOUNT = Number(process.argv[3] || 0);
@@ -29,12 +31,27 @@ function garbage(count) {
   return kept ? 1 : 0;
 }
 
+const data = Buffer.alloc(4096, "stack beat ");
+function hash(count) {
+  let length = 0;
+  for (let i = 0; i < count; i++) length += crypto.createHash("sha256").update(data).digest().length;
+  return length;
+}
+
+// Nobody ever notifies: each wait lasts its millisecond.
+const never = new Int32Array(new SharedArrayBuffer(4));
+function waitForNobody(count) {
+  for (let i = 0; i < count; i++) Atomics.wait(never, 0, 0, 1);
+}
+
 let result = 0;
 for (let unit = 0; unit < UNITS; unit++) {
   for (let i = 0; i < 6; i++) result += parse();
   result += sort();
   const amount = share(unit);
   if (KIND === "parsed-again") for (let i = 0; i < amount; i++) parse();
+  if (KIND === "hashes") hash(amount);
+  if (KIND === "waits-for-nobody") waitForNobody(amount);
   if (KIND === "garbage") result += garbage(amount) * 0;
 }
 console.log(result);

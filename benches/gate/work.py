@@ -37,8 +37,10 @@ def match(rows):
     return sum(len(re.findall(r"[a-f]+\d+", "abc123 def456 %d zz" % i)) for i in range(rows))
 
 
-def pack(rows):
+def pack(rows, harder):
     data = b"hello, stack beat " * 200
+    for i in range(harder):
+        zlib.compress(data + bytes([i % 256]), 9)
     return sum(len(zlib.compress(data + bytes([i % 256]), 6)) for i in range(rows))
 
 
@@ -117,6 +119,34 @@ def ask_names(waiting, times):
             pass
 
 
+def fail(times):
+    caught = 0
+    for i in range(times):
+        try:
+            raise KeyError(i)
+        except KeyError:
+            caught += 1
+    return caught
+
+
+def sort_again(times):
+    if times:
+        values = [j * 7919 % 10007 for j in range(2000)]
+        for _ in range(times):
+            sorted(values)
+
+
+def start_child(times):
+    """A program that ends at once, and is waited for."""
+    for _ in range(times):
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+
+
+def look_at_file(file, times):
+    for _ in range(times):
+        os.stat(file.fileno())
+
+
 class Files:
     """What the units read and write, in the folder that TMPDIR names."""
 
@@ -148,12 +178,20 @@ def change(kind, amount, files):
         read_uncached(files.raw, amount)
     elif kind == "dns-wait":
         ask_names(files.waiting, amount)
+    elif kind == "exceptions":
+        fail(amount)
+    elif kind == "sorted-again":
+        sort_again(amount)
+    elif kind == "child-process":
+        start_child(amount)
+    elif kind == "stat-calls":
+        look_at_file(files.raw, amount)
 
 
 def unit(number, files):
     amount = share(number)
     of = lambda kind: amount if KIND == kind else 0
-    result = parse(40) + match(120) + pack(4) + digest(120, of("slower-hash"))
+    result = parse(40) + match(120) + pack(4, of("harder-compression")) + digest(120, of("slower-hash"))
     result += read_all(files.raw, of("smaller-reads"))
     write_log(files.log, files.log_raw, of("disabled-buffering"))
     change(KIND, amount, files)
