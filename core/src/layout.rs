@@ -7,6 +7,8 @@
 //!                ThreadEntry × threads
 //!                BufferHeader × buffers
 //!                WaitBucket × WAIT_BUCKETS
+//!                Watch × WATCHES
+//!                UnixPeer × UNIX_PEERS
 //!                sub-buffers, `buffer_bytes` each
 //!                CallRow × call_rows: only where calls are counted
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
@@ -24,7 +26,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -88,6 +90,8 @@ pub struct Layout {
     pub threads: usize,
     pub buffer_headers: usize,
     pub waiters: usize,
+    pub watches: usize,
+    pub unix_peers: usize,
     pub buffers: usize,
     pub call_rows: usize,
     pub generations: [usize; 2],
@@ -125,7 +129,9 @@ impl Layout {
         let threads = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
         let buffer_headers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
         let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
-        let buffers = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
+        let watches = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
+        let unix_peers = watches + pages(WATCHES * size_of::<Watch>());
+        let buffers = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
         let call_rows = buffers + c.buffers as usize * c.buffer_bytes as usize;
         let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
         let nodes = c.generation_nodes as usize;
@@ -138,6 +144,8 @@ impl Layout {
             threads,
             buffer_headers,
             waiters,
+            watches,
+            unix_peers,
             buffers,
             call_rows,
             generations: [first, first + generation],
@@ -242,6 +250,8 @@ pub struct Control {
     pub buffers_limit: AtomicU32,
     /// Agents take the next by `fetch_add`; row 0 is nobody's own.
     pub call_rows_used: AtomicU32,
+    /// Agents add: Unix sockets whose other end was asked for.
+    pub peers_asked: AtomicU32,
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -384,7 +394,11 @@ pub struct ThreadEntry {
     pub call_row: AtomicU32,
     /// Who ends the wait: `wait_number` until somebody does, then a `crate::waiters::Waker`.
     pub woken_by: AtomicU64,
-    pub wait_reserved: [AtomicU64; 3],
+    /// The descriptor's object of which `woken_by` left word; the same for `closed_by`.
+    pub woken_for: AtomicU64,
+    pub closed_for: AtomicU64,
+    /// The last that closed what the thread waits for, 0: nobody; a `crate::waiters::Waker`.
+    pub closed_by: AtomicU64,
 }
 
 /// Buckets of the table of waiters.
@@ -406,6 +420,36 @@ pub struct WaitBucket {
     pub released_by: AtomicU64,
     pub released: AtomicU64,
     pub padding: AtomicU64,
+}
+
+/// Entries of the table of watches, two a cache line.
+pub const WATCHES: usize = 8192;
+
+/// Threads that wait for several descriptors at once find their wakers through this. See
+/// `crate::watches`.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// What is watched, 0: free.
+    pub object: AtomicU64,
+    /// The epoll instance that watches it, 0: none, and what that says when it is ready.
+    pub poll: AtomicU64,
+    pub data: AtomicU64,
+    /// The last thread that waited for it among others, as an object; 0: none.
+    pub group: AtomicU64,
+}
+
+/// Entries of the table of Unix sockets whose other end is looked for.
+pub const UNIX_PEERS: usize = 2048;
+
+/// A connected Unix socket: agents ask, the collector answers. See `crate::watches`.
+#[repr(C, align(16))]
+#[derive(Debug, Default)]
+pub struct UnixPeer {
+    /// Inode of the socket, 0: free.
+    pub inode: AtomicU64,
+    /// Inode of its other end, 0: not known yet.
+    pub peer: AtomicU64,
 }
 
 /// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.
@@ -499,6 +543,8 @@ const _: () = {
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
     assert!(size_of::<ThreadEntry>() == 64 * 7);
     assert!(size_of::<WaitBucket>() == 64);
+    assert!(size_of::<Watch>() == 32);
+    assert!(size_of::<UnixPeer>() == 16);
     assert!(size_of::<CallRow>() == 4096);
     assert!(size_of::<BufferHeader>() == 64);
     assert!(size_of::<Node>() == 16);
@@ -514,7 +560,9 @@ mod tests {
         assert!(l.threads >= l.processes + 1024 * size_of::<ProcessEntry>());
         assert!(l.buffer_headers >= l.threads + 16_384 * size_of::<ThreadEntry>());
         assert!(l.waiters >= l.buffer_headers + 2048 * 64);
-        assert!(l.buffers >= l.waiters + 4096 * 64);
+        assert!(l.watches >= l.waiters + 4096 * 64);
+        assert!(l.unix_peers >= l.watches + 8192 * 32);
+        assert!(l.buffers >= l.unix_peers + 2048 * 16);
         assert_eq!(l.generations[0], l.buffers + 2048 * 4096);
         assert_eq!(
             l.total - l.generations[1],

@@ -29,3 +29,4 @@ pub mod throttle;
 pub mod unwind;
 #[cfg(not(loom))]
 pub mod waiters;
+pub mod watches;

@@ -6,7 +6,8 @@
 
 use crate::layout::{
     ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout, MAGIC,
-    Node, ProcessEntry, ThreadEntry, WAIT_BUCKETS, WaitBucket,
+    Node, ProcessEntry, ThreadEntry, UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WATCHES, WaitBucket,
+    Watch,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::{self, Backing, Errno};
@@ -359,6 +360,16 @@ impl Mapping {
     /// The table of waiters.
     pub fn waiters(&self) -> &[WaitBucket] {
         self.slice_at(self.layout.waiters, WAIT_BUCKETS)
+    }
+
+    /// The table of watches.
+    pub fn watches(&self) -> &[Watch] {
+        self.slice_at(self.layout.watches, WATCHES)
+    }
+
+    /// The table of Unix sockets.
+    pub fn unix_peers(&self) -> &[UnixPeer] {
+        self.slice_at(self.layout.unix_peers, UNIX_PEERS)
     }
 
     /// A row of counted calls.

@@ -145,6 +145,9 @@ fn clear_thread(e: &ThreadEntry) {
         &e.episode_arg,
         &e.wait_object,
         &e.woken_by,
+        &e.woken_for,
+        &e.closed_for,
+        &e.closed_by,
         &e.turn,
         &e.slow_turn,
     ] {

@@ -6,7 +6,7 @@
 //! leave word of itself. Nothing here waits, allocates or takes a lock; who finds no place is not in
 //! the table and will not know its waker.
 //!
-//! There are two ways to leave word, before the call that ends the wait:
+//! There are three ways to leave word, before the call that ends the wait:
 //!
 //! - [`How::Release`], for locks: the last that let go of a lock before a thread got it is the one that
 //!   gave it. So releases overwrite each other in the bucket, and who got the lock reads there: while it
@@ -15,6 +15,10 @@
 //! - [`How::Wake`], for all else: the first that signals ends the wait. So it claims threads, the longest
 //!   waiting first, as many as the call wakes. Which threads the kernel really wakes may differ: who
 //!   wakes up unclaimed takes the claim over from the one that has it ([`conclude`]).
+//!
+//! - [`How::Close`], for descriptors: threads see the end of what they read when the last writer has closed
+//!   it. So closes overwrite each other, in the waiter's entry, and only a wait that ended with the end
+//!   looks there.
 //!
 //! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that
 //! comes late does not get into the next wait. Entries of killed threads are cleared when they are used
@@ -56,6 +60,32 @@ pub const fn child(pid: u32) -> u64 {
 /// What a thread of this process waits for that waits for the end of any child.
 pub const fn any_child(parent_pid: u32) -> u64 {
     0xC << 60 | (parent_pid as u64) << 3
+}
+
+/// Kinds of things behind descriptors, for [`descriptor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Described {
+    /// By its inode: what is written into any of its ends comes out of any.
+    Pipe = 1,
+    Event = 2,
+    /// By its inode: what comes out of this end.
+    UnixSocket = 3,
+    /// By addresses and ports, local ones first.
+    Connection = 4,
+    /// By its address.
+    Listener = 5,
+    Poll = 6,
+    /// Whatever a thread waits for at once, by the thread's uid.
+    Group = 7,
+}
+
+/// What stands for a thing behind descriptors, in all processes. `number` tells it from others of its kind.
+pub const fn descriptor(kind: Described, number: u64) -> u64 {
+    // Steps of an odd constant are a permutation: neighbours get far away from each other.
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    0x9 << 60 | (kind as u64) << 57 | mixed >> 10 << 3
 }
 
 /// Who ended a wait: a thread and the number of its wake, in one word.
@@ -144,6 +174,7 @@ pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Optio
     entry.wait_object.store(object.id, Ordering::Relaxed);
     entry.wait_scope.store(object.scope, Ordering::Relaxed);
     entry.wait_owner.store(owner_tid, Ordering::Relaxed);
+    entry.closed_by.store(0, Ordering::Relaxed);
     entry.woken_by.store(u64::from(number), Ordering::Relaxed);
     let home = bucket_of(object.id);
     let buckets = mapping.waiters();
@@ -203,9 +234,11 @@ pub enum How {
     Release,
     /// It wakes up to so many threads.
     Wake(u32),
+    /// It closes one of the ends of something.
+    Close,
 }
 
-/// Waker: leaves word, before the call that lets go of these objects. Gives the number of the wake, and
+/// Waker: leaves word, before the call that lets go of these objects, the first of which is why. Gives the number of the wake, and
 /// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
 pub fn announce(
     mapping: &Mapping,
@@ -214,11 +247,13 @@ pub fn announce(
     how: How,
     long_since: u64,
 ) -> Option<Announced> {
+    let cause = objects.first()?.id;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
     let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
     let first = objects.iter().filter_map(|object| match how {
         How::Release => release(mapping, *object, waker),
-        How::Wake(count) => claim(mapping, *object, waker, count),
+        How::Wake(count) => claim(mapping, *object, cause, waker, count),
+        How::Close => close(mapping, *object, cause, waker),
     });
     let first = first.min()?;
     me.entry.wakes.store(number, Ordering::Relaxed);
@@ -234,6 +269,16 @@ fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
     let first = begins.take(LOOKED_AT).min()?;
     note(mapping, object, waker);
     Some(first)
+}
+
+/// Notes with all waiters who closed what they wait for. Gives when the first of them began, in cycles.
+fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
+    let begins = waiters(mapping, object).map(|entry| {
+        entry.closed_for.store(cause, Ordering::Relaxed);
+        entry.closed_by.store(waker.0, Ordering::Relaxed);
+        entry.episode_begin.load(Ordering::Relaxed)
+    });
+    begins.take(MOST_WOKEN as usize).min()
 }
 
 /// A wake that was announced.
@@ -298,7 +343,7 @@ fn noted(mapping: &Mapping, object: Object) -> Option<Waker> {
 
 /// Claims up to `count` waiters that nobody has claimed; a single one is the one that waits longest. Gives
 /// when the first of them began, in cycles.
-fn claim(mapping: &Mapping, object: Object, waker: Waker, count: u32) -> Option<u64> {
+fn claim(mapping: &Mapping, object: Object, cause: u64, waker: Waker, count: u32) -> Option<u64> {
     let unclaimed = waiters(mapping, object).filter_map(|entry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
         let begin = entry.episode_begin.load(Ordering::Relaxed);
@@ -309,7 +354,9 @@ fn claim(mapping: &Mapping, object: Object, waker: Waker, count: u32) -> Option<
             entry
                 .woken_by
                 .compare_exchange(armed, waker.0, Ordering::Relaxed, Ordering::Relaxed);
-        claimed.is_ok().then_some(begin)
+        claimed.ok()?;
+        entry.woken_for.store(cause, Ordering::Relaxed);
+        Some(begin)
     };
     if count != 1 {
         let most = count.min(MOST_WOKEN) as usize;
@@ -320,13 +367,26 @@ fn claim(mapping: &Mapping, object: Object, waker: Waker, count: u32) -> Option<
     Some(begin)
 }
 
-/// Waiter: leaves the table after the call. `succeeded`: it got what it waited for. Gives who gave it.
+/// How a call that waited has ended.
+#[derive(Clone, Copy)]
+pub enum Outcome<'a> {
+    /// It failed, or its time was over.
+    Failed,
+    /// It got what it waited for.
+    Done,
+    /// It found the end of what it reads.
+    Closed,
+    /// Some of the objects for which it waited are ready: those for which this is true.
+    Ready(&'a dyn Fn(u64) -> bool),
+}
+
+/// Waiter: leaves the table after the call. Gives who gave it what it waited for.
 pub fn conclude(
     mapping: &Mapping,
     me: Me,
     entered: &Entered,
     how: How,
-    succeeded: bool,
+    outcome: Outcome,
 ) -> Option<Waker> {
     let is_current = me.entry.wait_number.load(Ordering::Relaxed) == entered.number;
     if !is_current {
@@ -334,18 +394,33 @@ pub fn conclude(
     }
     leave(mapping, me.index, me.entry);
     let word = me.entry.woken_by.swap(0, Ordering::Relaxed);
-    if !succeeded {
-        return None;
-    }
+    let closer = || Waker::from_word(me.entry.closed_by.load(Ordering::Relaxed));
+    let claimed = Waker::from_word(word);
+    let is_ready: &dyn Fn(u64) -> bool = match outcome {
+        Outcome::Failed => return None,
+        Outcome::Closed => return closer(),
+        Outcome::Done => &|_| true,
+        Outcome::Ready(is_ready) => {
+            if claimed.is_none() || !is_ready(me.entry.woken_for.load(Ordering::Relaxed)) {
+                let closed_for = me.entry.closed_for.load(Ordering::Relaxed);
+                let closer = closer().filter(|_| is_ready(closed_for));
+                if closer.is_some() || claimed.is_some() {
+                    return closer;
+                }
+            }
+            is_ready
+        }
+    };
     let object = entered.object;
-    match (how, Waker::from_word(word)) {
+    match (how, claimed) {
         (How::Release, _) => noted(mapping, object).filter(|waker| waker.0 != entered.before),
-        (How::Wake(_), Some(waker)) => Some(waker),
-        (How::Wake(_), None) => {
+        (_, Some(waker)) => Some(waker),
+        (_, None) => {
             let waker = noted(mapping, object).filter(|waker| waker.0 != entered.before)?;
             // It was meant for another, which still waits: that one is free again.
             let other = waiters(mapping, object)
-                .find(|entry| entry.woken_by.load(Ordering::Relaxed) == waker.0)?;
+                .find(|entry| entry.woken_by.load(Ordering::Relaxed) == waker.0)
+                .filter(|entry| is_ready(entry.woken_for.load(Ordering::Relaxed)))?;
             let armed = u64::from(other.wait_number.load(Ordering::Relaxed));
             other
                 .woken_by
@@ -404,12 +479,12 @@ mod tests {
         assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
         assert_eq!(release(all[1], LOCK).map(|a| a.number), Some(1));
         assert_eq!(release(all[2], LOCK).map(|a| a.is_long), Some(false));
-        let waker = conclude(&mapping, all[0], &entered, How::Release, true);
+        let waker = conclude(&mapping, all[0], &entered, How::Release, Outcome::Done);
         assert_eq!(tid(&mapping, waker), 1002);
         assert_eq!(count(&mapping), 0);
         // What was noted before a wait began is not its end.
         let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
-        let waker = conclude(&mapping, all[0], &entered, How::Release, true);
+        let waker = conclude(&mapping, all[0], &entered, How::Release, Outcome::Done);
         assert_eq!(waker, None);
     }
 
@@ -422,7 +497,7 @@ mod tests {
         let end = |me, entered: &Entered| {
             tid(
                 &mapping,
-                conclude(&mapping, me, entered, How::Wake(1), true),
+                conclude(&mapping, me, entered, How::Wake(1), Outcome::Done),
             )
         };
         let (first, second) = (enter(all[0]), enter(all[1]));

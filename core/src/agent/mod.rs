@@ -41,7 +41,11 @@ pub use process::{
     fork_parent, handler_installed, init, process_exiting, say, vfork_child, vfork_parent,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
-pub use wake::{Awaited, WaitFor, Wake, announce, begin_wait_for, end_of_child, is_awaited};
+pub use wake::{
+    Awaited, WaitFor, Wake, announce, announce_descriptor, begin_wait_for, end_of_child,
+    finds_wakers, is_awaited, is_descriptor_awaited, is_reported, new_number, one_of, owns_memory,
+    unix_peer, watch, written,
+};
 
 use capture::Request;
 

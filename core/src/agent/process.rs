@@ -388,7 +388,7 @@ fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     publish_signal(mapping);
     let mask = core::ptr::from_ref(&mapping.control().probe_mask);
     PROBE_MASK.store(mask.cast_mut(), Ordering::Relaxed);
-    wake::use_table(mapping);
+    wake::use_tables(mapping);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
     true
 }

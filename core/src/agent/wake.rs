@@ -6,19 +6,24 @@
 use super::capture;
 use super::thread;
 use super::{Wait, begin_wait, is_enabled, process, registered};
-use crate::layout::{ThreadEntry, WaitBucket, loss};
+use crate::layout::{ThreadEntry, WaitBucket, Watch, loss};
 use crate::mapping::Mapping;
 use crate::probe::{Cause, Probe};
 use crate::record::{Waited, Woke};
 use crate::sys::{self, tls};
-use crate::waiters::{self, Entered, How, Me, Object};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use crate::waiters::{self, Described, Entered, How, Me, Object, Outcome, descriptor};
+use crate::watches;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The table of the session under way or of the last one; null while there was none.
 static TABLE: AtomicPtr<WaitBucket> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From here on hooks look into this session's table.
-pub(super) fn use_table(mapping: &'static Mapping) {
+/// Its table of watches, in the same way.
+static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From here on hooks look into this session's tables.
+pub(super) fn use_tables(mapping: &'static Mapping) {
+    WATCHES.store(mapping.watches().as_ptr().cast_mut(), Ordering::Relaxed);
     TABLE.store(mapping.waiters().as_ptr().cast_mut(), Ordering::Relaxed);
 }
 
@@ -88,14 +93,141 @@ pub fn begin_wait_for(probe: Probe, arg: u64, awaited: impl Into<Option<Awaited>
 impl WaitFor {
     /// The call has ended with this result (negative: an error).
     pub fn end(self, result: i64) {
+        self.finish(result, None);
+    }
+
+    /// The same for a call that waits for several things: those that are ready are the ones for which
+    /// `is_ready` is true.
+    pub fn end_ready(self, result: i64, is_ready: &dyn Fn(u64) -> bool) {
+        self.finish(result, Some(is_ready));
+    }
+
+    fn finish(self, result: i64, is_ready: Option<&dyn Fn(u64) -> bool>) {
         let Some((entry, tick)) = self.wait.still() else {
             return;
         };
         let long = match &self.entered {
-            Some((entered, how)) => conclude(&self.wait, entry, entered, *how, result),
+            Some((entered, how)) => conclude(&self.wait, entry, entered, *how, result, is_ready),
             None => None,
         };
         self.wait.end_of(entry, tick, result, long);
+    }
+}
+
+/// What a thread waits for that waits until somebody writes to this or closes it: what stands for something
+/// behind a descriptor (`waiters::descriptor`).
+pub fn written(object: u64) -> Awaited {
+    Awaited {
+        id: object,
+        is_shared: true,
+        owner_tid: 0,
+        how: How::Wake(1),
+    }
+}
+
+/// The same for a thread that waits for one of several; `None` where there are none.
+#[cold]
+#[inline(never)]
+pub fn one_of(objects: &[u64]) -> Option<Awaited> {
+    let block = tls::block();
+    match objects {
+        [] => None,
+        [one] => Some(written(*one)),
+        _ if registered(block).is_none() && !thread::register() => None,
+        _ => {
+            let (entry, _) = registered(block)?;
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let group = descriptor(Described::Group, uid.into());
+            let mapping = process::mapping()?;
+            for object in objects {
+                watches::join_group(mapping, group, *object);
+            }
+            Some(written(group))
+        }
+    }
+}
+
+/// Whether wakers are looked for, and the calling thread is one that may look.
+pub fn finds_wakers() -> bool {
+    process::is_active()
+        && (registered(tls::block()).is_some() || thread::register())
+        && process::mapping().is_some_and(|mapping| long_cycles(mapping) != 0)
+}
+
+/// Whether this memory is the process' own: not in the child of a vfork.
+pub fn owns_memory() -> bool {
+    !tls::block().has(tls::flag::VFORK_CHILD)
+}
+
+/// An epoll instance (what stands for it) watches something behind a descriptor, and says `data` when that
+/// is ready; `None`: it does not watch it any more.
+pub fn watch(poll: u64, object: u64, data: Option<u64>) {
+    if let Some(mapping) = process::mapping() {
+        match data {
+            Some(data) => watches::watch(mapping, poll, object, data),
+            None => watches::unwatch(mapping, poll, object),
+        }
+    }
+}
+
+/// Whether an epoll instance reports this object by data for which `is_said` is true.
+pub fn is_reported(poll: u64, object: u64, is_said: impl Fn(u64) -> bool) -> bool {
+    process::mapping().is_some_and(|mapping| watches::is_reported(mapping, poll, object, is_said))
+}
+
+/// The inode of the other end of the Unix socket with this one; 0: not known, or not yet.
+pub fn unix_peer(inode: u64) -> u64 {
+    process::mapping().map_or(0, |mapping| watches::unix_peer(mapping, inode))
+}
+
+/// A number that no thing behind a descriptor has got before.
+pub fn new_number() -> u64 {
+    static NUMBERS: AtomicU32 = AtomicU32::new(0);
+    u64::from(process::uid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether anybody may wait for what stands for something behind a descriptor, alone or among others.
+#[inline(always)]
+pub fn is_descriptor_awaited(object: u64) -> bool {
+    let watches = WATCHES.load(Ordering::Relaxed);
+    if is_awaited(object) {
+        return true;
+    }
+    if watches.is_null() {
+        return false;
+    }
+    // SAFETY: the table of a mapping, which is never unmapped.
+    let found = unsafe { watches::find(watches, object) };
+    found.is_some_and(|watch| {
+        let (poll, group) = watchers(watch);
+        poll != 0 && is_awaited(poll) || group != 0 && is_awaited(group)
+    })
+}
+
+#[inline(always)]
+fn watchers(watch: &Watch) -> (u64, u64) {
+    let poll = watch.poll.load(Ordering::Relaxed);
+    (poll, watch.group.load(Ordering::Relaxed))
+}
+
+/// As [`announce`], for what stands for something behind a descriptor.
+#[cold]
+#[inline(never)]
+pub fn announce_descriptor(object: u64, how: How) -> Wake {
+    let watches = WATCHES.load(Ordering::Relaxed);
+    // SAFETY: the table of a mapping, which is never unmapped.
+    let found = (!watches.is_null()).then(|| unsafe { watches::find(watches, object) });
+    let (poll, group) = found.flatten().map_or((0, 0), watchers);
+    let mut ids = [object; 3];
+    let mut count = 1;
+    for id in [poll, group] {
+        if id != 0 {
+            ids[count] = id;
+            count += 1;
+        }
+    }
+    Wake {
+        long: try_announce(&ids[..count], true, how, false),
     }
 }
 
@@ -128,14 +260,19 @@ fn conclude(
     entered: &Entered,
     how: How,
     result: i64,
+    is_ready: Option<&dyn Fn(u64) -> bool>,
 ) -> Option<Waited> {
     let (mapping, me) = me(entry)?;
     let end_cycles = process::now();
-    let succeeded = match wait.probe.cause() {
-        Cause::Lock | Cause::Wait | Cause::Join => result == 0,
-        _ => result >= 0,
+    let outcome = match (wait.probe, wait.probe.cause(), is_ready) {
+        (.., Some(is_ready)) if result > 0 => Outcome::Ready(is_ready),
+        (Probe::Read | Probe::Recv, ..) if result == 0 => Outcome::Closed,
+        (_, Cause::Lock | Cause::Wait | Cause::Join, _) if result == 0 => Outcome::Done,
+        (_, Cause::Lock | Cause::Wait | Cause::Join, _) | (.., Some(_)) => Outcome::Failed,
+        _ if result >= 0 => Outcome::Done,
+        _ => Outcome::Failed,
     };
-    let waker = waiters::conclude(mapping, me, entered, how, succeeded);
+    let waker = waiters::conclude(mapping, me, entered, how, outcome);
     let long = long_cycles(mapping);
     if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
         return None;
@@ -201,7 +338,7 @@ fn try_announce(ids: &[u64], is_shared: bool, how: How, in_any_case: bool) -> Op
     let (mapping, me) = me(entry)?;
     let long = long_cycles(mapping);
     let long_since = process::now().saturating_sub(long / SCHEDULING_SHARE);
-    let mut objects = [Object { id: 0, scope: 0 }; 2];
+    let mut objects = [Object { id: 0, scope: 0 }; 3];
     let count = ids.len().min(objects.len());
     for (to, id) in objects.iter_mut().zip(ids) {
         *to = object(*id, is_shared);

@@ -16,7 +16,7 @@ fn check(result: isize) -> Result<usize, Errno> {
 
 /// # Safety
 /// As the system call says.
-unsafe fn call(number: i64, a: [usize; 6]) -> Result<usize, Errno> {
+pub(super) unsafe fn call(number: i64, a: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: passed on.
     check(unsafe { syscall(number, a) })
 }
@@ -157,7 +157,7 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// Numbers that libc does not define for every target.
-mod number {
+pub(super) mod number {
     /// include/uapi/asm-generic/unistd.h.
     #[cfg(target_arch = "aarch64")]
     pub const FSTAT: libc::c_long = 80;

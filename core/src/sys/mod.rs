@@ -27,6 +27,8 @@ pub use other::*;
 
 #[cfg(target_os = "linux")]
 pub mod calls;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod descriptor;
 pub mod rseq;
 pub mod tls;
 

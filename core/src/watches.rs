@@ -1,0 +1,139 @@
+//! Threads that wait for several descriptors at once, and the other ends of Unix sockets.
+//!
+//! A thread in `epoll_wait` or in a `poll` of several descriptors stands in the table of waiters
+//! (`crate::waiters`) with one object of its own: the epoll instance, or its group. Who writes to a
+//! descriptor finds that object here, by the descriptor's. Entries are overwritten when their line is full
+//! and may be out of date: whoever ends a wait because of one names its descriptor, and the thread that
+//! wakes up looks whether that one is ready.
+//!
+//! The other end of a connected Unix socket is known to the kernel alone, which tells it through a netlink
+//! socket. The traced program opens no descriptors for us, so an agent leaves the question here, and the
+//! collector answers it.
+
+use crate::layout::{UNIX_PEERS, WATCHES, Watch};
+use crate::mapping::Mapping;
+use crate::sync::Ordering;
+
+/// Entries in which an object may stand: a cache line.
+const WAYS: usize = 2;
+/// Entries in which a socket may stand: a cache line.
+const PEER_WAYS: usize = 4;
+
+const _: () = assert!(WATCHES.is_power_of_two() && UNIX_PEERS.is_power_of_two());
+
+/// The first entry for an object. Its upper bits are mixed already (`waiters::descriptor`).
+#[inline(always)]
+fn line_of(object: u64) -> usize {
+    (object >> 16) as usize & (WATCHES - 1) & !(WAYS - 1)
+}
+
+/// Who watches an object.
+///
+/// # Safety
+/// `table` is the first entry of a mapping's table.
+#[inline(always)]
+pub unsafe fn find<'a>(table: *const Watch, object: u64) -> Option<&'a Watch> {
+    let line = line_of(object);
+    // SAFETY: by contract the table has `WATCHES` entries, and lines begin below that.
+    let ways = unsafe { core::slice::from_raw_parts(table.add(line), WAYS) };
+    ways.iter()
+        .find(|watch| watch.object.load(Ordering::Relaxed) == object)
+}
+
+/// The entry for an object; an old one gives way when there is none.
+fn entry_for(mapping: &Mapping, object: u64) -> &Watch {
+    let line = line_of(object);
+    let ways = &mapping.watches()[line..line + WAYS];
+    let holds = |watch: &&Watch, what: u64| watch.object.load(Ordering::Relaxed) == what;
+    if let Some(own) = ways.iter().find(|watch| holds(watch, object)) {
+        return own;
+    }
+    let free = ways.iter().find(|watch| holds(watch, 0));
+    let taken = free.unwrap_or(&ways[(object >> 8) as usize % WAYS]);
+    taken.object.store(0, Ordering::Relaxed);
+    taken.poll.store(0, Ordering::Relaxed);
+    taken.group.store(0, Ordering::Relaxed);
+    taken.object.store(object, Ordering::Release);
+    taken
+}
+
+/// An epoll instance watches an object, and says `data` when it is ready.
+pub fn watch(mapping: &Mapping, poll: u64, object: u64, data: u64) {
+    let entry = entry_for(mapping, object);
+    entry.data.store(data, Ordering::Relaxed);
+    entry.poll.store(poll, Ordering::Relaxed);
+}
+
+/// It does not watch it any more.
+pub fn unwatch(mapping: &Mapping, poll: u64, object: u64) {
+    let entry = entry_for(mapping, object);
+    let _ = entry
+        .poll
+        .compare_exchange(poll, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// A thread waits for the object, among others.
+pub fn join_group(mapping: &Mapping, group: u64, object: u64) {
+    let entry = entry_for(mapping, object);
+    entry.group.store(group, Ordering::Relaxed);
+}
+
+/// Whether an epoll instance that watches the object says so by data for which `is_said` is true.
+pub fn is_reported(
+    mapping: &Mapping,
+    poll: u64,
+    object: u64,
+    is_said: impl Fn(u64) -> bool,
+) -> bool {
+    let line = line_of(object);
+    let mut ways = mapping.watches()[line..line + WAYS].iter();
+    let found = ways.find(|watch| {
+        watch.object.load(Ordering::Relaxed) == object && watch.poll.load(Ordering::Relaxed) == poll
+    });
+    found.is_some_and(|watch| is_said(watch.data.load(Ordering::Relaxed)))
+}
+
+/// The other end of a Unix socket, both by their inodes; asks for it when it is not known. 0: not known.
+pub fn unix_peer(mapping: &Mapping, inode: u64) -> u64 {
+    let line = inode as usize % (UNIX_PEERS / PEER_WAYS) * PEER_WAYS;
+    let ways = &mapping.unix_peers()[line..line + PEER_WAYS];
+    if let Some(known) = ways
+        .iter()
+        .find(|entry| entry.inode.load(Ordering::Relaxed) == inode)
+    {
+        return known.peer.load(Ordering::Acquire);
+    }
+    let free = ways.iter().find(|entry| {
+        let taken = entry
+            .inode
+            .compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok()
+    });
+    let place = (inode as usize / (UNIX_PEERS / PEER_WAYS)) % PEER_WAYS;
+    let entry = free.unwrap_or(&ways[place]);
+    entry.inode.store(u64::MAX, Ordering::Relaxed);
+    entry.peer.store(0, Ordering::Relaxed);
+    entry.inode.store(inode, Ordering::Release);
+    let control = mapping.control();
+    control.peers_asked.fetch_add(1, Ordering::Release);
+    0
+}
+
+/// Collector: answers what was asked. `peer_of` gives the inode of a socket's other end, 0 when it has none
+/// yet. Gives how many questions stay open.
+pub fn answer(mapping: &Mapping, mut peer_of: impl FnMut(u64) -> u64) -> usize {
+    let mut open = 0;
+    for entry in mapping.unix_peers() {
+        let inode = entry.inode.load(Ordering::Acquire);
+        if matches!(inode, 0 | u64::MAX) || entry.peer.load(Ordering::Relaxed) != 0 {
+            continue;
+        }
+        let peer = peer_of(inode);
+        if peer == 0 || entry.inode.load(Ordering::Relaxed) != inode {
+            open += 1;
+        } else {
+            entry.peer.store(peer, Ordering::Release);
+        }
+    }
+    open
+}
