@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{env, patch, process, resolve, signal, start, thread};
+use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -47,6 +47,10 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
             Refusal::Mapping(MappingError::OtherVersion(_)) => Refused::OtherVersion,
             Refusal::Mapping(_) => Refused::NotOurs,
         });
+    }
+    if !start::was_preloaded() {
+        // What was known belongs to the time before the hooks were taken away.
+        descriptor::forget_range(0, u32::MAX);
     }
     if agent::follow_children()
         && let Some(own_path) = resolve::own_path()

@@ -4,32 +4,33 @@
 //! which every supported ABI passes like a fixed one, so it is passed on whether the caller gave it or
 //! not.
 
+use crate::descriptor;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {
-    wait fn read(file: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t = Read, file;
-    wait fn __read(file: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t = Read, file;
-    wait fn __read_chk(file: c_int, buffer: *mut c_void, bytes: size_t, room: size_t) -> ssize_t = Read, file;
+    wait fn read(file: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t = Read, file, reads file;
+    wait fn __read(file: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t = Read, file, reads file;
+    wait fn __read_chk(file: c_int, buffer: *mut c_void, bytes: size_t, room: size_t) -> ssize_t = Read, file, reads file;
     wait fn pread(file: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t = Read, file;
     wait fn pread64(file: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t = Read, file;
     wait fn __pread64(file: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t = Read, file;
     wait fn __pread_chk(file: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t, room: size_t) -> ssize_t = Read, file;
     wait fn __pread64_chk(file: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t, room: size_t) -> ssize_t = Read, file;
-    wait fn readv(file: c_int, parts: *const iovec, count: c_int) -> ssize_t = Read, file;
+    wait fn readv(file: c_int, parts: *const iovec, count: c_int) -> ssize_t = Read, file, reads file;
     wait fn preadv(file: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = Read, file;
     wait fn preadv64(file: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = Read, file;
     wait fn preadv2(file: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = Read, file;
     wait fn preadv64v2(file: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = Read, file;
 
-    wait fn write(file: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t = Write, file;
-    wait fn __write(file: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t = Write, file;
+    wait fn write(file: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t = Write, file, writes file;
+    wait fn __write(file: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t = Write, file, writes file;
     wait fn pwrite(file: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> ssize_t = Write, file;
     wait fn pwrite64(file: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> ssize_t = Write, file;
     wait fn __pwrite64(file: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> ssize_t = Write, file;
-    wait fn writev(file: c_int, parts: *const iovec, count: c_int) -> ssize_t = Write, file;
+    wait fn writev(file: c_int, parts: *const iovec, count: c_int) -> ssize_t = Write, file, writes file;
     wait fn pwritev(file: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = Write, file;
     wait fn pwritev64(file: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = Write, file;
     wait fn pwritev2(file: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = Write, file;
@@ -44,28 +45,27 @@ hooks! {
     // Gives fewer bytes when a signal comes, from a page on.
     wait fn getrandom(buffer: *mut c_void, bytes: size_t, flags: c_uint) -> ssize_t = Read, bytes;
 
-    wait fn sendfile(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file;
-    wait fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file;
+    wait fn sendfile(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file, writes out;
+    wait fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t = Sendfile, file, writes out;
     wait fn copy_file_range(file: c_int, offset: *mut loff_t, out: c_int, out_offset: *mut loff_t, bytes: size_t, flags: c_uint) -> ssize_t = Sendfile, file;
-    wait fn splice(file: c_int, offset: *mut loff_t, out: c_int, out_offset: *mut loff_t, bytes: size_t, flags: c_uint) -> ssize_t = Splice, file;
+    wait fn splice(file: c_int, offset: *mut loff_t, out: c_int, out_offset: *mut loff_t, bytes: size_t, flags: c_uint) -> ssize_t = Splice, file, writes out;
     wait fn tee(file: c_int, out: c_int, bytes: size_t, flags: c_uint) -> ssize_t = Splice, file;
     wait fn vmsplice(file: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t = Splice, file;
 
-    wait fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn __open_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    wait fn __open64_2(path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    wait fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0;
-    wait fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    wait fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0;
-    wait fn creat(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
-    wait fn creat64(path: *const c_char, mode: mode_t) -> c_int = Open, 0;
-    wait fn close(file: c_int) -> c_int = Close, file;
-    wait fn __close(file: c_int) -> c_int = Close, file;
-    hit fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = Close, first;
+    wait fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn __open_2(path: *const c_char, flags: c_int) -> c_int = Open, 0, makes opened;
+    wait fn __open64_2(path: *const c_char, flags: c_int) -> c_int = Open, 0, makes opened;
+    wait fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0, makes opened;
+    wait fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = Open, 0, makes opened;
+    wait fn creat(path: *const c_char, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn creat64(path: *const c_char, mode: mode_t) -> c_int = Open, 0, makes opened;
+    wait fn close(file: c_int) -> c_int = Close, file, closes file;
+    wait fn __close(file: c_int) -> c_int = Close, file, closes file;
 
     wait fn fsync(file: c_int) -> c_int = Fsync, file;
     wait fn fdatasync(file: c_int) -> c_int = Fsync, file;
@@ -74,9 +74,6 @@ hooks! {
     wait fn sync_file_range(file: c_int, offset: loff_t, bytes: loff_t, flags: c_uint) -> c_int = Fsync, file;
     wait fn msync(address: *mut c_void, bytes: size_t, flags: c_int) -> c_int = Fsync, bytes;
 
-    wait fn fcntl(file: c_int, command: c_int, argument: *mut c_void) -> c_int = Fcntl, file;
-    wait fn fcntl64(file: c_int, command: c_int, argument: *mut c_void) -> c_int = Fcntl, file;
-    wait fn __fcntl(file: c_int, command: c_int, argument: *mut c_void) -> c_int = Fcntl, file;
     wait fn flock(file: c_int, operation: c_int) -> c_int = FileLock, file;
     wait fn lockf(file: c_int, command: c_int, bytes: off_t) -> c_int = FileLock, file;
     wait fn lockf64(file: c_int, command: c_int, bytes: off_t) -> c_int = FileLock, file;
@@ -102,4 +99,130 @@ hooks! {
     wait fn __fxstat64(version: c_int, file: c_int, status: *mut Stat) -> c_int = Stat, file;
     wait fn __fxstatat(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
     wait fn __fxstatat64(version: c_int, directory: c_int, path: *const c_char, status: *mut Stat, flags: c_int) -> c_int = Stat, directory;
+}
+
+/// `fcntl`, which may make a double of a descriptor, or keep it from blocking.
+macro_rules! controls {
+    ($($name:ident)*) => {$(
+        original!(fn $name(file: c_int, command: c_int, argument: *mut c_void) -> c_int = Fcntl);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(file: c_int, command: c_int, argument: *mut c_void) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait(Probe::Fcntl, file as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(file, command, argument) };
+            wait.end(result as i64);
+            descriptor::controlled(file, command, argument.addr(), result);
+            result
+        }
+    )*};
+}
+controls! { fcntl fcntl64 __fcntl }
+
+original!(fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = Close);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if !agent::hit_quietly() {
+        close_range::called();
+        agent::hit(Probe::Close, first as u64);
+    }
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { close_range::call(first, last, flags) };
+    descriptor::forget_range(first, last);
+    result
+}
+
+// What makes descriptors, and doubles of them. None of these blocks.
+original!(fn pipe(files: *mut c_int) -> c_int);
+original!(fn pipe2(files: *mut c_int, flags: c_int) -> c_int);
+original!(fn eventfd(count: c_uint, flags: c_int) -> c_int);
+original!(fn dup(file: c_int) -> c_int);
+original!(fn dup2(file: c_int, double: c_int) -> c_int = Close);
+original!(fn dup3(file: c_int, double: c_int, flags: c_int) -> c_int = Close);
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pipe(files: *mut c_int) -> c_int {
+    // SAFETY: the caller's argument, passed on; after a success both descriptors are there.
+    unsafe {
+        let result = pipe::call(files);
+        if result == 0 {
+            descriptor::made_pipe([*files, *files.add(1)], 0);
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pipe2(files: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, passed on; after a success both descriptors are there.
+    unsafe {
+        let result = pipe2::call(files, flags);
+        if result == 0 {
+            descriptor::made_pipe([*files, *files.add(1)], flags);
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, passed on.
+    let file = unsafe { eventfd::call(count, flags) };
+    descriptor::made_event(file);
+    file
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup(file: c_int) -> c_int {
+    // SAFETY: the caller's argument, passed on.
+    let double = unsafe { dup::call(file) };
+    descriptor::doubled(file, double);
+    double
+}
+
+/// What makes a double with a number of the program's choice, closing what had it.
+macro_rules! doubles {
+    ($($name:ident($($flags:ident: $type:ty)?);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(file: c_int, double: c_int $(, $flags: $type)?) -> c_int {
+            let closes = file != double && descriptor::is_awaited(double);
+            let wake = closes.then(|| descriptor::closes(double));
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(file, double $(, $flags)?) };
+            if result >= 0 {
+                descriptor::doubled(file, double);
+            }
+            if let Some(wake) = wake {
+                $name::called();
+                wake.end(Probe::Close, double as u64);
+            }
+            result
+        }
+    )*};
+}
+doubles! {
+    dup2();
+    dup3(flags: c_int);
+}
+
+// libc's own calls in them pass no hook.
+original!(fn eventfd_read(file: c_int, value: *mut u64) -> c_int = Read);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn eventfd_read(file: c_int, value: *mut u64) -> c_int {
+    if !agent::hit_quietly() {
+        eventfd_read::called();
+    }
+    let awaited = descriptor::read(file).map(agent::written);
+    let wait = agent::begin_wait_for(Probe::Read, file as u64, awaited);
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { eventfd_read::call(file, value) };
+    // What `read` would have said.
+    wait.end(if result == 0 { 8 } else { -1 });
+    result
+}
+
+hooks! {
+    wait fn eventfd_write(file: c_int, value: u64) -> c_int = Write, file, writes file;
 }

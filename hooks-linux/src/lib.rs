@@ -13,6 +13,7 @@ mod api;
 mod attach;
 mod calls;
 mod clock;
+mod descriptor;
 mod env;
 mod futex;
 mod io;

@@ -1,29 +1,133 @@
 //! Sockets.
 
+use crate::descriptor;
 use core::ffi::{c_int, c_uint, c_void};
-use libc::{mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{MSG_DONTWAIT, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::waiters::How;
 
 hooks! {
-    wait fn connect(socket: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int = Connect, socket;
-    wait fn __connect(socket: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int = Connect, socket;
-    wait fn accept(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t) -> c_int = Accept, socket;
-    wait fn accept4(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t, flags: c_int) -> c_int = Accept, socket;
 
-    wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket;
-    wait fn __send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket;
-    wait fn sendto(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int, to: *const sockaddr, to_bytes: socklen_t) -> ssize_t = Send, socket;
-    wait fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t = Send, socket;
-    wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send, socket;
+    wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
+    wait fn __send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
+    wait fn sendto(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int, to: *const sockaddr, to_bytes: socklen_t) -> ssize_t = Send, socket, writes socket;
+    wait fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t = Send, socket, writes socket;
+    wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send, socket, writes socket;
 
-    wait fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t = Recv, socket;
-    wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv, socket;
-    wait fn recvfrom(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket;
-    wait fn __recvfrom_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket;
-    wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv, socket;
-    wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv, socket;
+    wait fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn recvfrom(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn __recvfrom_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
 
     hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt, socket;
     hit fn setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, bytes: socklen_t) -> c_int = Getsockopt, socket;
+}
+
+/// `connect` wakes who accepts at the address.
+macro_rules! connects {
+    ($($name:ident)*) => {$(
+        original!(fn $name(socket: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int = Connect);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(socket: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            // SAFETY: the caller's arguments.
+            let accepting = unsafe { descriptor::accepting(address, bytes) };
+            let wake = agent::is_descriptor_awaited(accepting)
+                .then(|| agent::announce_descriptor(accepting, How::Wake(1)));
+            let wait = agent::begin_wait(Probe::Connect, socket as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(socket, address, bytes) };
+            // SAFETY: errno of the calling thread is always there; the rest are the caller's arguments.
+            unsafe {
+                if result == 0 || *libc::__errno_location() == libc::EINPROGRESS {
+                    descriptor::connected(socket, address, bytes);
+                }
+            }
+            wait.end(result as i64);
+            if let Some(wake) = wake {
+                wake.end(Probe::Connect, socket as u64);
+            }
+            result
+        }
+    )*};
+}
+connects! { connect __connect }
+
+original!(fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the caller's arguments, passed on.
+    let socket = unsafe { socket::call(domain, kind, protocol) };
+    descriptor::forget(socket);
+    socket
+}
+
+original!(fn listen(socket: c_int, backlog: c_int) -> c_int);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn listen(socket: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { listen::call(socket, backlog) };
+    descriptor::forget(socket);
+    result
+}
+
+original!(fn socketpair(domain: c_int, kind: c_int, protocol: c_int, sockets: *mut c_int) -> c_int);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    sockets: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, passed on; after a success both descriptors are there.
+    unsafe {
+        let result = socketpair::call(domain, kind, protocol, sockets);
+        if result == 0 {
+            descriptor::made_pair([*sockets, *sockets.add(1)]);
+        }
+        result
+    }
+}
+
+original!(fn shutdown(socket: c_int, how: c_int) -> c_int = Close);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    let is_end = how != libc::SHUT_RD && descriptor::is_awaited(socket);
+    let wake = is_end.then(|| descriptor::closes(socket));
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { shutdown::call(socket, how) };
+    if let Some(wake) = wake {
+        shutdown::called();
+        wake.end(Probe::Close, socket as u64);
+    }
+    result
+}
+
+/// `accept` makes a descriptor of whoever connects.
+macro_rules! accepts {
+    ($($name:ident($($flags:ident: $type:ty)?);)*) => {$(
+        original!(fn $name(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t $(, $flags: $type)?) -> c_int = Accept);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t $(, $flags: $type)?) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let awaited = descriptor::read(socket).map(agent::written);
+            let wait = agent::begin_wait_for(Probe::Accept, socket as u64, awaited);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(socket, address, bytes $(, $flags)?) };
+            wait.end(result as i64);
+            descriptor::accepted(result);
+            result
+        }
+    )*};
+}
+accepts! {
+    accept();
+    accept4(flags: c_int);
 }

@@ -4,7 +4,7 @@
 //! their parent: nothing here allocates, and the engine is told "not me" by a thread-local flag that the
 //! parent clears when it goes on.
 
-use crate::env;
+use crate::{descriptor, env};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
@@ -389,6 +389,11 @@ versions! {
     posix_spawnp = "GLIBC_2.15";
 }
 
+/// The process is about to end: tells those that wait for what its descriptors hold open.
+pub(crate) fn descriptors_close() {
+    descriptor::all_close(|wake, file| wake.end(Probe::Close, file as u64));
+}
+
 macro_rules! ends {
     ($($name:ident)*) => {$(
         original!(fn $name(status: c_int) -> () = Exit);
@@ -397,6 +402,7 @@ macro_rules! ends {
         unsafe extern "C-unwind" fn $name(status: c_int) {
             $name::called();
             agent::hit(Probe::Exit, status as u64);
+            descriptors_close();
             agent::process_exiting();
             // SAFETY: the caller's argument, passed on.
             unsafe { $name::call(status) }

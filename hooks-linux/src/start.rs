@@ -51,6 +51,7 @@ extern "C" fn start(
 }
 
 extern "C" fn end() {
+    process::descriptors_close();
     agent::process_exiting();
 }
 

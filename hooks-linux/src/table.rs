@@ -11,6 +11,15 @@
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
 //!       wait  fn …  = Probe, argument, for AWAITED;
 //!                                                 the same, for something that another thread lets go of
+//!       wait  fn …  = Probe, argument, reads FILE if CONDITION;
+//!                                                 the same, until somebody writes to what is behind the
+//!                                                 descriptor
+//!       wait  fn …  = Probe, argument, writes FILE;
+//!                                                 may block, and tells those that wait for what is written
+//!       wait  fn …  = Probe, argument, closes FILE;
+//!                                                 the same for the end of what they read
+//!       wait  fn …  = Probe, argument, makes NOTED;
+//!                                                 may block; the result, a descriptor, is noted by a function
 //!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, for AWAITED, if condition;
 //!                                                 tries first; only a failed try is a wait, for the lock
 //!                                                 described; where the condition fails (invalid
@@ -165,6 +174,90 @@ macro_rules! hooks {
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call($($arg),*) };
             wait.end(result as i64);
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, reads $file:ident $(if $may_wait:expr)?; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn waiting($($arg: $type,)* object: u64) -> $result {
+                let wait = agent::begin_wait_for(Probe::$probe, $value as u64, agent::written(object));
+                // SAFETY: the caller's arguments, passed on.
+                let result = unsafe { $name::call($($arg),*) };
+                wait.end(result as i64);
+                result
+            }
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            if true $(&& $may_wait)?
+                && let Some(object) = $crate::descriptor::read($file)
+            {
+                // SAFETY: the caller's arguments, passed on.
+                return unsafe { waiting($($arg,)* object) };
+            }
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            wait.end(result as i64);
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, writes $file:ident; $($rest:tt)*) => {
+        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by writes($file), then (|_| ()); $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, closes $file:ident; $($rest:tt)*) => {
+        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by closes($file), then ($crate::descriptor::forget); $($rest)* }
+    };
+    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, by $announce:ident($file:ident), then $before:expr; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
+                let wake = $crate::descriptor::$announce($file);
+                $before($file);
+                let wait = agent::begin_wait(Probe::$probe, $value as u64);
+                // SAFETY: the caller's arguments, passed on.
+                let result = unsafe { $name::call($($arg),*) };
+                wait.end(result as i64);
+                wake.end(Probe::$probe, $value as u64);
+                result
+            }
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            if $crate::descriptor::is_awaited($file) {
+                // SAFETY: the caller's arguments, passed on.
+                return unsafe { awaited($($arg),*) };
+            }
+            $before($file);
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            wait.end(result as i64);
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, makes $noted:ident; $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            wait.end(result as i64);
+            $crate::descriptor::$noted(result as core::ffi::c_int);
             result
         }
         hooks! { $($rest)* }

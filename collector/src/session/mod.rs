@@ -27,6 +27,7 @@ pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;
 mod ticker;
+mod unix_peers;
 mod witness;
 
 use std::ffi::OsStr;

@@ -18,6 +18,7 @@ use super::drainer::Order;
 use super::pace::{Pace, Used};
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
+use super::unix_peers::UnixPeers;
 
 /// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
 const HOOK_TIME_NS: u64 = 2_000;
@@ -74,6 +75,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
+    let mut unix_peers = UnixPeers::new();
     while !shared.stopping() {
         if !is_on(shared) {
             rest(shared, &mut ticker);
@@ -130,6 +132,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
         }
         reserve_threads(shared);
         watch_pool(shared, &mut pool_looks, &mut random);
+        unix_peers.step(&shared.mapping, now);
         sampler.refresh(&shared.mapping, now);
         let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);

@@ -127,6 +127,8 @@ impl Session {
         control.probe_mask.store(u64::MAX, Ordering::Relaxed);
         control.forced_per_second.store(10_000, Ordering::Relaxed);
         control.follow_children.store(1, Ordering::Relaxed);
+        // Any wait is long: who ends it is looked for, and captured.
+        control.long_wait_cycles.store(1, Ordering::Relaxed);
         control.signal.store(libc::SIGURG as u32, Ordering::Relaxed);
         for class in &control.interval_cycles {
             class.store(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Who makes whom wait: programs whose wakers are known by construction.
 
 mod deadlock;
+mod descriptors;
 
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
@@ -11,15 +12,30 @@ use std::sync::OnceLock;
 /// Waits of one run.
 const ROUNDS: u64 = 40;
 
-/// `who.c`, compiled once.
-fn who() -> &'static Path {
-    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let folder = scratch();
-        let program = compile(folder.path(), "who.c", include_str!("who.c"), &[]);
-        (folder, program)
-    });
-    program
+/// What a program of these tests waits for.
+#[derive(Clone, Copy)]
+enum Through {
+    Locks,
+    Descriptors,
+}
+
+impl Through {
+    /// The program, compiled once.
+    fn program(self) -> &'static Path {
+        static PROGRAMS: [OnceLock<(tempfile::TempDir, PathBuf)>; 2] =
+            [const { OnceLock::new() }; 2];
+        let (name, kinds) = match self {
+            Through::Locks => ("locks.c", include_str!("locks.c")),
+            Through::Descriptors => ("descriptors.c", include_str!("descriptors.c")),
+        };
+        let (_, program) = PROGRAMS[self as usize].get_or_init(|| {
+            let folder = scratch();
+            let source = [include_str!("head.c"), kinds, include_str!("turns.c")].concat();
+            let program = compile(folder.path(), name, &source, &[]);
+            (folder, program)
+        });
+        program
+    }
 }
 
 fn report(trace: &Path) -> Value {
@@ -35,17 +51,22 @@ fn contains(stack: &Value, function: &str) -> bool {
     stack.iter().any(|name| name == function)
 }
 
-/// A recorded run of `who.c`.
+/// A recorded run.
 struct Recorded {
     said: String,
     report: Value,
 }
 
 fn record(kind: &str) -> Recorded {
+    record_program(Through::Locks, kind, &[])
+}
+
+fn record_program(through: Through, kind: &str, more: &[&str]) -> Recorded {
     let folder = scratch();
-    let program = who().to_str().expect("UTF-8");
+    let program = through.program().to_str().expect("UTF-8");
     let rounds = ROUNDS.to_string();
-    let recorded = Program::new([program, kind, &rounds]).record(folder.path());
+    let command = [&[program, kind, &rounds], more].concat();
+    let recorded = Program::new(command).record(folder.path());
     let run = &recorded.run;
     assert!(run.output.status.success(), "{kind}: {}", run.stderr());
     Recorded {

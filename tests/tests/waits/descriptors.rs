@@ -1,0 +1,57 @@
+//! Waits for what others write, close or connect.
+
+use super::{Through, record_program};
+
+/// Records one kind of wait, ended by another thread and by a child, and wants every one with the right thread
+/// and the right stack.
+fn every_writer_is_known(kind: &str, call: &str) {
+    let recorded = record_program(Through::Descriptors, kind, &[]);
+    recorded.wants(kind, call, "waker", "ends_it");
+    let recorded = record_program(Through::Descriptors, kind, &["child"]);
+    recorded.wants(kind, call, "waker", "ends_it");
+}
+
+#[test]
+fn a_pipe() {
+    every_writer_is_known("pipe", "read");
+}
+
+#[test]
+fn the_end_of_a_pipe() {
+    let closed = record_program(Through::Descriptors, "close", &[]);
+    closed.wants("close", "read", "waker", "ends_it");
+    let exited = record_program(Through::Descriptors, "child-exit", &[]);
+    exited.wants("child-exit", "read", "ender", "child_ends_it");
+}
+
+#[test]
+fn an_eventfd() {
+    every_writer_is_known("event", "read");
+    every_writer_is_known("epoll-event", "epoll_wait");
+}
+
+#[test]
+fn one_of_several_descriptors() {
+    every_writer_is_known("poll-one", "poll");
+    every_writer_is_known("poll", "poll");
+    every_writer_is_known("select", "select");
+    every_writer_is_known("epoll-pipe", "epoll_wait");
+}
+
+#[test]
+fn a_socketpair() {
+    every_writer_is_known("socketpair", "recv");
+    every_writer_is_known("epoll-socketpair", "epoll_wait");
+}
+
+#[test]
+fn a_connection() {
+    every_writer_is_known("tcp", "recv");
+    every_writer_is_known("unix", "recv");
+}
+
+#[test]
+fn a_new_connection() {
+    every_writer_is_known("accept-tcp", "accept");
+    every_writer_is_known("accept-unix", "accept");
+}
