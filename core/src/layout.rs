@@ -21,7 +21,7 @@
 //! Every word is an atomic. The file outlives the program and the collector, and the reader trusts
 //! nothing in it.
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
@@ -252,6 +252,19 @@ pub struct Control {
     pub call_rows_used: AtomicU32,
     /// Agents add: Unix sockets whose other end was asked for.
     pub peers_asked: AtomicU32,
+    /// Interval in force per class, ns: what the budget makes of `interval_ns`. 0: the same.
+    pub kept_interval_ns: [AtomicU32; CLASSES],
+}
+
+impl Control {
+    /// What lies between two captures of a class' threads at a tick, ns; 0: there is no interval.
+    pub fn interval_in_force_ns(&self, class: usize) -> u32 {
+        let class = class.min(CLASSES - 1);
+        match self.kept_interval_ns[class].load(Ordering::Relaxed) {
+            0 => self.interval_ns[class].load(Ordering::Relaxed),
+            kept => kept,
+        }
+    }
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
@@ -375,7 +388,15 @@ pub struct ThreadEntry {
     pub light: AtomicU32,
     /// Owner: waits for events that have returned.
     pub turns: AtomicU32,
-    pub reserved: [AtomicU64; 6],
+    /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
+    pub sent_cycles: AtomicU64,
+    /// Collector: the thread takes notice of one in so many ticks, because its captures are far dearer than
+    /// those of others; 0 and 1: of each.
+    pub every: AtomicU32,
+    pub reserved_word: AtomicU32,
+    /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
+    pub spent_cycles: AtomicU64,
+    pub reserved: [AtomicU64; 3],
 
     // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.
@@ -399,6 +420,17 @@ pub struct ThreadEntry {
     pub closed_for: AtomicU64,
     /// The last that closed what the thread waits for, 0: nobody; a `crate::waiters::Waker`.
     pub closed_by: AtomicU64,
+}
+
+impl ThreadEntry {
+    /// Whether the thread takes notice of this tick.
+    pub fn is_turn(&self, tick: u32) -> bool {
+        let every = self.every.load(Ordering::Relaxed);
+        every <= 1
+            || tick
+                .wrapping_add(self.uid.load(Ordering::Relaxed))
+                .is_multiple_of(every)
+    }
 }
 
 /// Buckets of the table of waiters.

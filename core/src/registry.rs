@@ -150,6 +150,8 @@ fn clear_thread(e: &ThreadEntry) {
         &e.closed_by,
         &e.turn,
         &e.slow_turn,
+        &e.sent_cycles,
+        &e.spent_cycles,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -170,6 +172,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.wakes,
         &e.turns,
         &e.call_row,
+        &e.every,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -82,6 +82,15 @@ pub fn tick_of(control: &Control, tick_index: u32) -> &Tick {
     &class[i % PHASES]
 }
 
+/// The tick that follows this one.
+pub fn after(tick: u32) -> u32 {
+    if tick >= TICK_RUNNING - 1 {
+        1
+    } else {
+        tick + 1
+    }
+}
+
 /// The ticker's side: the counts behind the words.
 #[derive(Debug)]
 pub struct Ticker {
@@ -101,11 +110,7 @@ impl Ticker {
     /// Advances one word: the threads of this class and phase capture at their next hook.
     pub fn advance(&mut self, control: &Control, class: usize, phase: usize) {
         let count = &mut self.counts[class][phase];
-        *count = if *count >= TICK_RUNNING - 1 {
-            1
-        } else {
-            *count + 1
-        };
+        *count = after(*count);
         control.ticks[class][phase]
             .0
             .store(*count, Ordering::Release);

@@ -11,7 +11,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 use stackbeat_core::probe::Cause;
 
 use crate::export::{Format, Weight};
-use crate::units::{Period, parse_duration_ns, parse_period, parse_size_bytes};
+use crate::units::{Period, parse_duration_ns, parse_percent, parse_period, parse_size_bytes};
 
 /// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
 /// the calling thread's stack.
@@ -103,10 +103,10 @@ pub struct RecordArgs {
     /// The same for main threads, when it should differ.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub main_interval: Option<u64>,
-    /// Most that captures may cost, in percent of the program's time: intervals below 1ms are stretched
-    /// for it, up to 1ms; 0 keeps them.
-    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
-    pub budget: u32,
+    /// Most that the recording may cost, as a part of the program's CPU time: 1%, 0.5%. Intervals are stretched for
+    /// it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms, for 5%.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub budget: Option<f64>,
     /// Groups of calls to hook, separated by commas.
     #[arg(short, long, value_name = "GROUPS", default_value = "all")]
     pub probes: String,
@@ -213,10 +213,10 @@ pub struct AttachArgs {
     /// The same for the main thread, when it should differ.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub main_interval: Option<u64>,
-    /// Most that captures may cost, in percent of the program's time: intervals below 1ms are stretched
-    /// for it, up to 1ms; 0 keeps them.
-    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
-    pub budget: u32,
+    /// Most that the recording may cost, as a part of the program's CPU time: 1%, 0.5%. Intervals are stretched for
+    /// it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms, for 5%.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub budget: Option<f64>,
     /// Groups of calls to hook, separated by commas.
     #[arg(short, long, value_name = "GROUPS", default_value = "all")]
     pub probes: String,

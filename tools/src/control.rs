@@ -110,7 +110,7 @@ fn table(sessions: &[SessionStatus], others: usize, width: Option<usize>, style:
             s.program_pid.to_string(),
             state(s).to_owned(),
             duration(s.elapsed_ns),
-            duration(s.interval_ns),
+            duration(s.interval_ns.max(s.kept_interval_ns)),
             s.live_threads.to_string(),
             count(s.samples),
             match s.lost {
@@ -131,6 +131,18 @@ fn table(sessions: &[SessionStatus], others: usize, width: Option<usize>, style:
         ));
     }
     out
+}
+
+/// The interval asked for, and what the budget makes of it.
+fn in_force(asked_ns: u64, kept_ns: u64) -> String {
+    match kept_ns > asked_ns {
+        true => format!(
+            "{}, within the budget {}",
+            duration(asked_ns),
+            duration(kept_ns)
+        ),
+        false => duration(asked_ns),
+    }
 }
 
 fn state(session: &SessionStatus) -> &'static str {
@@ -155,8 +167,11 @@ fn details(sessions: &[SessionStatus]) -> String {
             ("state", state(s).to_owned()),
             ("for", duration(s.elapsed_ns)),
             ("trace", format!("{}, {}", s.trace, bytes(s.trace_bytes))),
-            ("interval", duration(s.interval_ns)),
-            ("main interval", duration(s.main_interval_ns)),
+            ("interval", in_force(s.interval_ns, s.kept_interval_ns)),
+            (
+                "main interval",
+                in_force(s.main_interval_ns, s.kept_main_interval_ns),
+            ),
             ("probes", probes),
             ("mode", s.mode.clone()),
             (

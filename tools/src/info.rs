@@ -41,6 +41,10 @@ struct Info {
     modules: Vec<ModuleInfo>,
     losses: Vec<LossInfo>,
     recorder_figures: Vec<Figure>,
+    /// The intervals that were in force, in order of time.
+    intervals: Vec<IntervalInfo>,
+    /// `None` in traces that do not say it.
+    cost: Option<CostInfo>,
     /// Parts of the file that could not be read.
     damage: Vec<String>,
     /// Only with `--check`.
@@ -96,6 +100,28 @@ struct LossInfo {
     cause: &'static str,
     count: u64,
     description: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct IntervalInfo {
+    /// Since the recording's start.
+    at_ns: u64,
+    /// `threads`, `main threads`, or `thread` for one that has its own.
+    of: &'static str,
+    /// 0 unless `of` is `thread`.
+    thread_uid: u32,
+    /// 0: from here on that of its kind.
+    interval_ns: u64,
+}
+
+/// What the recording cost, as parts of the program's CPU time in percent.
+#[derive(Debug, Serialize)]
+struct CostInfo {
+    percent: f64,
+    captures_percent: f64,
+    /// Hooks that captured nothing: an estimate.
+    hooks_percent: f64,
+    recorder_percent: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -179,6 +205,8 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 value: f.value,
             })
             .collect(),
+        intervals: intervals(trace),
+        cost: cost(trace),
         damage: trace
             .damage()
             .iter()
@@ -186,6 +214,69 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .collect(),
         violations,
     })
+}
+
+fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
+    let settings = trace.settings();
+    let info = |of, thread_uid| {
+        move |(at, interval_ns): &(u64, u64)| IntervalInfo {
+            at_ns: at.saturating_sub(trace.start_ns()),
+            of,
+            thread_uid,
+            interval_ns: *interval_ns,
+        }
+    };
+    let mut all: Vec<IntervalInfo> = Vec::new();
+    all.extend(settings.intervals(false).iter().map(info("threads", 0)));
+    all.extend(settings.intervals(true).iter().map(info("main threads", 0)));
+    for (uid, list) in settings.own_intervals() {
+        all.extend(list.iter().map(info("thread", uid)));
+    }
+    all.sort_by_key(|i| (i.at_ns, i.thread_uid));
+    all
+}
+
+fn cost(trace: &Trace) -> Option<CostInfo> {
+    let figure = |name: &str| {
+        let found = trace.figures().iter().find(|f| f.name == name);
+        found.map_or(0, |f| f.value) as f64
+    };
+    let of_ns = figure("cost_of_ns");
+    let percent = |ns: f64| ns * 100.0 / of_ns;
+    let (captures_ns, hooks_ns) = (figure("cost_captures_ns"), figure("cost_hooks_ns"));
+    (of_ns > 0.0).then(|| CostInfo {
+        percent: percent(figure("cost_ns")),
+        captures_percent: percent(captures_ns),
+        hooks_percent: percent(hooks_ns),
+        recorder_percent: percent(figure("cost_ns") - captures_ns - hooks_ns),
+    })
+}
+
+/// How the budget has moved the intervals.
+fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for of in ["threads", "main threads"] {
+        let list: Vec<u64> = intervals
+            .iter()
+            .filter(|i| i.of == of)
+            .map(|i| i.interval_ns)
+            .collect();
+        if let [_, .., last] = list.as_slice() {
+            lines.push(format!(
+                "of {of} changed {} times, {} to {}, at last {}",
+                list.len() - 1,
+                units::duration(list.iter().copied().min().unwrap_or(0)),
+                units::duration(list.iter().copied().max().unwrap_or(0)),
+                units::duration(*last)
+            ));
+        }
+    }
+    let own = intervals.iter().filter(|i| i.of == "thread");
+    let own: std::collections::BTreeSet<u32> = own.map(|i| i.thread_uid).collect();
+    if !own.is_empty() {
+        lines.push(format!("longer for {} threads with dear stacks", own.len()));
+    }
+    lines
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -234,6 +325,18 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             ),
         },
     );
+    for moved in moved(&info.intervals) {
+        line("interval", moved);
+    }
+    if let Some(cost) = &info.cost {
+        line(
+            "cost",
+            format!(
+                "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}",
+                cost.percent, cost.captures_percent, cost.hooks_percent, cost.recorder_percent
+            ),
+        );
+    }
     line("probes", r.probes.join(", "));
     line(
         "settings",

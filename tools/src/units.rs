@@ -22,6 +22,15 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
+/// Reads a part of something: `1%`, `0.5%`, `1`.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    match number.parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("write a percentage from 0 to 100: 1%, 0.5%".to_owned()),
+    }
+}
+
 /// A period, or that something is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {

@@ -275,6 +275,7 @@ impl Loader {
                     creator_stack: StackIndex::NONE,
                     samples: 0,
                     records_written: None,
+                    capture_ns: 0,
                     totals: None,
                     batches: 0,
                 },
@@ -310,6 +311,7 @@ impl Loader {
         facts.end = Some(end.end_ns);
         facts.thread.exited = end.exited;
         facts.thread.records_written = Some(end.records_written);
+        facts.thread.capture_ns = end.capture_ns;
         facts.thread.totals = Some(Amounts {
             cpu_ns: end.cpu_ns,
             allocations: end.allocations,

@@ -60,7 +60,8 @@ struct Between {
 #[derive(Debug)]
 pub(super) struct Segmenter {
     thread: ThreadIndex,
-    is_main: bool,
+    /// Its uid, and whether it is a main thread.
+    identity: (u32, bool),
     start_ns: u64,
     end_ns: u64,
     /// The interval in force around the last sample.
@@ -80,11 +81,11 @@ pub(super) struct Segmenter {
 }
 
 impl Segmenter {
-    /// `times`: the thread's start and end.
-    pub fn new(thread: ThreadIndex, is_main: bool, times: (u64, u64)) -> Segmenter {
+    /// `identity`: the thread's uid, and whether it is a main thread; `times`: its start and end.
+    pub fn new(thread: ThreadIndex, identity: (u32, bool), times: (u64, u64)) -> Segmenter {
         Segmenter {
             thread,
-            is_main,
+            identity,
             start_ns: times.0,
             end_ns: times.1,
             interval_ns: DEFAULT_INTERVAL_NS,
@@ -346,7 +347,7 @@ impl Segmenter {
     }
 
     fn take_interval(&mut self, settings: &Settings, from: u64, to: u64) {
-        self.interval_ns = match settings.interval_ns(self.is_main, from, to) {
+        self.interval_ns = match settings.interval_ns(self.identity, from, to) {
             0 => DEFAULT_INTERVAL_NS,
             ns => ns,
         };

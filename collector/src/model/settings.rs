@@ -1,5 +1,7 @@
 //! The settings in force at every time, from the events that say when one changed.
 
+use std::collections::HashMap;
+
 use stackbeat_proto::v1::{Config, Event, event};
 
 /// What was switched, and when.
@@ -9,6 +11,8 @@ pub struct Settings {
     off: Vec<(u64, u64)>,
     /// Intervals from a time on, of threads and of main threads, in order of time.
     intervals: [Vec<(u64, u64)>; 2],
+    /// By uid, of threads that have at times an interval of their own (0: no more), in order of time.
+    own_intervals: HashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl Settings {
@@ -28,7 +32,10 @@ impl Settings {
         for event in events {
             match (event.kind(), event.name.as_str()) {
                 (event::Kind::IntervalChanged, name) => {
-                    let list = &mut settings.intervals[usize::from(name == "main threads")];
+                    let list = match event.thread_uid {
+                        0 => &mut settings.intervals[usize::from(name == "main threads")],
+                        uid => settings.own_intervals.entry(uid).or_default(),
+                    };
                     list.push((event.time_ns, event.value.max(0) as u64));
                 }
                 (event::Kind::ConfigChanged, "capture") => {
@@ -73,14 +80,33 @@ impl Settings {
         (off.0 < off.1).then_some(off)
     }
 
-    /// The longest interval that was in force between these two.
-    pub(super) fn interval_ns(&self, is_main: bool, from: u64, to: u64) -> u64 {
-        let list = &self.intervals[usize::from(is_main)];
-        let first = list.partition_point(|(at, _)| *at <= from);
-        let behind = list.partition_point(|(at, _)| *at < to);
-        let in_force = &list[first.saturating_sub(1)..behind.max(first)];
-        in_force.iter().map(|(_, ns)| *ns).max().unwrap_or(0)
+    /// The longest interval that was in force for a thread between these two.
+    pub(super) fn interval_ns(&self, thread: (u32, bool), from: u64, to: u64) -> u64 {
+        let (uid, is_main) = thread;
+        let of_class = longest(&self.intervals[usize::from(is_main)], from, to);
+        let own = self.own_intervals.get(&uid);
+        own.map_or(0, |list| longest(list, from, to)).max(of_class)
     }
+
+    /// The intervals of threads, or of main threads: the time from which on each is in force, ns, and its
+    /// length, ns. The first one begins with the recording and has the time 0.
+    pub fn intervals(&self, is_main: bool) -> &[(u64, u64)] {
+        &self.intervals[usize::from(is_main)]
+    }
+
+    /// The same of the threads that had one of their own, by uid; a length of 0: from here on their class'.
+    pub fn own_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
+        let lists = self.own_intervals.iter();
+        lists.map(|(uid, list)| (*uid, list.as_slice()))
+    }
+}
+
+/// The longest of a list that was in force between these two; 0 when none was.
+fn longest(list: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    let first = list.partition_point(|(at, _)| *at <= from);
+    let behind = list.partition_point(|(at, _)| *at < to);
+    let in_force = &list[first.saturating_sub(1)..behind.max(first)];
+    in_force.iter().map(|(_, ns)| *ns).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -120,6 +146,13 @@ mod tests {
         assert_eq!(settings.off_between(200, 300), Some((200, 300)));
     }
 
+    fn of_thread(event: Event) -> Event {
+        Event {
+            thread_uid: 7,
+            ..event
+        }
+    }
+
     #[test]
     fn the_longest_interval_in_force_counts() {
         use event::Kind::IntervalChanged;
@@ -131,13 +164,21 @@ mod tests {
             event(10, IntervalChanged, "threads", 5000),
             event(20, IntervalChanged, "threads", 50),
             event(30, IntervalChanged, "main threads", 70),
+            of_thread(event(40, IntervalChanged, "thread", 400)),
+            of_thread(event(50, IntervalChanged, "thread", 0)),
         ];
         let settings = Settings::new(&config, &events);
-        assert_eq!(settings.interval_ns(false, 0, 5), 1000);
-        assert_eq!(settings.interval_ns(false, 5, 25), 5000);
-        assert_eq!(settings.interval_ns(false, 20, 25), 50);
-        assert_eq!(settings.interval_ns(false, 22, 22), 50);
-        assert_eq!(settings.interval_ns(true, 0, 25), 1000);
-        assert_eq!(settings.interval_ns(true, 31, 32), 70);
+        let of = |uid, is_main, from, to| settings.interval_ns((uid, is_main), from, to);
+        assert_eq!(of(1, false, 0, 5), 1000);
+        assert_eq!(of(1, false, 5, 25), 5000);
+        assert_eq!(of(1, false, 20, 25), 50);
+        assert_eq!(of(1, false, 22, 22), 50);
+        assert_eq!(of(1, true, 0, 25), 1000);
+        assert_eq!(of(1, true, 31, 32), 70);
+        // A thread with one of its own, for some time.
+        assert_eq!(of(7, false, 0, 5), 1000);
+        assert_eq!(of(7, false, 21, 25), 50);
+        assert_eq!(of(7, false, 41, 42), 400);
+        assert_eq!(of(7, false, 51, 52), 50);
     }
 }

@@ -118,6 +118,8 @@ pub struct Thread {
     pub records_written: Option<u64>,
     /// Exact counters at its end, when the file has them. `samples` is 0.
     pub totals: Option<Amounts>,
+    /// CPU time that captures took, ns; part of its CPU time.
+    pub capture_ns: u64,
     /// Number of sample batches in the file.
     pub(super) batches: u64,
 }

@@ -186,7 +186,11 @@ impl Visit<'_> {
         let trace = self.trace;
         let thread = trace.thread(index);
         let state = ThreadState {
-            segmenter: Segmenter::new(index, thread.is_main, (thread.start_ns, thread.end_ns)),
+            segmenter: Segmenter::new(
+                index,
+                (thread.uid, thread.is_main),
+                (thread.start_ns, thread.end_ns),
+            ),
             slicer: self.wants_slices.then(|| Slicer::new(index)),
             totals: ThreadTotals::default(),
             batches_left: thread.batches,

@@ -108,7 +108,7 @@ impl DrainThread {
                     let slower = distance.mul_f64((COMFORTABLE_FILL / fill).max(0.1));
                     slower.max(FASTEST)
                 }
-                Ok(()) => (distance * 2).min(USUAL),
+                Ok(()) => (distance * 2).min(USUAL * self.shared.leisure.load(Ordering::Relaxed)),
             };
         }
         self.shared

@@ -64,7 +64,7 @@ pub enum RecordError {
 }
 
 /// What a user should know about a recording that takes place all the same.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
     #[error(
         "{}: is statically linked: its calls cannot be hooked, so it runs but the trace shows \
@@ -118,7 +118,7 @@ pub enum Warning {
     Slowed {
         asked_us: u64,
         kept_us: u64,
-        percent: u32,
+        percent: f64,
     },
     #[error(
         "{count} processes that it has started before are not recorded; --children attaches to them too"

@@ -140,7 +140,7 @@ impl Finisher<'_> {
         (kept_ns > asked_ns + asked_ns / 4).then_some(Warning::Slowed {
             asked_us: asked_ns / 1000,
             kept_us: kept_ns / 1000,
-            percent: self.options.budget_percent,
+            percent: self.options.budget()?.percent,
         })
     }
 

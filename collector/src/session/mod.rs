@@ -7,7 +7,9 @@
 
 mod attached;
 mod auto_dump;
+mod budget;
 pub mod control;
+mod cost;
 mod drainer;
 mod dump;
 mod error;
@@ -271,8 +273,8 @@ fn begin(
     if options.count_calls {
         ticker::count_all_calls(&shared);
     }
-    let threads = Threads::start(&shared, drain_thread, sampler, options.budget_percent)
-        .map_err(RecordError::Thread)?;
+    let threads =
+        Threads::start(&shared, drain_thread, sampler, options).map_err(RecordError::Thread)?;
 
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
@@ -463,15 +465,16 @@ impl Threads {
         shared: &Arc<Shared>,
         drain_thread: DrainThread,
         sampler: Sampler,
-        budget_percent: u32,
+        options: &Options,
     ) -> std::io::Result<Threads> {
         let drain = thread::Builder::new()
             .name("stackbeat drain".to_owned())
             .spawn(move || drain_thread.run())?;
         let of_ticker = Arc::clone(shared);
+        let (budget, has_counters) = (options.budget(), options.counters_ns.is_some());
         let ticker = thread::Builder::new()
             .name("stackbeat ticker".to_owned())
-            .spawn(move || ticker::run(&of_ticker, sampler, budget_percent))?;
+            .spawn(move || ticker::run(&of_ticker, sampler, budget, has_counters))?;
         Ok(Threads { ticker, drain })
     }
 

@@ -11,6 +11,7 @@ use stackbeat_proto::v1::loss::Cause;
 use super::control::protocol::DumpReply;
 use super::error::{RecordError, Warning};
 use super::family::Descendants;
+use super::pace::Budget;
 use crate::attach::Visit;
 
 /// Shortest interval that may be asked for, ns.
@@ -21,6 +22,10 @@ pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
 pub const MIN_COUNTERS_NS: u64 = 10_000_000;
 /// Shortest wait that may be called long, ns: what a wake-up takes anyway.
 pub const MIN_LONG_WAIT_NS: u64 = 10_000;
+/// Part of the program's CPU time that intervals below a millisecond may cost where nothing else is said, percent.
+pub const SHORT_INTERVALS_PERCENT: f64 = 5.0;
+/// A declared budget stretches intervals up to it, ns.
+pub const LONGEST_STRETCHED_NS: u64 = 100_000_000;
 /// Most frames that one capture may keep.
 pub const MAX_DEPTH: u32 = 1024;
 /// Smallest pool of sub-buffers, bytes.
@@ -43,9 +48,9 @@ pub struct Options {
     pub interval_ns: u64,
     /// Interval of main threads, ns.
     pub main_interval_ns: u64,
-    /// Most of the running threads' time that captures may cost, in percent: intervals below a
-    /// millisecond are stretched for it, up to a millisecond. 0: they are kept.
-    pub budget_percent: u32,
+    /// Part of the program's CPU time that the recording may cost, in percent: intervals are stretched for
+    /// it. 0: they are kept. `None`: see [`Options::budget`].
+    pub budget_percent: Option<f64>,
     /// Bits of the [`Category`]s whose probes capture.
     pub probes: u64,
     /// Most frames kept of one stack.
@@ -125,7 +130,7 @@ impl Options {
             overwrite: false,
             interval_ns: 1_000_000,
             main_interval_ns: 1_000_000,
-            budget_percent: 5,
+            budget_percent: None,
             probes: Category::SELECTABLE
                 .iter()
                 .fold(0, |mask, c| mask | c.bit()),
@@ -145,6 +150,23 @@ impl Options {
             label: String::new(),
             commit: String::new(),
             mapping_folder: None,
+        }
+    }
+
+    /// The bound on what the recording costs; `None`: there is none. Where none was declared, intervals below
+    /// a millisecond have one all the same, because ticks so near cost more than most would guess, and
+    /// intervals from a millisecond on are kept.
+    pub fn budget(&self) -> Option<Budget> {
+        match self.budget_percent {
+            None => Some(Budget {
+                percent: SHORT_INTERVALS_PERCENT,
+                longest_ns: 1_000_000,
+            }),
+            Some(percent) if percent > 0.0 => Some(Budget {
+                percent,
+                longest_ns: LONGEST_STRETCHED_NS,
+            }),
+            Some(_) => None,
         }
     }
 
@@ -176,7 +198,9 @@ impl Options {
             intervals.1,
             "ns",
         )?;
-        number("budget", self.budget_percent.into(), 0, 100, "percent")?;
+        if let Some(percent) = self.budget_percent {
+            number("budget", percent.ceil() as u64, 0, 100, "percent")?;
+        }
         if let Some(ns) = self.counters_ns {
             number("counters", ns, MIN_COUNTERS_NS, MAX_INTERVAL_NS, "ns")?;
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, gate, registry, sys};
+use stackbeat_core::{clock, gate, registry, sys, throttle};
 
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
@@ -272,9 +272,12 @@ impl Sampler {
         if is_trial {
             return;
         }
+        let word = &shared.mapping.control().ticks[class][phase];
+        let tick = throttle::after(word.0.load(Ordering::Relaxed));
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
-            if let Some(entry) = live_entry(&shared.mapping, thread) {
+            let entry = live_entry(&shared.mapping, thread);
+            if let Some(entry) = entry.filter(|e| e.is_turn(tick)) {
                 let before = self.running.len();
                 self.attend(shared, thread, entry, now_ns);
                 thread.is_announced = self.running.len() > before;
@@ -304,6 +307,8 @@ impl Sampler {
             if entry.in_flight.load(Ordering::SeqCst) == 0 {
                 continue;
             }
+            let now = clock::now(shared.clock_source());
+            entry.sent_cycles.store(now, Ordering::Relaxed);
             match sys::signal_thread(thread.pid, thread.tid, thread.signal) {
                 Ok(()) => count(&shared.figures.signals_sent, 1),
                 Err(_) => gate::cancel(entry),
@@ -338,6 +343,12 @@ impl Sampler {
                 thread.misses = 0;
                 thread.tick_seen = seen;
                 active += 1;
+                i += 1;
+                continue;
+            }
+            if !entry.is_turn(tick) {
+                active += usize::from(seen != thread.tick_seen);
+                thread.tick_seen = seen;
                 i += 1;
                 continue;
             }
@@ -574,6 +585,12 @@ impl Sampler {
             }
         }
         self.strangers = met;
+    }
+
+    /// The program's live processes: uid and pid.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
+        let ours = self.processes.values().filter(|p| p.is_ours);
+        ours.map(|p| (p.uid, p.pid))
     }
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.

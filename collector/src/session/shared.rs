@@ -1,6 +1,6 @@
 //! What the threads of a session share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,12 @@ figures! {
     /// Sums over these of the shortest interval asked for and of what it was stretched to, ns.
     intervals_asked_ns,
     intervals_kept_ns,
+    /// What the recording cost while the ticker ran, all of it, of it captures in the program's threads and hooks
+    /// that captured nothing (estimated), and the program's CPU time beside it, ns.
+    cost_ns,
+    cost_captures_ns,
+    cost_hooks_ns,
+    cost_of_ns,
     /// Times the ticker parked because nothing ran.
     parks,
     /// Threads interrupted.
@@ -118,6 +124,9 @@ pub struct Reason {
 pub struct Shared {
     pub mapping: Mapping,
     pub figures: Figures,
+    /// Looks that nobody waits for may come so many times later than usual, because the recorder is to save
+    /// processor time. At least 1.
+    pub leisure: AtomicU32,
     stop: AtomicBool,
     state: Mutex<State>,
 }
@@ -127,6 +136,7 @@ impl Shared {
         Shared {
             mapping,
             figures: Figures::default(),
+            leisure: AtomicU32::new(1),
             stop: AtomicBool::new(false),
             state: Mutex::default(),
         }

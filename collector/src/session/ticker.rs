@@ -9,13 +9,12 @@
 
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::{CLASSES, Mode, PHASES, ThreadClass, buffer_state};
+use stackbeat_core::layout::{CLASSES, Mode, PHASES, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
-use stackbeat_proto::v1::{Event, event, packet};
 
-use super::drainer::Order;
-use super::pace::{Pace, Used};
+use super::budget::Keeper;
+use super::pace::Budget;
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 use super::unix_peers::UnixPeers;
@@ -44,11 +43,6 @@ const RESTING_LOOK_NS: u64 = 100_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
-/// The trace is told of an interval that the budget has changed by more than this part, at most so often,
-/// ns.
-const TELL_PART: u64 = 4;
-const TELL_DISTANCE_NS: u64 = 500_000_000;
-
 /// When the words of one class advance.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
@@ -58,7 +52,7 @@ struct Schedule {
 }
 
 /// Runs until the session stops.
-pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
+pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_counters: bool) {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     // SAFETY: sets a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -70,8 +64,8 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
     let mut random = Random(clock::cycles() | 1);
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
-    let mut pace = Pace::new(budget_percent, used(shared));
-    let mut told = Told::new(&schedules);
+    let mut keeper = Keeper::new(budget, has_counters, asked_ns(&schedules));
+    keeper.start_over(shared, &sampler);
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
@@ -83,7 +77,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
-            pace.start_over(used(shared));
+            keeper.start_over(shared, &sampler);
             continue;
         }
         sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
@@ -93,10 +87,9 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
         let mut hook_time_ns = HOOK_TIME_NS;
         for (class, schedule) in schedules.iter_mut().enumerate() {
             if schedule.set_interval(interval_ns(shared, class), now) {
-                // Whoever changed it has said so in the trace.
-                told.interval_ns[class] = schedule.interval_ns;
+                keeper.asked(class, schedule.interval_ns);
             }
-            let interval_ns = pace.interval_ns(schedule.interval_ns);
+            let interval_ns = keeper.interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
@@ -164,23 +157,20 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget_percent: u32) {
             last_activity_ns = now;
         }
         let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
-        if pace.woke(active, shortest, || used(shared)) {
-            told.tell(shared, now, |class| {
-                pace.interval_ns(schedules[class as usize].interval_ns)
-            });
-        }
-        let kept_ns = pace.interval_ns(shortest);
+        keeper.woke(shared, &sampler, active, asked_ns(&schedules));
+        let kept_ns = keeper.interval_ns(shortest);
         count(&shared.figures.intervals_kept_ns, kept_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
         let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
-        if now - last_activity_ns > (QUIET_INTERVALS * longest).max(QUIET_NS) {
+        let longest_ns = keeper.interval_ns(longest);
+        if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
             park(shared, &ticker, &mut sampler);
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
-            pace.start_over(used(shared));
         }
     }
+    keeper.finish(shared);
     shared
         .figures
         .ticker_cpu_ns
@@ -205,14 +195,6 @@ fn keep_counting(shared: &Shared) {
     }
 }
 
-fn used(shared: &Shared) -> Used {
-    Used {
-        wall_ns: now_ns(),
-        ticker_cpu_ns: sys::thread_cpu_ns(),
-        signals: shared.figures.signals_sent.load(Ordering::Relaxed),
-    }
-}
-
 /// Classes without threads are no reason to wake up: their ticks advance along with the others'.
 fn next_wake(schedules: &[Schedule; CLASSES], sampler: &Sampler) -> u64 {
     let occupied = (0..CLASSES).filter(|class| sampler.phases(*class) != 0);
@@ -227,6 +209,10 @@ fn begin(shared: &Shared, now: u64) -> [Schedule; CLASSES] {
         next_ns: now,
         phase: 0,
     })
+}
+
+fn asked_ns(schedules: &[Schedule; CLASSES]) -> [u64; CLASSES] {
+    schedules.map(|s| s.interval_ns)
 }
 
 fn interval_ns(shared: &Shared, class: usize) -> u64 {
@@ -244,47 +230,6 @@ impl Schedule {
             self.next_ns = self.next_ns.min(now + interval_ns);
         }
         is_new
-    }
-}
-
-/// The intervals that the trace knows to be in force.
-#[derive(Debug)]
-struct Told {
-    interval_ns: [u64; CLASSES],
-    next_ns: u64,
-}
-
-impl Told {
-    fn new(schedules: &[Schedule; CLASSES]) -> Told {
-        Told {
-            interval_ns: schedules.map(|s| s.interval_ns),
-            next_ns: 0,
-        }
-    }
-
-    /// Says in the trace what the budget makes of the intervals, when it is about another one.
-    fn tell(&mut self, shared: &Shared, now: u64, in_force: impl Fn(ThreadClass) -> u64) {
-        if now < self.next_ns {
-            return;
-        }
-        for (class, name) in [
-            (ThreadClass::Other, "threads"),
-            (ThreadClass::Main, "main threads"),
-        ] {
-            let interval_ns = in_force(class);
-            let told_ns = &mut self.interval_ns[class as usize];
-            if interval_ns.abs_diff(*told_ns) > *told_ns / TELL_PART {
-                *told_ns = interval_ns;
-                self.next_ns = now + TELL_DISTANCE_NS;
-                shared.order(Order::Say(Box::new(packet::Body::Event(Event {
-                    time_ns: now,
-                    name: name.to_owned(),
-                    kind: event::Kind::IntervalChanged.into(),
-                    value: interval_ns as i64,
-                    ..Event::default()
-                }))));
-            }
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::compiler_fence;
 
+use super::cost;
 use super::counted::Kind;
 use super::process;
 use super::stack;
@@ -327,8 +328,15 @@ impl Capture<'_> {
             return 0;
         }
         let now = process::now();
+        if request.interrupted.is_some() {
+            cost::add_delivery(self.control, self.entry, now);
+        }
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
+        if is_plain && tick < TICK_RUNNING && !self.entry.is_turn(tick) {
+            self.entry.last_tick.store(tick, Ordering::Relaxed);
+            return 0;
+        }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
         if request.interrupted.is_some() && (tick == last_tick || self.was_held_up()) {
@@ -391,10 +399,12 @@ impl Capture<'_> {
         0
     }
 
-    /// The interval of the thread's class; 0: there is none.
+    /// The thread's interval in force; 0: there is none.
     fn interval_ns(&self) -> u32 {
-        let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        self.control.interval_ns[class].load(Ordering::Relaxed)
+        let class = self.entry.class.load(Ordering::Relaxed) as usize;
+        let every = self.entry.every.load(Ordering::Relaxed).max(1);
+        let of_class = self.control.interval_in_force_ns(class);
+        of_class.saturating_mul(every)
     }
 
     /// A signal takes microseconds to another processor. One that finds the thread in front of a call that
@@ -459,6 +469,8 @@ impl Capture<'_> {
         };
         let node = self.record(registers, now, generation);
         buffer::end_capture(self.entry);
+        let took = process::now().saturating_sub(now);
+        cost::add_capture(self.control, self.entry, took);
         node
     }
 

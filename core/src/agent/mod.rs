@@ -15,6 +15,7 @@
 
 mod calls;
 mod capture;
+mod cost;
 mod counted;
 mod event;
 mod main_stack;

@@ -65,6 +65,8 @@ pub struct ThreadFacts {
     pub exact_cpu_ns: Option<u64>,
     pub exact_allocations: Option<u64>,
     pub exact_allocated_bytes: Option<u64>,
+    /// Of the CPU time, what the recording's captures took.
+    pub capture_ns: u64,
 }
 
 /// Something the trace does not have.

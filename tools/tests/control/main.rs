@@ -2,6 +2,7 @@
 //! any kind leave the recording alone.
 
 mod access;
+mod budget;
 mod dumps;
 mod leaks;
 mod settings;

@@ -121,6 +121,7 @@ impl Census {
             major_faults: usage(|r| r.major_faults),
             voluntary_switches: usage(|r| r.voluntary_switches),
             involuntary_switches: usage(|r| r.involuntary_switches),
+            capture_ns: converter.duration_ns(get(&entry.spent_cycles)),
         }
     }
 

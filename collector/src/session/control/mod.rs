@@ -189,6 +189,8 @@ impl Session {
         for class in classes {
             control.interval_cycles[*class as usize].store(in_cycles as u64, Ordering::Relaxed);
             control.interval_ns[*class as usize].store(ns as u32, Ordering::Relaxed);
+            // Until the ticker has found out what the budget makes of it.
+            control.kept_interval_ns[*class as usize].store(0, Ordering::Relaxed);
         }
     }
 
@@ -249,6 +251,7 @@ impl Session {
         let interval = |class: ThreadClass| {
             u64::from(control.interval_ns[class as usize].load(Ordering::Relaxed))
         };
+        let kept = |class: ThreadClass| u64::from(control.interval_in_force_ns(class as usize));
         let mask = control.probe_mask.load(Ordering::Relaxed);
         let status = self.shared.state().status;
         let live = registry::processes(mapping)
@@ -264,6 +267,8 @@ impl Session {
             capturing: control.switch.load(Ordering::Relaxed) == 1,
             interval_ns: interval(ThreadClass::Other),
             main_interval_ns: interval(ThreadClass::Main),
+            kept_interval_ns: kept(ThreadClass::Other),
+            kept_main_interval_ns: kept(ThreadClass::Main),
             probes: names_of(mask),
             mode: mode_name(control.mode.load(Ordering::Relaxed)).to_owned(),
             pids: live

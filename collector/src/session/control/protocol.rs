@@ -100,6 +100,9 @@ pub struct SessionStatus {
     pub capturing: bool,
     pub interval_ns: u64,
     pub main_interval_ns: u64,
+    /// What the budget makes of these at the moment.
+    pub kept_interval_ns: u64,
+    pub kept_main_interval_ns: u64,
     pub probes: Vec<String>,
     pub mode: String,
     /// Recorded processes that live.

@@ -209,7 +209,13 @@ impl Outside {
             None if changes => SHORTEST,
             None => distance * 2,
         };
-        wanted.clamp(SHORTEST, LONGEST).max(worked() * SHARE)
+        let shortest = match self.alarms.block_ns() {
+            u64::MAX => SHORTEST * shared.leisure.load(Ordering::Relaxed),
+            _ => SHORTEST,
+        };
+        wanted
+            .clamp(shortest.min(LONGEST), LONGEST)
+            .max(worked() * SHARE)
     }
 
     /// Looks at a thread if it is time.

@@ -1,0 +1,204 @@
+//! Keeps the budget: reads now and then what the recording has cost, moves the intervals, and says in the trace
+//! which ones are in force and what it cost.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use stackbeat_core::layout::{CLASSES, ThreadClass};
+use stackbeat_proto::v1::{Event, event, packet};
+
+use super::cost::{Cost, Costs};
+use super::drainer::Order;
+use super::pace::{Budget, Pace};
+use super::sampler::Sampler;
+use super::shared::{Shared, count};
+use super::ticker::now_ns;
+use crate::drain::counters::Counters;
+
+/// Distance between two looks at what the recording costs, ns; the first comes sooner.
+const LOOK_NS: u64 = 200_000_000;
+const FIRST_LOOK_NS: u64 = 50_000_000;
+/// Wake-ups between two looks, so that long intervals are judged by more than a few captures.
+const LOOK_WAKES: u32 = 16;
+/// A look takes at most this part of the time.
+const LOOK_SHARE: u64 = 500;
+/// Looks between two packets of the counter.
+const COUNTER_LOOKS: u32 = 10;
+
+/// The state of the ticker's thread that is about cost.
+#[derive(Debug)]
+pub struct Keeper {
+    pace: Pace,
+    costs: Costs,
+    wakes: u32,
+    /// Active threads, summed over the wake-ups.
+    active: u64,
+    next_ns: u64,
+    told: Told,
+    /// `None`: the trace is to have no counters.
+    counters: Option<Counters>,
+    looks: u32,
+}
+
+/// The intervals that the trace knows to be in force, ns; 0 for a thread: its class'.
+#[derive(Debug)]
+struct Told {
+    classes: [u64; CLASSES],
+    threads: HashMap<u32, u64>,
+}
+
+impl Keeper {
+    /// `asked_ns`: the intervals asked for by class.
+    pub fn new(budget: Option<Budget>, has_counters: bool, asked_ns: [u64; CLASSES]) -> Keeper {
+        Keeper {
+            pace: Pace::new(budget),
+            costs: Costs::default(),
+            wakes: 0,
+            active: 0,
+            next_ns: 0,
+            told: Told {
+                classes: asked_ns,
+                threads: HashMap::new(),
+            },
+            counters: has_counters.then(Counters::default),
+            looks: 0,
+        }
+    }
+
+    /// The interval in force for one that was asked for, ns.
+    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
+        self.pace.interval_ns(asked_ns)
+    }
+
+    /// Another interval was asked for, which whoever did it has said in the trace.
+    pub fn asked(&mut self, class: usize, asked_ns: u64) {
+        self.told.classes[class] = asked_ns;
+    }
+
+    /// What was used before says nothing about the time after it: a beginning, or the end of a pause.
+    pub fn start_over(&mut self, shared: &Shared, sampler: &Sampler) {
+        let now = now_ns();
+        self.costs.look(shared, sampler, now, 0.0);
+        (self.wakes, self.active) = (0, 0);
+        self.next_ns = now + FIRST_LOOK_NS;
+    }
+
+    /// The ticker woke up and met this many active threads. `asked_ns`: the intervals asked for by class.
+    pub fn woke(
+        &mut self,
+        shared: &Shared,
+        sampler: &Sampler,
+        active: usize,
+        asked_ns: [u64; CLASSES],
+    ) {
+        self.wakes += 1;
+        self.active += active as u64;
+        let now = now_ns();
+        if now < self.next_ns || self.wakes < LOOK_WAKES {
+            return;
+        }
+        let active = self.active as f64 / f64::from(self.wakes);
+        let cost = self.costs.look(shared, sampler, now, active);
+        (self.wakes, self.active) = (0, 0);
+        let shortest_ns = asked_ns.into_iter().min().unwrap_or(1);
+        self.pace.adjust(&cost, shortest_ns);
+        self.pace.retain(|uid| self.costs.has(uid));
+        self.told.threads.retain(|uid, _| self.costs.has(*uid));
+        self.put_in_force(shared, &cost, asked_ns);
+        self.tell(shared, &cost, now, asked_ns);
+        self.note(shared, &cost, now);
+        let took = now_ns().saturating_sub(now);
+        self.next_ns = now + LOOK_NS.max(took * LOOK_SHARE);
+    }
+
+    /// The session ends: hands over what the trace does not have yet.
+    pub fn finish(mut self, shared: &Shared) {
+        self.write(shared);
+    }
+
+    fn put_in_force(&self, shared: &Shared, cost: &Cost, asked_ns: [u64; CLASSES]) {
+        let control = shared.mapping.control();
+        for (word, asked_ns) in control.kept_interval_ns.iter().zip(asked_ns) {
+            let ns = u32::try_from(self.interval_ns(asked_ns)).unwrap_or(u32::MAX);
+            word.store(ns, Ordering::Relaxed);
+        }
+        shared.leisure.store(self.pace.leisure(), Ordering::Relaxed);
+        for thread in &cost.threads {
+            if let Some(entry) = shared.mapping.thread(thread.entry)
+                && entry.uid.load(Ordering::Relaxed) == thread.uid
+            {
+                entry
+                    .every
+                    .store(self.pace.every(thread.uid), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Says in the trace what has changed.
+    fn tell(&mut self, shared: &Shared, cost: &Cost, now: u64, asked_ns: [u64; CLASSES]) {
+        let say = |thread_uid, name: &str, interval_ns: u64| {
+            shared.order(Order::Say(Box::new(packet::Body::Event(Event {
+                thread_uid,
+                time_ns: now,
+                name: name.to_owned(),
+                kind: event::Kind::IntervalChanged.into(),
+                value: interval_ns as i64,
+                ..Event::default()
+            }))));
+        };
+        for (class, name) in [
+            (ThreadClass::Other, "threads"),
+            (ThreadClass::Main, "main threads"),
+        ] {
+            let class = class as usize;
+            let interval_ns = self.pace.interval_ns(asked_ns[class]);
+            if interval_ns != self.told.classes[class] {
+                self.told.classes[class] = interval_ns;
+                if let Some(counters) = &mut self.counters {
+                    let series = format!("interval of {name}");
+                    counters.push(0, series, "ns", now, interval_ns as i64);
+                }
+                say(0, name, interval_ns);
+            }
+        }
+        for thread in &cost.threads {
+            let every = self.pace.every(thread.uid);
+            let entry = shared.mapping.thread(thread.entry);
+            let class = entry.map_or(0, |e| e.class.load(Ordering::Relaxed) as usize);
+            let of_class = self.pace.interval_ns(asked_ns[class.min(CLASSES - 1)]);
+            let interval_ns = match every {
+                1 => 0,
+                every => of_class * u64::from(every),
+            };
+            if self.told.threads.get(&thread.uid).copied().unwrap_or(0) != interval_ns {
+                match interval_ns {
+                    0 => drop(self.told.threads.remove(&thread.uid)),
+                    ns => drop(self.told.threads.insert(thread.uid, ns)),
+                }
+                say(thread.uid, "thread", interval_ns);
+            }
+        }
+    }
+
+    /// Keeps what it cost: in the figures, and as a counter.
+    fn note(&mut self, shared: &Shared, cost: &Cost, now: u64) {
+        count(&shared.figures.cost_ns, cost.total_ns());
+        count(&shared.figures.cost_captures_ns, cost.captures_ns());
+        count(&shared.figures.cost_hooks_ns, cost.hooks_ns);
+        count(&shared.figures.cost_of_ns, cost.program_ns);
+        if let Some(counters) = &mut self.counters {
+            let ppm = cost.total_ns() * 1_000_000 / cost.program_ns.max(1);
+            counters.push(0, "recording cost".to_owned(), "ppm", now, ppm as i64);
+        }
+        self.looks += 1;
+        if self.looks.is_multiple_of(COUNTER_LOOKS) {
+            self.write(shared);
+        }
+    }
+
+    fn write(&mut self, shared: &Shared) {
+        for batch in self.counters.iter_mut().flat_map(Counters::finish) {
+            shared.order(Order::Say(Box::new(packet::Body::Counters(batch))));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What the recording costs, in stretches of a fraction of a second: its own processor time, and what its
+//! captures take away from the program's threads, beside the processor time of the program.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use stackbeat_core::layout::entry_state;
+use stackbeat_core::{registry, sys};
+
+use super::finish::own_cpu;
+use super::sampler::{Sampler, process_clock};
+use super::shared::Shared;
+
+/// What a hook costs that only counts, ns: malloc and free together add 2 ns (`benches/hooks` in `core`).
+const HOOK_NS: u64 = 1;
+/// A program that does next to nothing counts as if it used this part of a processor: the recording may cost it
+/// something all the same.
+const LEAST_LOAD: u64 = 10;
+
+/// What a thread cost, and used, in a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadCost {
+    pub uid: u32,
+    pub entry: u32,
+    pub cpu_ns: u64,
+    /// Captures, signals included.
+    pub capture_ns: u64,
+}
+
+/// A stretch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Processor time of the program, what was taken away from it included.
+    pub program_ns: u64,
+    /// The ticker's thread.
+    pub ticker_ns: u64,
+    /// The recorder's other threads.
+    pub besides_ns: u64,
+    /// Hooks that captured nothing; an estimate.
+    pub hooks_ns: u64,
+    /// Threads that ran.
+    pub threads: Vec<ThreadCost>,
+}
+
+impl Cost {
+    pub fn captures_ns(&self) -> u64 {
+        self.threads.iter().map(|t| t.capture_ns).sum()
+    }
+
+    /// All of it.
+    pub fn total_ns(&self) -> u64 {
+        self.captures_ns() + self.ticker_ns + self.besides_ns + self.hooks_ns
+    }
+}
+
+/// Totals of a thread at the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    cpu_ns: u64,
+    spent_cycles: u64,
+    hooks: u64,
+}
+
+/// Reads the totals now and then.
+#[derive(Debug, Default)]
+pub struct Costs {
+    threads: HashMap<u32, Seen>,
+    processes: HashMap<u32, u64>,
+    wall_ns: u64,
+    ticker_ns: u64,
+    recorder_ns: u64,
+}
+
+impl Costs {
+    /// What came together since the last look. `active`: threads that were active, on average.
+    pub fn look(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64, active: f64) -> Cost {
+        let ticker_ns = sys::thread_cpu_ns();
+        let recorder_ns = own_cpu().as_nanos() as u64;
+        let wall_ns = now_ns.saturating_sub(self.wall_ns);
+        let ticker = ticker_ns.saturating_sub(self.ticker_ns);
+        let mut cost = Cost {
+            ticker_ns: ticker,
+            besides_ns: recorder_ns
+                .saturating_sub(self.recorder_ns)
+                .saturating_sub(ticker),
+            ..Cost::default()
+        };
+        (self.wall_ns, self.ticker_ns, self.recorder_ns) = (now_ns, ticker_ns, recorder_ns);
+        self.look_at_threads(shared, &mut cost);
+        let (used_ns, is_complete) = self.look_at_processes(sampler);
+        cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
+        if !is_complete {
+            // Processes that came and went in between.
+            cost.program_ns = cost.program_ns.max((wall_ns as f64 * active) as u64);
+        }
+        cost
+    }
+
+    /// Whether the thread lived at the last look.
+    pub fn has(&self, thread_uid: u32) -> bool {
+        self.threads.contains_key(&thread_uid)
+    }
+
+    fn look_at_threads(&mut self, shared: &Shared, cost: &mut Cost) {
+        let mut threads = HashMap::with_capacity(self.threads.len());
+        for (index, entry) in registry::threads(&shared.mapping) {
+            if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+                continue;
+            }
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let seen = Seen {
+                cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
+                spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
+                hooks: entry.allocations.load(Ordering::Relaxed)
+                    + entry.frees.load(Ordering::Relaxed),
+            };
+            let before = self.threads.get(&uid).copied().unwrap_or_default();
+            threads.insert(uid, seen);
+            let cycles = seen.spent_cycles.saturating_sub(before.spent_cycles);
+            cost.hooks_ns += seen.hooks.saturating_sub(before.hooks) * HOOK_NS;
+            if cycles > 0 {
+                cost.threads.push(ThreadCost {
+                    uid,
+                    entry: index,
+                    cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns),
+                    capture_ns: shared.cycles_to_ns(cycles),
+                });
+            }
+        }
+        self.threads = threads;
+    }
+
+    /// CPU time that the live processes used, ns, and whether they are the same as before.
+    fn look_at_processes(&mut self, sampler: &Sampler) -> (u64, bool) {
+        let mut used_ns = 0;
+        let mut known = 0;
+        let before = std::mem::take(&mut self.processes);
+        for (uid, pid) in sampler.processes() {
+            let cpu_ns = sys::clock_ns(process_clock(pid));
+            known += usize::from(before.contains_key(&uid));
+            used_ns += cpu_ns.saturating_sub(before.get(&uid).copied().unwrap_or(0));
+            self.processes.insert(uid, cpu_ns);
+        }
+        let is_complete = known == before.len() && known == self.processes.len();
+        (used_ns, is_complete)
+    }
+}

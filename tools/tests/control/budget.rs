@@ -1,0 +1,123 @@
+//! A declared budget moves the interval, and what the recording says of its cost is true.
+
+use super::*;
+
+fn program(folder: &Path) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/control/budget.c");
+    let program = folder.join("budget");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status();
+    assert!(gcc.expect("gcc is here").success());
+    program.display().to_string()
+}
+
+/// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than a fifth of
+/// a processor, so that it uses no more than one that does little.
+#[track_caller]
+fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option<u64> {
+    let (began, before) = (Instant::now(), cpu_ticks(recording));
+    loop {
+        let kept_ns = recording.status().kept_interval_ns;
+        if wanted(kept_ns) {
+            return Some(kept_ns);
+        }
+        if began.elapsed() > Duration::from_secs(60) {
+            let used = cpu_ticks(recording) - before;
+            assert!(used < 60 * 100 / 5, "{kept_ns} ns, {used} ticks used");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// CPU time of the program, in hundredths of a second (proc(5): fields 14 and 15).
+fn cpu_ticks(recording: &Recording) -> u64 {
+    let pid = recording.status().program_pid;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ');
+    let fields = fields.skip(11).take(2);
+    fields.map(|f| f.parse::<u64>().expect("a number")).sum()
+}
+
+#[test]
+fn the_interval_follows_what_the_program_uses_and_the_trace_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = program(folder.path());
+    let files = ["light", "heavy"].map(|name| folder.path().join(name));
+    for file in &files {
+        fs::write(file, "").expect("writes");
+    }
+    let [light, heavy] = files.each_ref().map(|f| f.to_str().expect("UTF-8"));
+    let options = ["-q", "--interval", "200us", "--budget", "4%"];
+    let mut recording = Recording::of(folder, &options, &[&program, light, heavy]);
+    // Little may be spent on this program: 4 ms a second.
+    let far_ns = await_interval(&recording, |ns| ns >= 10_000_000).expect("it uses little");
+    fs::remove_file(light).expect("is there");
+    let near_ns = await_interval(&recording, |ns| ns < far_ns * 3 / 4);
+    fs::remove_file(heavy).expect("is there");
+    recording.end();
+
+    let trace = recording.path("t.beat");
+    let info = json(&["info", &trace, "--json"]);
+    let of_threads: Vec<u64> = info["intervals"]
+        .as_array()
+        .expect("intervals")
+        .iter()
+        .filter(|i| i["of"] == "threads")
+        .map(|i| i["interval_ns"].as_u64().expect("a number"))
+        .collect();
+    assert_eq!(of_threads[0], 200_000, "{of_threads:?}");
+    for seen_ns in [Some(far_ns), near_ns].into_iter().flatten() {
+        assert!(of_threads.contains(&seen_ns), "{seen_ns}: {of_threads:?}");
+    }
+    assert!(of_threads.iter().all(|ns| *ns <= 100_000_000));
+    let report = json(&["report", &trace, "--json"]);
+    let counters = report["counters"].as_array().expect("counters");
+    for (name, unit) in [("recording cost", "ppm"), ("interval of threads", "ns")] {
+        let found = counters.iter().find(|c| c["name"] == name);
+        assert_eq!(found.expect(name)["unit"], unit);
+    }
+    check(&trace);
+}
+
+/// CPU time that a command's program took, ns.
+fn program_cpu_ns(trace: &str, options: &[&str], program: &[&str]) -> u64 {
+    let arguments = [&["record", "--json", "--force", "-o", trace], options].concat();
+    let output = command(&[&arguments[..], &["--"], program].concat()).output();
+    let output = output.expect("runs");
+    let said = text(&output.stderr) + &text(&output.stdout);
+    let json = &said[said.find('{').expect("JSON")..];
+    let json: Value = serde_json::from_str(json).expect("JSON");
+    json["program_cpu_ns"].as_u64().expect("a number")
+}
+
+/// The program is interrupted thousands of times a second. What its captures are said to have taken is compared with
+/// what the kernel says that it used beyond a run without captures.
+#[test]
+fn captures_cost_what_they_are_said_to_cost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = program(folder.path());
+    let trace = folder.path().join("t.beat").display().to_string();
+    let work = [program.as_str(), "work", "150000000"];
+    let mut pairs = Vec::new();
+    for _ in 0..5 {
+        let without = program_cpu_ns(&trace, &["--start-disabled"], &work);
+        let with = program_cpu_ns(&trace, &["--interval", "100us", "--budget", "0"], &work);
+        let report = json(&["report", &trace, "--json"]);
+        let threads = report["threads"].as_array().expect("threads");
+        let said = threads
+            .iter()
+            .map(|t| t["capture_ns"].as_u64().expect("ns"));
+        let (said, with, without) = (said.sum::<u64>() as f64, with as f64, without as f64);
+        // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one.
+        if said > 0.02 * without && ((with - without) * 0.4..(with - without) * 2.5).contains(&said)
+        {
+            return;
+        }
+        pairs.push((without, with, said));
+    }
+    panic!("without, with, said: {pairs:?}");
+}
