@@ -41,8 +41,6 @@ fn in_cycles(control: &Control, entry: &ThreadEntry, ns: u64) -> u64 {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     let of_interval = control.interval_cycles[class].load(Ordering::Relaxed);
     let interval_ns = u64::from(control.interval_ns[class].load(Ordering::Relaxed));
-    match of_interval.saturating_mul(ns).checked_div(interval_ns) {
-        Some(cycles) => cycles,
-        None => u64::MAX,
-    }
+    let cycles = of_interval.saturating_mul(ns).checked_div(interval_ns);
+    cycles.unwrap_or(u64::MAX)
 }
