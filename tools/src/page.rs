@@ -72,6 +72,7 @@ struct ThreadMeta<'a> {
     blocked_ns: [u64; CAUSES],
     gap_ns: u64,
     cpu_ns: u64,
+    runnable_ns: u64,
     allocated_bytes: u64,
     samples: u64,
 }
@@ -115,6 +116,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             blocked_ns: time.blocked_ns,
             gap_ns: time.gap_ns,
             cpu_ns: time.amounts.cpu_ns,
+            runnable_ns: time.amounts.runnable_ns,
             allocated_bytes: time.amounts.allocated_bytes,
             samples: time.amounts.samples,
         }

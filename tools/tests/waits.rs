@@ -261,6 +261,39 @@ fn all_that_computes_or_waits_has_its_share() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Who computes and is kept waiting for a CPU is told apart from who uses one, as the kernel counts it.
+#[test]
+fn threads_that_share_a_cpu_are_runnable_while_others_have_it() {
+    let program = Recorded::start("runnable.c", &["-O2"], &[], "");
+    let said = program.said.clone();
+    let report = program.finish();
+    assert_eq!(said.len(), 5, "{said:?}");
+    for line in &said {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [tid, what, _, ready] = fields[..] else {
+            panic!("{line}");
+        };
+        let tid: u64 = tid.parse().expect("a number");
+        let thread = array(&report.0, "threads").find(|t| t["tid"] == tid);
+        let thread = thread.expect("is in the trace");
+        let runnable = number(thread, "runnable_ns");
+        let ready: f64 = ready.parse().expect("a number");
+        let bound = 0.1 * number(thread, "wall_ns");
+        match what {
+            // On a CPU of their own less than half of the time, whoever else is there.
+            "computes" => {
+                assert!(ready > 0.5 * number(thread, "wall_ns"), "{line}: {thread}");
+                assert!((runnable - ready).abs() < bound, "{line}: {thread}");
+            }
+            // Sleeping is not waiting for a CPU, however short it is.
+            _ => assert!(runnable < ready + bound, "{line}: {thread}"),
+        }
+    }
+    let function = array(&report.0, "functions").find(|f| f["name"] == "takes_turns");
+    let total = &function.expect("is in the trace")["total"];
+    assert!(number(total, "runnable_ns") > 0.5 * number(total, "running_ns"));
+}
+
 /// What a dump says that it was written for.
 fn reasons(report: &Report) -> Vec<String> {
     array(&report.0, "events")

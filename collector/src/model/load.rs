@@ -321,6 +321,7 @@ impl Loader {
             major_faults: end.major_faults,
             voluntary_switches: end.voluntary_switches,
             involuntary_switches: end.involuntary_switches,
+            runnable_ns: 0,
             samples: 0,
         });
     }

@@ -167,6 +167,8 @@ pub struct Amounts {
     pub major_faults: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
+    /// Of the time in code: ready to run, while others had the CPU, ns.
+    pub runnable_ns: u64,
     /// Samples that are evidence for it.
     pub samples: u64,
 }
@@ -189,6 +191,7 @@ fn each(mine: &mut Amounts, other: &Amounts, combine: impl Fn(u64, u64) -> u64) 
     mine.major_faults = combine(mine.major_faults, other.major_faults);
     mine.voluntary_switches = combine(mine.voluntary_switches, other.voluntary_switches);
     mine.involuntary_switches = combine(mine.involuntary_switches, other.involuntary_switches);
+    mine.runnable_ns = combine(mine.runnable_ns, other.runnable_ns);
     mine.samples = combine(mine.samples, other.samples);
 }
 

@@ -138,6 +138,7 @@ impl Segmenter {
 
         let mut delta = self.delta(row);
         let voluntary = delta.voluntary_switches;
+        let involuntary = delta.involuntary_switches;
         if self.last.is_none() {
             // A thread that is older than its first image here, by exec or attach, comes with CPU
             // time that belongs to before.
@@ -206,6 +207,12 @@ impl Segmenter {
                 a_amounts.frees = part(delta.frees);
             }
             delta = difference(&delta, &a_amounts);
+        }
+        let b_to = if blocks { begin } else { end };
+        if preempted && involuntary > 0 && a_end == b_begin && off.is_none() {
+            // Off the CPU without having given it up.
+            a_amounts.runnable_ns = a_wall.saturating_sub(a_amounts.cpu_ns);
+            delta.runnable_ns = (b_to - b_begin).saturating_sub(delta.cpu_ns);
         }
         if let Some(last) = self.last
             && (a_wall != 0 || a_amounts != Amounts::default())
@@ -381,6 +388,7 @@ impl Segmenter {
             involuntary_switches: usage
                 .involuntary_switches
                 .max(self.seen.involuntary_switches),
+            runnable_ns: 0,
             samples: 0,
         };
         let delta = difference(&now, &self.seen);

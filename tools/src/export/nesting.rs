@@ -141,7 +141,7 @@ impl<S: Slices> SliceSink for Adapter<'_, S> {
 }
 
 /// The names of the amounts that [`Closed::arguments`] hands out, in its order.
-pub(super) const ARGUMENT_NAMES: [&str; 18] = [
+pub(super) const ARGUMENT_NAMES: [&str; 19] = [
     "count",
     "self_ns",
     "self_cpu_ns",
@@ -157,6 +157,7 @@ pub(super) const ARGUMENT_NAMES: [&str; 18] = [
     "major_faults",
     "voluntary_switches",
     "involuntary_switches",
+    "runnable_ns",
     "argument",
     "result",
     "woken_by",
@@ -186,6 +187,7 @@ impl Closed<'_> {
             total.major_faults,
             total.voluntary_switches,
             total.involuntary_switches,
+            total.runnable_ns,
         ]
         .into_iter()
         .enumerate()
@@ -203,7 +205,7 @@ impl Closed<'_> {
         .enumerate()
         {
             if let Some(value) = value {
-                each(15 + position, value)?;
+                each(16 + position, value)?;
             }
         }
         Ok(())

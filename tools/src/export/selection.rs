@@ -108,6 +108,7 @@ fn scale(amounts: &Amounts, part: u64, whole: u64) -> Amounts {
         major_faults: scaled(amounts.major_faults),
         voluntary_switches: scaled(amounts.voluntary_switches),
         involuntary_switches: scaled(amounts.involuntary_switches),
+        runnable_ns: scaled(amounts.runnable_ns),
         samples: scaled(amounts.samples),
     }
 }

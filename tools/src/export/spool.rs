@@ -196,7 +196,7 @@ fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
         amounts.voluntary_switches,
         amounts.involuntary_switches,
         amounts.samples,
-        0,
+        amounts.runnable_ns,
     ];
     for word in words {
         buffer.extend_from_slice(&word.to_le_bytes());
@@ -231,6 +231,7 @@ fn decode(thread: ThreadIndex, record: &[u8]) -> Segment {
             voluntary_switches: words[12],
             involuntary_switches: words[13],
             samples: words[14],
+            runnable_ns: words[15],
         },
         arg: has(HAS_ARGUMENT).then_some(words[4]),
         result: has(HAS_RESULT).then_some(words[5] as i64),
@@ -261,6 +262,7 @@ mod tests {
                 voluntary_switches: 7,
                 involuntary_switches: 8,
                 samples: 9,
+                runnable_ns: 10,
             },
             arg: Some(u64::MAX),
             result: Some(-1),

@@ -110,7 +110,7 @@ class Tables {
       const blocked = t.blocked_ns.reduce((a, b) => a + b, 0);
       return {
         i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid}`,
-        wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, blocked, gap: t.gap_ns,
+        wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, runnable: t.runnable_ns, blocked, gap: t.gap_ns,
         bytes: t.allocated_bytes, samples: t.samples, chosen: view.scope === "t" + i,
       };
     });
@@ -130,6 +130,7 @@ class Tables {
       { key: "wall", title: "Wall", format: formatTime },
       { key: "running", title: "Running", format: formatTime },
       { key: "cpu", title: "CPU", format: formatTime },
+      { key: "runnable", title: "Runnable", format: formatTime, optional: true },
       { key: "blocked", title: "Blocked", format: formatTime },
       { key: "gap", title: "No evidence", format: formatTime, optional: true },
       { key: "bytes", title: "Allocated", format: formatBytes, optional: true },

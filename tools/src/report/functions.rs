@@ -18,6 +18,8 @@ pub struct Weights {
     /// Time that no sample says anything about.
     pub gap_ns: u64,
     pub cpu_ns: u64,
+    /// Ready to run, while others had the CPU.
+    pub runnable_ns: u64,
     pub allocations: u64,
     pub allocated_bytes: u64,
     pub samples: u64,
@@ -33,6 +35,7 @@ impl Weights {
             _ => {}
         }
         self.cpu_ns += cell.amounts.cpu_ns;
+        self.runnable_ns += cell.amounts.runnable_ns;
         self.allocations += cell.amounts.allocations;
         self.allocated_bytes += cell.amounts.allocated_bytes;
         self.samples += cell.amounts.samples;

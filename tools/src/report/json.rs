@@ -42,6 +42,7 @@ pub struct ReportJson {
 struct Time {
     wall_ns: u64,
     running_ns: u64,
+    runnable_ns: u64,
     blocked_ns: u64,
     blocked_by_cause_ns: BTreeMap<&'static str, u64>,
     no_evidence_ns: u64,
@@ -77,6 +78,7 @@ struct FunctionJson {
 struct WeightsJson {
     wall_ns: u64,
     running_ns: u64,
+    runnable_ns: u64,
     blocked_ns: u64,
     no_evidence_ns: u64,
     cpu_ns: u64,
@@ -209,6 +211,7 @@ impl From<&ThreadTime> for Time {
         Time {
             wall_ns: t.wall_ns(),
             running_ns: t.running_ns,
+            runnable_ns: t.amounts.runnable_ns,
             blocked_ns: t.all_blocked_ns(),
             blocked_by_cause_ns: causes
                 .map(|c| (c.name(), t.blocked_ns[c as usize]))
@@ -232,6 +235,7 @@ impl From<Weights> for WeightsJson {
         WeightsJson {
             wall_ns: w.wall_ns,
             running_ns: w.running_ns(),
+            runnable_ns: w.runnable_ns,
             blocked_ns: w.blocked_ns,
             no_evidence_ns: w.gap_ns,
             cpu_ns: w.cpu_ns,

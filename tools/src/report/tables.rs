@@ -123,6 +123,7 @@ fn threads(
         Column::number("WALL", 0),
         Column::number("RUNNING", 0),
         Column::number("CPU", 3),
+        Column::number("RUNNABLE", 6),
         Column::number("BLOCKED", 0),
         Column::number("NO EVIDENCE", 6),
         Column::number("ALLOCATED", 5),
@@ -139,6 +140,10 @@ fn threads(
             duration(time.wall_ns()),
             duration(time.running_ns),
             duration(time.amounts.cpu_ns),
+            match time.amounts.runnable_ns {
+                0 => String::new(),
+                ns => duration(ns),
+            },
             duration(time.all_blocked_ns()),
             match time.gap_ns {
                 0 => String::new(),

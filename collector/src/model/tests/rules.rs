@@ -216,7 +216,12 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
         s(1, "c", 500, 50_500),
     ];
     assert_eq!(picture(&trace, &all), expected);
-    assert_eq!(all.totals[0].1.gap_ns, 0);
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.gap_ns, 0);
+    assert_eq!(
+        totals.amounts.runnable_ns,
+        totals.wall_ns - totals.amounts.cpu_ns
+    );
 }
 
 #[test]
