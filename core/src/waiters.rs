@@ -17,7 +17,7 @@
 //!   wakes up unclaimed takes the claim over from the one that has it ([`conclude`]).
 //!
 //! - [`How::Close`], for descriptors: threads see the end of what they read when the last writer has closed
-//!   it. So closes overwrite each other, in the waiter's entry, and only a wait that ended with the end
+//!   it; and for barriers: the last that comes ends the wait of all. So closes overwrite each other, in the waiter's entry, and only a wait that ended with the end
 //!   looks there.
 //!
 //! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that

@@ -21,8 +21,6 @@ hooks! {
     wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemWait, set;
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemWait, set;
 
-    wait fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int = BarrierWait, barrier;
-
     wait fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int = SignalWait, 0;
     wait fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int = SignalWait, 0;
     wait fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int = SignalWait, 0;
@@ -112,6 +110,45 @@ unsafe fn posted(semaphore: *const sem_t) -> Awaited {
         owner_tid: 0,
         how: How::Wake(1),
     }
+}
+
+/// What threads wait for at a barrier until the last one has come: a round of it. And whether processes share
+/// it. The words of glibc's `struct pthread_barrier` (64-bit ABIs, since 2.25, sysdeps/nptl/internaltypes.h):
+/// how many have come in all rounds, the current round, how many make a round, whether it is shared.
+///
+/// # Safety
+/// `barrier` is what the caller gave as one.
+unsafe fn round_of(barrier: *const pthread_barrier_t) -> Awaited {
+    // SAFETY: by contract.
+    let (came, threads, shared) =
+        unsafe { (word(barrier, 0), word(barrier, 8), word(barrier, 12)) };
+    let round = u64::from(came / threads.max(1)) & 0xfff;
+    Awaited {
+        id: barrier as u64 ^ round << 48,
+        is_shared: shared != 0,
+        owner_tid: 0,
+        how: How::Close,
+    }
+}
+
+original!(fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int = BarrierWait);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+    if !agent::hit_quietly() {
+        pthread_barrier_wait::called();
+    }
+    // SAFETY: the caller's argument, a barrier.
+    let round = unsafe { round_of(barrier) };
+    let wake = agent::is_awaited(round.id)
+        .then(|| agent::announce(&[round.id], round.is_shared, round.how));
+    let wait = agent::begin_wait_for(Probe::BarrierWait, barrier as u64, round);
+    // SAFETY: the caller's argument, passed on.
+    let result = unsafe { pthread_barrier_wait::call(barrier) };
+    wait.end(result as i64);
+    if let Some(wake) = wake {
+        wake.end(Probe::BarrierWait, barrier as u64);
+    }
+    result
 }
 
 unsafe extern "C-unwind" {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_proto::v1;
 
 use super::{ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace};
@@ -38,6 +39,16 @@ impl LongWait {
     /// Its length in ns.
     pub fn wall_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Whether the call got what it waited for: otherwise it timed out or failed, and nobody ended it.
+    pub fn succeeded(&self) -> bool {
+        match (self.probe.known(), self.probe.cause()) {
+            (Some(Probe::BarrierWait), _) => true,
+            (_, Cause::Lock | Cause::Wait | Cause::Join) => self.result == 0,
+            (_, Cause::Poll) => self.result > 0,
+            _ => self.result >= 0,
+        }
     }
 }
 

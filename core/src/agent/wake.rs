@@ -267,6 +267,8 @@ fn conclude(
     let outcome = match (wait.probe, wait.probe.cause(), is_ready) {
         (.., Some(is_ready)) if result > 0 => Outcome::Ready(is_ready),
         (Probe::Read | Probe::Recv, ..) if result == 0 => Outcome::Closed,
+        // Who came last counts, and what it returns differs between threads.
+        (Probe::BarrierWait, ..) => Outcome::Closed,
         (_, Cause::Lock | Cause::Wait | Cause::Join, _) if result == 0 => Outcome::Done,
         (_, Cause::Lock | Cause::Wait | Cause::Join, _) | (.., Some(_)) => Outcome::Failed,
         _ if result >= 0 => Outcome::Done,

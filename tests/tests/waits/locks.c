@@ -48,6 +48,10 @@ static void broadcast_end(void) {
 static void semaphore_wait(void) { sem_wait(&semaphore); }
 static void semaphore_end(void) { sem_post(&semaphore); }
 
+static pthread_barrier_t barrier;
+static void make_barrier(void) { pthread_barrier_init(&barrier, NULL, 2); }
+static void barrier_wait(void) { pthread_barrier_wait(&barrier); }
+
 static void futex_hold(void) { __atomic_store_n(&word, 0, __ATOMIC_SEQ_CST); }
 static void futex_wait(void) {
     while (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0)
@@ -115,6 +119,7 @@ static const struct kind kinds[] = {
     {"broadcast", nothing, condition_wait, broadcast_end},
     {"semaphore", nothing, semaphore_wait, semaphore_end},
     {"futex", futex_hold, futex_wait, futex_end},
+    {"barrier", nothing, barrier_wait, barrier_wait, make_barrier},
     {"join", join_hold, join_wait, join_end},
     {"child", child_hold, child_wait, child_end},
     {"any-child", child_hold, any_child_wait, child_end},

@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod descriptors;
+mod real;
 
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
@@ -166,6 +167,11 @@ fn a_condition() {
 #[test]
 fn a_semaphore() {
     every_waker_is_known("semaphore", "sem_wait");
+}
+
+#[test]
+fn a_barrier() {
+    every_waker_is_known("barrier", "pthread_barrier_wait");
 }
 
 #[test]

@@ -35,6 +35,7 @@ struct Sum {
     total_ns: u64,
     longest_ns: u64,
     longest_at_ns: u64,
+    in_vain: u64,
     owners: BTreeSet<ThreadIndex>,
 }
 
@@ -59,6 +60,7 @@ impl Waits {
         }
         let sum = self.sums.entry(pair).or_default();
         sum.count += 1;
+        sum.in_vain += u64::from(!wait.succeeded());
         sum.total_ns += wait.wall_ns();
         if wait.wall_ns() >= sum.longest_ns {
             (sum.longest_ns, sum.longest_at_ns) = (wait.wall_ns(), wait.begin_ns);
@@ -113,6 +115,8 @@ pub struct Known {
     pub total_ns: u64,
     pub with_waker: u64,
     pub with_waker_stack: u64,
+    /// Nobody ended them: they timed out or failed.
+    pub in_vain: u64,
 }
 
 fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
@@ -126,6 +130,7 @@ fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
         known.count += sum.count;
         known.total_ns += sum.total_ns;
         known.with_waker += sum.count * u64::from(pair.waker.is_some());
+        known.in_vain += sum.in_vain;
         known.with_waker_stack += sum.count * u64::from(pair.waking.is_some());
     }
     known
@@ -160,9 +165,10 @@ pub fn table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Lay
     title(&mut out, layout, "Who makes whom wait");
     let _ = writeln!(
         out,
-        "  {} long waits, {} with the thread that ended them",
-        count(known.count),
-        percent(known.with_waker, known.count)
+        "  {} long waits that another thread could end, {} with that thread; {} more timed out or failed",
+        count(known.count - known.in_vain),
+        percent(known.with_waker, known.count - known.in_vain),
+        count(known.in_vain)
     );
     let place = |place: Option<u32>| {
         place.map_or(String::new(), |p| chain(facts, profile.tree.outwards(p)))
