@@ -21,6 +21,7 @@ use serde::Serialize;
 use stackbeat_collector::model::ProbeId;
 use stackbeat_core::probe::Cause;
 
+use crate::report::counters::CounterRow;
 use crate::report::events::EventRow;
 use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording};
 use crate::report::profile::{CAUSES, Label, Profile};
@@ -34,11 +35,12 @@ const PLACE_BUDGET: usize = 150_000;
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 /// Parts of one script; they share a scope, in this order.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     include_str!("page/format.js"),
     include_str!("page/data.js"),
     include_str!("page/view.js"),
     include_str!("page/flame.js"),
+    include_str!("page/charts.js"),
     include_str!("page/timeline.js"),
     include_str!("page/tables.js"),
     include_str!("page/page.js"),
@@ -56,6 +58,7 @@ struct Meta<'a> {
     probes: Vec<Option<ProbeMeta>>,
     losses: Vec<LossRow>,
     events: &'a [EventRow],
+    counters: Vec<CounterMeta<'a>>,
     cut: Cut,
 }
 
@@ -75,6 +78,18 @@ struct ThreadMeta<'a> {
     runnable_ns: u64,
     allocated_bytes: u64,
     samples: u64,
+}
+
+/// A counter's values over time.
+#[derive(Serialize)]
+struct CounterMeta<'a> {
+    name: &'a str,
+    unit: &'a str,
+    /// Place in the list of processes; none: the machine's.
+    process: Option<usize>,
+    /// Since the recording's start, ns.
+    times: Vec<u64>,
+    values: Vec<i64>,
 }
 
 #[derive(Clone, Serialize)]
@@ -144,6 +159,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         probes,
         losses: facts.losses_by_cause(),
         events: &facts.events,
+        counters: facts.counters.iter().map(|c| counter(facts, c)).collect(),
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),
@@ -163,6 +179,18 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         ("{{SCRIPT}}", SCRIPTS.concat()),
     ];
     Ok(fill(TEMPLATE, &parts))
+}
+
+fn counter<'a>(facts: &Facts, row: &'a CounterRow) -> CounterMeta<'a> {
+    let mut processes = facts.processes.iter();
+    let (times, values) = row.points.iter().copied().unzip();
+    CounterMeta {
+        name: &row.name,
+        unit: &row.unit,
+        process: processes.position(|p| p.uid == row.process_uid),
+        times,
+        values,
+    }
 }
 
 /// Replaces each placeholder once, in the order in which they stand in the template, so that what is

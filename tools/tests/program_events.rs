@@ -263,6 +263,12 @@ while time.time() < end:
     assert_eq!(memory["unit"], "bytes");
     assert!(memory["max"].as_i64() > memory["min"].as_i64(), "{memory}");
     assert!(named(&counters, "descriptors")["last"].as_i64() >= Some(3));
+    // 64 KiB a round.
+    let allocated = named(&counters, "allocated");
+    assert_eq!(allocated["unit"], "bytes/s");
+    assert!(allocated["max"].as_i64() > Some(1 << 20), "{allocated}");
+    let allocations = named(&counters, "allocations");
+    assert!(allocations["max"].as_i64() > Some(16), "{allocations}");
     assert!(named(&counters, "minor faults")["max"].as_i64() > Some(100));
     assert_eq!(
         run("off.beat", &["--counters", "off"]),

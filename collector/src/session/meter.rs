@@ -97,6 +97,8 @@ struct Stat {
 struct Reader {
     shared: Arc<Shared>,
     processes: HashMap<u32, Process>,
+    /// Allocations and allocated bytes so far, by thread.
+    allocated: HashMap<u32, [u64; 2]>,
     counters: Counters,
     limits: Option<Limits>,
     next_limits_ns: u64,
@@ -109,6 +111,7 @@ impl Reader {
         Reader {
             shared,
             processes: HashMap::new(),
+            allocated: HashMap::new(),
             counters: Counters::default(),
             limits: None,
             next_limits_ns: 0,
@@ -131,10 +134,13 @@ impl Reader {
         self.processes.retain(|uid, _| live.contains_key(uid));
         let mut is_active = false;
         let mut is_new = false;
+        let allocated = self.allocated_since();
         for (uid, pid) in live {
+            let amounts = allocated.get(&uid).copied().unwrap_or_default();
             match self.processes.get_mut(&uid) {
                 Some(process) => {
-                    is_active |= process.read(uid, now, self.page_bytes, &mut self.counters);
+                    is_active |=
+                        process.read(uid, now, self.page_bytes, amounts, &mut self.counters);
                 }
                 None => {
                     is_new = true;
@@ -156,6 +162,39 @@ impl Reader {
             self.write(now);
         }
         is_active || is_new
+    }
+
+    /// Allocations and allocated bytes since the last look, by process, of the threads that live.
+    fn allocated_since(&mut self) -> HashMap<u32, [u64; 2]> {
+        let mut by_process: HashMap<u32, [u64; 2]> = HashMap::new();
+        let mut threads = HashMap::with_capacity(self.allocated.len());
+        for (_, entry) in registry::threads(&self.shared.mapping) {
+            if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+                continue;
+            }
+            let process = entry.process.load(Ordering::Relaxed);
+            let Some(process) = self.shared.mapping.process(process) else {
+                continue;
+            };
+            let now =
+                [&entry.allocations, &entry.allocated_bytes].map(|w| w.load(Ordering::Relaxed));
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let before = match self.allocated.get(&uid) {
+                Some(before) => *before,
+                // Nobody knows when it did what it did before the first look of all.
+                None if self.allocated.is_empty() => now,
+                None => [0; 2],
+            };
+            threads.insert(uid, now);
+            let sums = by_process
+                .entry(process.uid.load(Ordering::Relaxed))
+                .or_default();
+            for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
+                *sum += now.saturating_sub(before);
+            }
+        }
+        self.allocated = threads;
+        by_process
     }
 
     fn write(&mut self, now: u64) {
@@ -180,7 +219,14 @@ impl Process {
     }
 
     /// False: it has done nothing since the last look.
-    fn read(&mut self, uid: u32, now: u64, page_bytes: i64, counters: &mut Counters) -> bool {
+    fn read(
+        &mut self,
+        uid: u32,
+        now: u64,
+        page_bytes: i64,
+        allocated: [u64; 2],
+        counters: &mut Counters,
+    ) -> bool {
         let cpu_ns = sys::clock_ns(process_clock(self.pid));
         let (used, elapsed) = (cpu_ns.saturating_sub(self.cpu_ns), now - self.at_ns);
         let was_active = self.said.get("CPU").is_some_and(|percent| *percent != 0);
@@ -201,6 +247,10 @@ impl Process {
             (u128::from(used) * 100 / u128::from(elapsed.max(1))) as i64,
         );
         let is_first = self.stat.is_none();
+        if !is_first {
+            say("allocations", "/s", per_second(allocated[0]));
+            say("allocated", "bytes/s", per_second(allocated[1]));
+        }
         if is_first {
             self.stat = File::open(format!("/proc/{}/stat", self.pid)).ok();
         }
@@ -273,7 +323,7 @@ mod tests {
         let mut counters = Counters::default();
         let mut process = Process::new(pid, now_ns());
         let opened: Vec<_> = (0..10).map(|_| File::open("/proc/self/stat")).collect();
-        assert!(process.read(1, now_ns() + 1, 4096, &mut counters));
+        assert!(process.read(1, now_ns() + 1, 4096, [0; 2], &mut counters));
         drop(opened);
         let batches: HashMap<String, i64> = counters
             .finish()

@@ -283,3 +283,69 @@ fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     picture(b, "large.png");
     assert_eq!(b.complaints, Vec::<String>::new());
 }
+
+/// Counters are charts above the threads: they say what was counted, zoom with the threads, and all of them are
+/// shown after a click.
+#[test]
+fn counters_are_charts_that_zoom_with_the_threads() {
+    let mut report = testing::report();
+    let process_uid = report.facts.processes[0].uid;
+    let end_ns = report.facts.recording.duration_ns;
+    let row = |name: &str, unit: &str, process_uid, values: &[i64]| {
+        let step = end_ns / values.len() as u64;
+        let points = values.iter().zip(0u64..).map(|(v, i)| (i * step, *v));
+        crate::report::counters::CounterRow {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            process_uid,
+            points: points.collect(),
+            ..Default::default()
+        }
+    };
+    report.facts.counters = vec![
+        row("machine I/O pressure", "us/s", 0, &[500, 20_000]),
+        row("descriptors", "", process_uid, &[3, 9, 4]),
+        row("memory", "bytes", process_uid, &[1 << 20, 3 << 20, 2 << 20]),
+        row("CPU", "%", process_uid, &[10, 90, 60, 100]),
+    ];
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let names = "page.timeline.charts.shown.map((r) => r.name)";
+    assert_eq!(b.evaluate(names), json!(["CPU", "memory"]));
+    // The value under a point of the picture, in the tip.
+    let place = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(), t = page.timeline; return [r.x + t.x(t.duration * 0.4), r.y + t.charts.shown[0].y + 10]; })()");
+    let (x, y) = (number(&place[0]), number(&place[1]));
+    b.mouse("mouseMoved", x, y, json!({}));
+    b.frame();
+    let tip = "document.getElementById('tip').textContent";
+    let said = b.evaluate(tip);
+    assert!(said.as_str().is_some_and(|s| s.contains("90 %")), "{said}");
+    // A high value is a high column, also after a zoom to it.
+    let height_at = |b: &mut Browser, share: f64| {
+        let script = format!(
+            "(() => {{ const t = page.timeline, ratio = devicePixelRatio, x = Math.round(t.x(t.duration * {share}) * ratio), y = t.charts.shown[0].y; \
+             const at = (dy) => t.canvas.getContext('2d').getImageData(x, Math.round((y + dy) * ratio), 1, 1).data.join(); \
+             let n = 0; for (let dy = 1; dy < 24; dy++) if (at(dy) === at(23)) n++; return n; }})()"
+        );
+        number(&b.evaluate(&script))
+    };
+    assert!(height_at(b, 0.4) > 4.0 * height_at(b, 0.1).max(1.0));
+    b.evaluate("page.timeline.show(page.timeline.duration * 0.2, page.timeline.duration * 0.45)");
+    b.frame();
+    assert!(height_at(b, 0.3) > 15.0 && height_at(b, 0.22) < 8.0);
+    b.key("0");
+    // All of them; the threads move down.
+    let first = number(&b.evaluate("page.timeline.tracks[0].y"));
+    let heading = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(), t = page.timeline; return [r.x + 30, r.y + t.charts.top + 8]; })()");
+    b.click(number(&heading[0]), number(&heading[1]));
+    b.frame();
+    let all = json!(["CPU", "memory", "descriptors", "machine I/O pressure"]);
+    assert_eq!(b.evaluate(names), all);
+    assert!(number(&b.evaluate("page.timeline.tracks[0].y")) > first + 40.0);
+    // The browser would rather not be asked for pixels, which only this test does.
+    let complaints = b.complaints.iter().filter(|c| !c.contains("getImageData"));
+    assert_eq!(complaints.count(), 0, "{:?}", b.complaints);
+    picture(b, "counters.png");
+}

@@ -14,6 +14,7 @@ class Timeline {
     this.selected = null; // { thread, depth, begin, end }
     this.hovered = null;
     this.pending = false;
+    this.charts = new Charts(data);
     this.order();
     this.listen();
   }
@@ -55,7 +56,7 @@ class Timeline {
   baseOf(track) { return this.view.outer ? 0 : track.outer; }
 
   place() {
-    let y = RULER + 2, process = -1;
+    let y = this.charts.place(RULER + 2), process = -1;
     const many = this.data.meta.processes.length > 1;
     for (const track of this.tracks) {
       const p = this.data.meta.threads[track.t].process;
@@ -194,6 +195,7 @@ class Timeline {
     if (this.width < LABEL_WIDTH + 50 || height <= 0) return;
     const c = sizeCanvas(this.canvas, this.width, height);
     c.textBaseline = "middle";
+    this.charts.draw(c, this, top, height);
     for (const track of this.tracks) {
       if (track.y + track.height < top || track.y - track.heading > top + height) continue;
       this.drawTrack(c, track, track.y - top);
@@ -468,7 +470,10 @@ class Timeline {
     }
     this.hovered = this.sliceAt(x, y);
     this.canvas.style.cursor = x < LABEL_WIDTH ? "pointer" : "default";
-    if (this.hovered) this.tip.show(event, this.describe(this.hovered)); else this.tip.hide();
+    const chart = x >= LABEL_WIDTH && y >= RULER ? this.charts.describe(y + this.box.scrollTop, this.time(x)) : null;
+    if (this.hovered) this.tip.show(event, this.describe(this.hovered));
+    else if (chart) this.tip.show(event, chart);
+    else this.tip.hide();
     this.redraw();
   }
 
@@ -478,7 +483,8 @@ class Timeline {
     if (!drag) return;
     if (drag.label) {
       const track = this.trackAt(y);
-      if (track && x < LABEL_WIDTH) { track.open = !track.open; this.place(); }
+      if (x < LABEL_WIDTH && this.charts.isHeading(y + this.box.scrollTop)) { this.charts.open = !this.charts.open; this.place(); }
+      else if (track && x < LABEL_WIDTH) { track.open = !track.open; this.place(); }
     } else if (drag.moved) {
       if (this.dragRange) { this.selected = null; this.view.set({ range: this.dragRange }); }
     } else this.select(this.sliceAt(x, y));

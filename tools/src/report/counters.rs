@@ -11,6 +11,9 @@ use crate::scopes::{Open, Scope};
 use crate::table::{Column, Table};
 use crate::units::{bytes, count, duration};
 
+/// Values that a report keeps of one counter: more than a screen has pixels.
+const MOST_POINTS: usize = 4096;
+
 /// One counter of one process, or of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CounterRow {
@@ -24,7 +27,10 @@ pub struct CounterRow {
     pub max: i64,
     pub last: i64,
     #[serde(skip)]
-    last_ns: u64,
+    pub last_ns: u64,
+    /// Times since the recording's start, ns, and values; of a long row the highest of neighbours.
+    #[serde(skip)]
+    pub points: Vec<(u64, i64)>,
 }
 
 /// All scopes with one name.
@@ -48,6 +54,20 @@ pub struct Collected {
     open: Open,
 }
 
+impl CounterRow {
+    /// Batches of a counter need not come in order of time.
+    fn add_point(&mut self, at_ns: u64, value: i64) {
+        let at = self.points.partition_point(|(before, _)| *before <= at_ns);
+        self.points.insert(at, (at_ns, value));
+        if self.points.len() >= MOST_POINTS {
+            let pairs = self.points.chunks(2);
+            self.points = pairs
+                .map(|pair| (pair[0].0, pair.iter().map(|(_, v)| *v).max().unwrap_or(0)))
+                .collect();
+        }
+    }
+}
+
 impl Collected {
     pub fn counter(&mut self, trace: &Trace, counter: &Counter) {
         let process_uid = counter.process.map_or(0, |p| trace.process(p).uid);
@@ -67,6 +87,7 @@ impl Collected {
             if *at_ns >= row.last_ns {
                 (row.last_ns, row.last) = (*at_ns, *value);
             }
+            row.add_point(at_ns.saturating_sub(trace.start_ns()), *value);
         }
     }
 
