@@ -13,6 +13,7 @@ pub mod decide;
 pub mod explain;
 pub mod metric;
 pub mod names;
+mod packed;
 mod pairs;
 pub mod random;
 pub mod run;

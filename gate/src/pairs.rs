@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::metric::{Metric, Unit};
 use crate::names::Form;
-use crate::run::{Label, NameId, Names, ROOT, RoleId, Run, Side};
+use crate::run::{Label, NameId, Names, Place, ROOT, RoleId, Run, Side};
 
 /// Least share of callers, and of the inside, that two functions must have in common.
 const ALIKE: f64 = 0.6;
@@ -109,22 +109,23 @@ fn portraits(
     let mut found: HashMap<usize, Portrait> = HashMap::new();
     let mut whole = [0.0; 2];
     for run in runs {
-        let (own, total) = costs(run);
+        let places = run.places();
+        let (own, total) = costs(run, &places);
         whole[run.side as usize] += total[ROOT as usize];
-        let open_at = |at: u32| match run.places[at as usize].label {
+        let open_at = |at: u32| match places[at as usize].label {
             Label::Function(name) => {
                 Some(matched[name.0 as usize].0).filter(|name| open.contains_key(name))
             }
             _ => None,
         };
-        let label = |at: u32| match run.places[at as usize].label {
+        let label = |at: u32| match places[at as usize].label {
             Label::Function(_) if as_one && open_at(at).is_some() => Label::Small,
             Label::Function(name) => Label::Function(NameId(matched[name.0 as usize].0 as u32)),
             label => label,
         };
-        let mut roles = vec![None; run.places.len()];
-        for at in 1..run.places.len() as u32 {
-            let parent = run.places[at as usize].parent;
+        let mut roles = vec![None; places.len()];
+        for at in 1..places.len() as u32 {
+            let parent = places[at as usize].parent;
             roles[at as usize] = match label(at) {
                 Label::Role(role) => Some(role),
                 _ => roles[parent as usize],
@@ -139,7 +140,7 @@ fn portraits(
             let portrait = found.entry(name).or_default();
             *portrait.inside.entry(Label::Root).or_default() += own[at as usize];
             // A call of itself is no caller, and is in the outer one's cost already.
-            let is_recursion = outwards(run, parent).any(|outer| open_at(outer) == Some(name));
+            let is_recursion = outwards(&places, parent).any(|outer| open_at(outer) == Some(name));
             if !is_recursion {
                 portrait.cost += total[at as usize];
                 let caller = portrait.callers.entry((role, label(parent))).or_default();
@@ -150,21 +151,21 @@ fn portraits(
     (found, whole)
 }
 
-fn outwards(run: &Run, from: u32) -> impl Iterator<Item = u32> + '_ {
-    std::iter::successors(Some(from), |at| Some(run.places[*at as usize].parent))
+fn outwards(places: &[Place], from: u32) -> impl Iterator<Item = u32> + '_ {
+    std::iter::successors(Some(from), |at| Some(places[*at as usize].parent))
         .take_while(|at| *at != ROOT)
 }
 
 /// Time by place, of all kinds: without callees, and with them.
-fn costs(run: &Run) -> (Vec<f64>, Vec<f64>) {
-    let mut own = vec![0.0; run.places.len()];
+fn costs(run: &Run, places: &[Place]) -> (Vec<f64>, Vec<f64>) {
+    let mut own = vec![0.0; places.len()];
     let is_time = |metric: Metric| metric.unit() == Unit::Nanoseconds && metric != Metric::Wall;
-    for entry in run.entries.iter().filter(|e| is_time(e.metric)) {
+    for entry in run.entries().filter(|e| is_time(e.metric)) {
         own[entry.place as usize] += entry.value as f64;
     }
     let mut total = own.clone();
     for at in (1..total.len()).rev() {
-        total[run.places[at].parent as usize] += total[at];
+        total[places[at].parent as usize] += total[at];
     }
     (own, total)
 }

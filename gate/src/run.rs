@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
+use crate::packed::{Amounts, Packed};
 
 /// Which set a run belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -226,11 +227,110 @@ pub struct Run {
     pub about: About,
     pub whole: Values,
     pub roles: Vec<(RoleId, Values)>,
-    /// In functions themselves; calls that wait count as their caller's own.
-    pub functions: Vec<(RoleId, NameId, Metric, u64)>,
     pub scopes: Vec<ScopeSum>,
-    pub places: Vec<Place>,
-    pub entries: Vec<Entry>,
+    functions: Amounts,
+    places: Packed,
+    entries: Amounts,
+}
+
+impl Run {
+    /// Amounts in functions themselves, in order; calls that wait count as their caller's own.
+    pub fn functions(&self) -> impl Iterator<Item = (RoleId, NameId, Metric, u64)> + '_ {
+        self.functions.iter().map(|(key, amount)| {
+            let (role, name) = (key >> 37, key >> METRIC_BITS & u64::from(u32::MAX));
+            (
+                RoleId(role as u32),
+                NameId(name as u32),
+                metric(key),
+                amount,
+            )
+        })
+    }
+
+    /// The call tree; parents stand before their children. None are left in a `Table`, which has one tree for all.
+    pub fn places(&self) -> Vec<Place> {
+        let mut numbers = self.places.iter();
+        let mut at = 0;
+        let next = || {
+            let (up, label) = (numbers.next()?, Label::from_code(numbers.next()?));
+            at += 1;
+            Some(Place {
+                parent: (at - 1) - up as u32,
+                label,
+            })
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// Amounts at places themselves, in order of places.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.entries.iter().map(|(key, value)| Entry {
+            place: (key >> METRIC_BITS) as u32,
+            metric: metric(key),
+            value,
+        })
+    }
+
+    /// Entries become those of another tree, `moved` saying which place is which there, and the own tree goes.
+    pub(crate) fn move_entries(&mut self, moved: &[u32]) {
+        let entries = self.entries().map(|entry| Entry {
+            place: moved[entry.place as usize],
+            ..entry
+        });
+        self.entries = packed_entries(entries);
+        self.places = Packed::default();
+    }
+
+    /// Drops the call tree.
+    pub fn forget_places(&mut self) {
+        self.places = Packed::default();
+        self.entries = Amounts::default();
+    }
+
+    /// Drops the functions.
+    pub(crate) fn forget_functions(&mut self) {
+        self.functions = Amounts::default();
+    }
+}
+
+/// Low bits of a key that hold the metric.
+const METRIC_BITS: u32 = 5;
+const _: () = assert!(METRICS <= 1 << METRIC_BITS);
+
+fn metric(key: u64) -> Metric {
+    Metric::ALL[(key & ((1 << METRIC_BITS) - 1)) as usize]
+}
+
+fn packed_entries(entries: impl Iterator<Item = Entry>) -> Amounts {
+    let key = |entry: &Entry| u64::from(entry.place) << METRIC_BITS | entry.metric as u64;
+    Amounts::new(entries.map(|entry| (key(&entry), entry.value)).collect())
+}
+
+impl Label {
+    /// A small number for each.
+    fn code(self) -> u64 {
+        let (kind, number) = match self {
+            Label::Root => (0, 0),
+            Label::Role(RoleId(role)) => (1, role),
+            Label::Function(NameId(name)) => (2, name),
+            Label::Call(NameId(name)) => (3, name),
+            Label::Gap => (4, 0),
+            Label::Small => (5, 0),
+        };
+        u64::from(number) << 3 | kind
+    }
+
+    fn from_code(code: u64) -> Label {
+        let number = (code >> 3) as u32;
+        match code & 7 {
+            1 => Label::Role(RoleId(number)),
+            2 => Label::Function(NameId(number)),
+            3 => Label::Call(NameId(number)),
+            4 => Label::Gap,
+            5 => Label::Small,
+            _ => Label::Root,
+        }
+    }
 }
 
 /// Shares of the whole below which a function or place is not kept. No change that small is reported.
@@ -304,7 +404,7 @@ impl Builder {
         sums.0.map(|sum| (sum as f64 * KEPT_SHARE).max(1.0))
     }
 
-    fn functions(&self) -> Vec<(RoleId, NameId, Metric, u64)> {
+    fn functions(&self) -> Amounts {
         let mut sums: HashMap<(RoleId, NameId), Values> = HashMap::new();
         for (place, cell) in &self.cells {
             let mut innermost = None;
@@ -321,21 +421,18 @@ impl Builder {
             }
         }
         let least = self.least();
-        let mut kept: Vec<_> = sums
-            .iter()
-            .flat_map(|((role, name), values)| {
-                let present = values
-                    .present()
-                    .filter(|(m, v)| *v as f64 >= least[*m as usize]);
-                present.map(|(metric, value)| (*role, *name, metric, value))
-            })
-            .collect();
-        kept.sort();
-        kept
+        let kept = sums.iter().flat_map(|((role, name), values)| {
+            let present = values
+                .present()
+                .filter(|(m, v)| *v as f64 >= least[*m as usize]);
+            let function = u64::from(role.0) << 32 | u64::from(name.0);
+            present.map(move |(metric, value)| (function << METRIC_BITS | metric as u64, value))
+        });
+        Amounts::new(kept.collect())
     }
 
     /// The tree without what matters by no measure, that being summed up below its nearest kept caller.
-    fn kept_places(&self) -> (Vec<Place>, Vec<Entry>) {
+    fn kept_places(&self) -> (Packed, Amounts) {
         let places = self.tree.places();
         let mut inclusive = vec![Values::default(); places.len()];
         for (place, cell) in &self.cells {
@@ -372,18 +469,17 @@ impl Builder {
         for (place, cell) in &self.cells {
             cells.entry(moved[*place as usize]).or_default().add(cell);
         }
-        let mut entries: Vec<Entry> = cells
-            .iter()
-            .flat_map(|(place, values)| {
-                values.present().map(|(metric, value)| Entry {
-                    place: *place,
-                    metric,
-                    value,
-                })
+        let entries = cells.iter().flat_map(|(place, values)| {
+            values.present().map(|(metric, value)| Entry {
+                place: *place,
+                metric,
+                value,
             })
-            .collect();
-        entries.sort_by_key(|e| (e.place, e.metric));
-        (tree.places, entries)
+        });
+        // Callers stand a little before: steps up are small numbers.
+        let numbers = tree.places.iter().enumerate();
+        let numbers = numbers.flat_map(|(at, p)| [at as u64 - u64::from(p.parent), p.label.code()]);
+        (Packed::new(numbers), packed_entries(entries))
     }
 }
 
@@ -425,12 +521,20 @@ mod tests {
         let run = builder.finish(77);
         assert_eq!(run.whole.get(Metric::Wall), 77);
         // Root, role, main, heavy, read, small.
-        assert_eq!(run.places.len(), 6);
-        let sum: u64 = run.entries.iter().map(|e| e.value).sum();
+        let labels: Vec<Label> = run.places().iter().map(|p| p.label).collect();
+        assert_eq!(labels.len(), 6);
+        assert_eq!(
+            labels[..3],
+            [Label::Root, Label::Role(role), Label::Function(main)]
+        );
+        let at = |label| labels.iter().position(|l| *l == label).expect("is kept");
+        let of_call = run.places()[at(Label::Call(wait))];
+        assert_eq!(of_call.parent as usize, at(Label::Function(heavy)));
+        let sum: u64 = run.entries().map(|e| e.value).sum();
         assert_eq!(sum, 1_000_000 + 10_000 + 5_000 + 70);
         assert_eq!(names.text(heavy), "heavy");
         // A call that waits is its caller's own.
-        assert!(run.functions.contains(&(role, heavy, Metric::Io, 70)));
-        assert_eq!(run.functions.len(), 3);
+        assert!(run.functions().any(|f| f == (role, heavy, Metric::Io, 70)));
+        assert_eq!(run.functions().count(), 3);
     }
 }

@@ -22,14 +22,12 @@ pub type Column = Vec<f64>;
 /// The aligned runs.
 #[derive(Debug)]
 pub struct Table {
-    /// Baseline first, each side by start and name.
+    /// Baseline first, each side by start and name. Their entries are those of `tree`.
     pub runs: Vec<Run>,
     pub baseline_count: usize,
     pub names: Names,
     pub matches: Vec<Match>,
     pub tree: Tree,
-    /// By run and place of the run's tree.
-    moved: Vec<Vec<u32>>,
     stands_for: Vec<NameId>,
     functions: BTreeMap<(RoleId, NameId), [Option<Column>; METRICS]>,
 }
@@ -61,7 +59,6 @@ impl Table {
             names,
             matches,
             tree: Tree::default(),
-            moved: Vec::new(),
             stands_for,
             functions: BTreeMap::new(),
         };
@@ -76,28 +73,29 @@ impl Table {
 
     fn align_places(&mut self) {
         for at in 0..self.runs.len() {
-            let mut moved = vec![ROOT; self.runs[at].places.len()];
-            for old in 1..moved.len() {
-                let place = self.runs[at].places[old];
+            let places = self.runs[at].places();
+            let mut moved = vec![ROOT; places.len()];
+            for (old, place) in places.iter().enumerate().skip(1) {
                 let label = match place.label {
                     Label::Function(name) => Label::Function(self.same(name)),
                     label => label,
                 };
                 moved[old] = self.tree.child(moved[place.parent as usize], label);
             }
-            self.moved.push(moved);
+            self.runs[at].move_entries(&moved);
         }
     }
 
     fn align_functions(&mut self) {
         let count = self.runs.len();
-        for (at, run) in self.runs.iter().enumerate() {
-            for (role, name, metric, value) in &run.functions {
-                let key = (*role, self.stands_for[name.0 as usize]);
+        for (at, run) in self.runs.iter_mut().enumerate() {
+            for (role, name, metric, value) in run.functions() {
+                let key = (role, self.stands_for[name.0 as usize]);
                 let columns = self.functions.entry(key).or_default();
-                let column = columns[*metric as usize].get_or_insert_with(|| vec![0.0; count]);
-                column[at] += *value as f64;
+                let column = columns[metric as usize].get_or_insert_with(|| vec![0.0; count]);
+                column[at] += value as f64;
             }
+            run.forget_functions();
         }
     }
 
@@ -156,8 +154,8 @@ impl Table {
     pub fn own_places(&self, metric: Metric) -> Vec<Column> {
         let mut columns = vec![vec![0.0; self.runs.len()]; self.tree.places().len()];
         for (at, run) in self.runs.iter().enumerate() {
-            for entry in run.entries.iter().filter(|e| e.metric == metric) {
-                columns[self.moved[at][entry.place as usize] as usize][at] += entry.value as f64;
+            for entry in run.entries().filter(|e| e.metric == metric) {
+                columns[entry.place as usize][at] += entry.value as f64;
             }
         }
         columns

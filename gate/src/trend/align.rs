@@ -16,7 +16,7 @@ pub fn same_names(
     let all = names.names();
     let mut presence: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); all.len()];
     for (commit, run) in runs {
-        for (_, name, _, _) in &run.functions {
+        for (_, name, _, _) in run.functions() {
             presence[name.0 as usize].insert(*commit);
         }
     }
@@ -69,15 +69,20 @@ pub fn same_names(
 mod tests {
     use super::*;
     use crate::metric::Metric;
-    use crate::run::{About, Builder, RoleId, Side};
+    use crate::metric::Values;
+    use crate::run::{About, Builder, Label, ROOT, RoleId, Side};
 
     fn run(names: &mut Names, functions: &[&str]) -> Run {
-        let mut run = Builder::new(Side::Baseline, About::default()).finish(1);
+        let mut builder = Builder::new(Side::Baseline, About::default());
+        let role = builder.tree.child(ROOT, Label::Role(RoleId(0)));
+        let mut values = Values::default();
+        values.set(Metric::Cpu, 1);
         for function in functions {
             let name = names.function(function, false, Side::Baseline);
-            run.functions.push((RoleId(0), name, Metric::Cpu, 1));
+            let place = builder.tree.child(role, Label::Function(name));
+            builder.add(place, &values);
         }
-        run
+        builder.finish(1)
     }
 
     #[test]

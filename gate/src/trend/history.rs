@@ -31,20 +31,17 @@ impl History {
         });
         let (same, matches) = align::same_names(&names, &runs, commits);
         let mut by_commit: Vec<Vec<Run>> = vec![Vec::new(); commits];
-        for (commit, mut run) in runs {
-            for (_, name, _, _) in &mut run.functions {
-                *name = same[name.0 as usize];
-            }
+        for (commit, run) in runs {
             by_commit[commit].push(run);
         }
         let empty: Points = by_commit.iter().map(|runs| vec![0.0; runs.len()]).collect();
         let mut functions: BTreeMap<_, Points> = BTreeMap::new();
         for (commit, runs) in by_commit.iter().enumerate() {
             for (at, run) in runs.iter().enumerate() {
-                for (role, name, metric, value) in &run.functions {
-                    let key = (*role, *name, *metric);
+                for (role, name, metric, value) in run.functions() {
+                    let key = (role, same[name.0 as usize], metric);
                     let points = functions.entry(key).or_insert_with(|| empty.clone());
-                    points[commit][at] += *value as f64;
+                    points[commit][at] += value as f64;
                 }
             }
         }

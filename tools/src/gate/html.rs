@@ -180,7 +180,7 @@ fn graph(table: &Table) -> Value {
             table
                 .runs
                 .iter()
-                .any(|r| r.entries.iter().any(|e| e.metric == *m))
+                .any(|r| r.entries().any(|e| e.metric == *m))
         })
         .collect();
     // By weight and place: both means.

@@ -290,7 +290,7 @@ mod tests {
         );
         assert_eq!(run.whole.get(Metric::Gap), all.gap_ns);
         let sum = |metric| -> u64 {
-            let of_metric = run.entries.iter().filter(|e| e.metric == metric);
+            let of_metric = run.entries().filter(|e| e.metric == metric);
             of_metric.map(|e| e.value).sum()
         };
         assert_eq!(sum(Metric::Cpu), all.amounts.cpu_ns);

@@ -41,8 +41,7 @@ pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
         let series = open.entry(key(recording)).or_default();
         let mut run = series.reader.run(&report, &path, Side::Baseline);
         // Call trees of hundreds of runs are not needed together.
-        run.places = Vec::new();
-        run.entries = Vec::new();
+        run.forget_places();
         series.runs.push((sources.len(), run));
         sources.push(Source {
             path,
