@@ -23,7 +23,7 @@ use crate::page;
 use crate::terminal;
 use facts::Facts;
 
-pub use load::{CALIBRATION, Report, load, recording, summarize, warn_of_damage};
+pub use load::{CALIBRATION, Report, load, recording, summarize, summarize_by, warn_of_damage};
 pub use tables::function_text;
 
 /// Lines per table when nothing else is asked for.

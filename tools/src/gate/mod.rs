@@ -29,9 +29,8 @@ use stackbeat_gate::run::Side;
 use stackbeat_gate::table::Table;
 
 use crate::cli::{GateArgs, GateFormat};
-use crate::report::load;
 use crate::{EXIT_NEGATIVE, EXIT_UNKNOWN, terminal};
-use summarize::{Reader, Sources};
+use summarize::{Reader, Sources, load_by_role};
 use view::Gate;
 
 /// Most traces in memory at one time.
@@ -113,7 +112,7 @@ fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
                 let (send, receive) = mpsc::sync_channel(0);
                 let mut own = traces.iter().skip(worker).step_by(workers);
                 // Ends early when nobody takes them any more.
-                scope.spawn(move || own.all(|(_, trace)| send.send(load(trace, 0)).is_ok()));
+                scope.spawn(move || own.all(|(_, trace)| send.send(load_by_role(trace)).is_ok()));
                 receive
             })
             .collect();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
+use stackbeat_collector::model::{ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
@@ -12,7 +13,7 @@ use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run
 
 use crate::report::facts::{Facts, FunctionName, Recording};
 use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
-use crate::report::{Report, load};
+use crate::report::{Report, summarize_by, warn_of_damage};
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub type Sources = HashMap<NameId, (String, u32)>;
 impl Reader {
     /// Reads a trace and keeps its summary only.
     pub fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
-        let report = load(path, 0)?;
+        let report = load_by_role(path)?;
         Ok(self.run(&report, path, side))
     }
 
@@ -98,19 +99,39 @@ impl Reader {
                 name.clone_from(&program);
             }
             self.names.role(Role {
-                thread: if thread.is_main {
-                    "main".to_string()
-                } else if thread.name == process.name || thread.name.is_empty() {
-                    "thread".to_string()
-                } else {
-                    names::role(&thread.name)
-                },
+                thread: role_of_thread(thread.is_main, &thread.name, &process.name),
                 is_root: thread.is_main && process.pid == root_pid,
                 process: name,
             })
         });
         threads.collect()
     }
+}
+
+fn role_of_thread(is_main: bool, name: &str, process: &str) -> String {
+    if is_main {
+        "main".to_string()
+    } else if name == process || name.is_empty() {
+        "thread".to_string()
+    } else {
+        names::role(name)
+    }
+}
+
+/// Reads a trace for `Reader::run`: threads of one process and role are summed up together from the beginning.
+pub fn load_by_role(path: &Path) -> Result<Report> {
+    let trace = Trace::open(path)?;
+    warn_of_damage(path, &trace);
+    let mut first = HashMap::new();
+    let owners = trace.threads().iter().enumerate().map(|(at, thread)| {
+        let process = trace.process(thread.process).name();
+        let role = role_of_thread(thread.is_main, &thread.name, &process);
+        *first
+            .entry((thread.process.0, role))
+            .or_insert(ThreadIndex(at as u32))
+    });
+    let owners = owners.collect();
+    summarize_by(&trace, 0, owners)
 }
 
 /// Finds places of the summary's tree for those of a profile.
@@ -312,6 +333,30 @@ mod tests {
             .find(|(r, _)| r.0 == 1)
             .expect("there are workers");
         assert_eq!(workers.1.get(Metric::Threads), 2);
+    }
+
+    #[test]
+    fn threads_of_a_role_that_are_summed_up_early_give_the_same_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("server.beat");
+        let program = stackbeat_collector::model::synthetic::realistic();
+        std::fs::write(&path, program).expect("is written");
+        let early = load_by_role(&path).expect("is read");
+        let late = crate::report::load(&path, 0).expect("is read");
+        assert!(early.profile.cells.len() < late.profile.cells.len());
+        let run = |report| Reader::default().run(report, &path, Side::Baseline);
+        let (early, late) = (run(&early), run(&late));
+        assert_eq!(early.roles, late.roles);
+        assert!(early.functions().eq(late.functions()));
+        assert_eq!(early.places().len(), late.places().len());
+        let sums = |run: &Run| {
+            let mut sums = Values::default();
+            for entry in run.entries() {
+                sums.set(entry.metric, sums.get(entry.metric) + entry.value);
+            }
+            sums
+        };
+        assert_eq!(sums(&early), sums(&late));
     }
 
     #[test]

@@ -64,7 +64,13 @@ pub fn warn_of_damage(path: &Path, trace: &Trace) {
 
 /// As `load`, for a trace that is open.
 pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
+    summarize_by(trace, bar_budget, Vec::new())
+}
+
+/// As `summarize`; a thread's cells are those of its owner in this list, by `ThreadIndex`.
+pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) -> Result<Report> {
     let mut adder = Adder::new(bar_budget);
+    adder.profile.owners = owners;
     trace.visit(&mut adder)?;
     let mut profile = adder.profile;
     profile

@@ -182,6 +182,9 @@ pub struct Profile {
     pub cells: HashMap<(ThreadIndex, u32), Cell>,
     /// By `ThreadIndex`.
     pub threads: Vec<ThreadTime>,
+    /// By `ThreadIndex`: in whose cells this thread's segments are summed up; its own when there is none. Where many
+    /// threads do the same work, few cells are met more often in the processor's caches.
+    pub owners: Vec<ThreadIndex>,
 }
 
 impl Profile {
@@ -194,11 +197,12 @@ impl Profile {
             SegmentKind::Blocked(probe) => self.tree.child(path, Label::Blocking(probe)),
             SegmentKind::Gap => self.tree.child(path, Label::Gap),
         };
+        let index = segment.thread.0 as usize;
+        let owner = self.owners.get(index).copied().unwrap_or(segment.thread);
         self.cells
-            .entry((segment.thread, place))
+            .entry((owner, place))
             .or_default()
             .add_segment(segment);
-        let index = segment.thread.0 as usize;
         if self.threads.len() <= index {
             self.threads.resize(index + 1, ThreadTime::default());
         }

@@ -12,9 +12,8 @@ use stackbeat_gate::trend::judge;
 use super::commits::{self, Measured, Source};
 use super::view::{Series, Trend};
 use crate::cli::TrendArgs;
-use crate::gate::summarize::Reader;
+use crate::gate::summarize::{Reader, load_by_role};
 use crate::report::facts::Recording;
-use crate::report::load;
 
 /// What may not be mixed: times and counts of another machine or program say nothing about this one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +35,7 @@ pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
     let mut sources = Vec::new();
     let mut open: BTreeMap<Key, Open> = BTreeMap::new();
     for path in commits::traces(&args.folder)? {
-        let report = load(&path, 0)?;
+        let report = load_by_role(&path)?;
         let recording = &report.facts.recording;
         let series = open.entry(key(recording)).or_default();
         let mut run = series.reader.run(&report, &path, Side::Baseline);
