@@ -83,6 +83,9 @@ def by_kind(lines):
         row = [kind.program, kind.name, kind.half]
         for size in SIZES:
             sized = of(mine, size=size)
+            if not sized:
+                row.append("-")
+                continue
             measured = [line["answer"]["whole"][kind.measure]["relative"] for line in sized]
             row.append("%d of %d (%+.1f %%)" % (
                 verdicts(sized, "regression"), len(sized), 100 * statistics.mean(measured)))
