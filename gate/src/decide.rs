@@ -11,6 +11,7 @@ mod warnings;
 
 use crate::budget::{self, BudgetRow};
 use crate::compare::{Answer, Comparison, Question, Rules, compare};
+use crate::confirm::Confirmation;
 use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
 use crate::random::Random;
@@ -87,6 +88,8 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub way: Way,
+    /// The function whose own metric the row is; `None`: it is the whole run's.
+    pub changed: Option<(RoleId, NameId)>,
     pub row: Row,
     /// Other metrics of the whole run that the same cause made worse.
     pub also: Vec<Metric>,
@@ -117,9 +120,19 @@ pub struct Outcome {
     pub warnings: Vec<String>,
     /// Runs a side with which everything would probably be known.
     pub runs_needed: Option<usize>,
+    /// Why it cannot be told, where more runs are not the answer.
+    pub obstacle: Option<String>,
+    /// What fresh runs said about the first finding.
+    pub confirmation: Option<Confirmation>,
     /// Functions that were compared at once.
     pub family_size: usize,
 }
+
+/// Runs shorter than so many times the least absolute change of a time are never passed: "the same" would mean that
+/// less than ten percent more, at best, were seen.
+const SHORT: f64 = 10.0;
+/// Where the least effect of 3 % begins to count, and not the absolute floor.
+const LONG_ENOUGH: f64 = 100.0;
 
 /// Judges a table.
 pub fn judge(table: &Table, rules: &Rules) -> Outcome {
@@ -161,7 +174,7 @@ impl Judge<'_> {
             .collect();
         let verdict = if !findings.is_empty() || is_exceeded {
             Verdict::Regression
-        } else if open.is_empty() {
+        } else if open.is_empty() && !self.is_too_short() {
             Verdict::NoRegression
         } else {
             Verdict::CannotTell
@@ -169,6 +182,9 @@ impl Judge<'_> {
         Outcome {
             verdict,
             runs_needed: open.iter().filter_map(|r| r.comparison.runs_needed).max(),
+            obstacle: (verdict == Verdict::CannotTell && self.is_too_short())
+                .then(|| self.too_short()),
+            confirmation: None,
             roles,
             functions: across,
             findings,
@@ -178,6 +194,22 @@ impl Judge<'_> {
             family_size,
             whole,
         }
+    }
+
+    /// Whether a run is over before a change that matters could be told from none.
+    fn is_too_short(&self) -> bool {
+        self.wall_ns < SHORT * self.rules.floor_ns
+    }
+
+    fn too_short(&self) -> String {
+        let ms = |ns: f64| ns / 1e6;
+        format!(
+            "a run takes {:.1} ms, and changes below {} ms are not told apart: repeat the work inside of the program \
+             until a run takes {:.0} ms or more, or lower `floor` in a policy",
+            ms(self.wall_ns),
+            ms(self.rules.floor_ns),
+            ms(LONG_ENOUGH * self.rules.floor_ns),
+        )
     }
 
     fn is_cost(&self, metric: Metric) -> bool {

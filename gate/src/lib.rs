@@ -9,6 +9,7 @@
 pub mod budget;
 pub mod cause;
 pub mod compare;
+pub mod confirm;
 pub mod decide;
 pub mod explain;
 pub mod metric;

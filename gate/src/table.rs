@@ -67,7 +67,8 @@ impl Table {
         table
     }
 
-    fn same(&self, name: NameId) -> NameId {
+    /// The name that another one was taken for: itself, mostly.
+    pub fn same(&self, name: NameId) -> NameId {
         self.stands_for[name.0 as usize]
     }
 

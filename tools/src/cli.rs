@@ -518,7 +518,8 @@ pub struct GateArgs {
 /// Run two commands in turns, record each run, and say whether the second is slower.
 ///
 /// Each pair of runs is made in random order. Looks at the result are planned in advance and share the
-/// error rate, so it stops early when the answer is clear either way. What the commands print is not shown.
+/// error rate, so it stops early when the answer is clear either way. A regression is confirmed by fresh pairs of
+/// runs that took no part in finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -534,9 +535,12 @@ pub struct AbArgs {
     /// The command that may be slower.
     #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true)]
     pub candidate: String,
-    /// Most runs of each.
+    /// Most runs of each to find a regression with; to confirm it, at most as many again are made.
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub runs: usize,
+    /// Believe a regression without confirming it by fresh runs.
+    #[arg(long)]
+    pub no_confirm: bool,
     /// Runs of each before the first that counts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: usize,

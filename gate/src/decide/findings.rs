@@ -88,6 +88,7 @@ impl Judge<'_> {
         let Some(finding) = same else {
             findings.push(Finding {
                 way,
+                changed: None,
                 row: row.clone(),
                 also: Vec::new(),
                 explanation,
@@ -119,6 +120,7 @@ impl Judge<'_> {
         }
         Finding {
             way: Way::Function,
+            changed: Some((row.role, row.function)),
             row: row.row.clone(),
             also: Vec::new(),
             explanation,

@@ -333,6 +333,27 @@ fn too_few_runs_cannot_tell() {
 }
 
 #[test]
+fn runs_of_a_few_ms_are_never_passed() {
+    let scaled = |factor: f64| {
+        let mut costs = shop();
+        costs.iter_mut().for_each(|cost| cost.3 *= factor);
+        Program {
+            noise: 0.001,
+            ..program(costs)
+        }
+    };
+    let verdict = |factor| {
+        let (_, outcome) = gate(&scaled(factor), &scaled(factor), 10, 4);
+        (outcome.verdict, outcome.obstacle)
+    };
+    let (short, obstacle) = verdict(0.01);
+    assert_eq!(short, Verdict::CannotTell);
+    let obstacle = obstacle.expect("says what would help");
+    assert!(obstacle.contains("until a run takes 100 ms"), "{obstacle}");
+    assert_eq!(verdict(0.1), (Verdict::NoRegression, None));
+}
+
+#[test]
 fn equal_programs_are_passed() {
     let mut alarms = 0;
     let mut unknown = 0;

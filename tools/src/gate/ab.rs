@@ -5,6 +5,7 @@
 //! sides alike. Looks at the result are planned before the first run, and what they may spend of the error
 //! rate sums up to it.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
@@ -14,10 +15,12 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::compare::Rules;
+use stackbeat_gate::confirm::{self, Confirmation};
 use stackbeat_gate::decide::{Verdict, judge};
 use stackbeat_gate::random::Random;
-use stackbeat_gate::run::Side;
+use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
 use stackbeat_gate::table::Table;
@@ -40,7 +43,7 @@ pub fn run(args: &AbArgs) -> Result<u8> {
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,
     ];
-    let looks = plan(args.runs, rules.alpha);
+    let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha);
     let gate = measure(&sides, &looks, &rules, args)?;
     super::output(&gate, args.format, &args.write)?;
     Ok(super::exit_code(gate.outcome.verdict))
@@ -127,14 +130,26 @@ impl Program {
 }
 
 /// Looks for at most `most` runs a side: the first as soon as its share of the error rate can be reached
-/// at all.
-fn plan(most: usize, alpha: f64) -> Vec<Look> {
+/// at all. One test may use `of_test` of `alpha`.
+fn plan(most: usize, of_test: f64, alpha: f64) -> Vec<Look> {
     let reachable = |runs: usize| {
-        let spent = alpha * (runs as f64 / most as f64).powi(2);
-        rank::smallest_p(runs, runs, false) <= spent / 2.0
+        let spent = of_test * (runs as f64 / most as f64).powi(2);
+        rank::smallest_p(runs, runs, false) <= spent
     };
     let first = (1..=most).find(|runs| reachable(*runs)).unwrap_or(most);
     sequential::looks(first, most, alpha)
+}
+
+/// Both commands' runs, as far as they were made.
+struct Measurement<'a> {
+    sides: &'a [Program; 2],
+    rules: &'a Rules,
+    args: &'a AbArgs,
+    random: Random,
+    reader: Reader,
+    runs: Vec<Run>,
+    /// Runs a side.
+    number: usize,
 }
 
 fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -> Result<Gate> {
@@ -149,45 +164,128 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             side.record(0, true, args.ignore_failure)?;
         }
     }
-    let mut random = Random::new(args.seed);
-    let mut reader = Reader::default();
-    let mut runs = Vec::new();
-    let mut number = 0;
+    let mut measurement = Measurement {
+        sides,
+        rules,
+        args,
+        random: Random::new(args.seed),
+        reader: Reader::default(),
+        runs: Vec::new(),
+        number: 0,
+    };
     for (at, look) in looks.iter().enumerate() {
-        while number < look.runs {
-            number += 1;
-            // The baseline is read first, so that roles are called by its names.
-            let mut order = [0, 1];
-            random.shuffle(&mut order);
-            let mut traces = [PathBuf::new(), PathBuf::new()];
-            for side in order {
-                let most = looks.last().map_or(0, |l| l.runs);
-                let name = sides[side].side.name();
-                progress(&format!("run {number} of at most {most}: {name}"));
-                traces[side] = sides[side].record(number, false, args.ignore_failure)?;
-            }
-            for (side, trace) in sides.iter().zip(&traces) {
-                runs.push(reader.read(trace, side.side)?);
+        let is_last = at + 1 == looks.len();
+        // Runs that were to confirm an earlier finding may be more than this look wants.
+        if measurement.number >= look.runs && !is_last {
+            continue;
+        }
+        measurement.record_up_to(look.runs, "run")?;
+        let mut gate = measurement.judge(look.alpha);
+        let mut is_open = gate.outcome.verdict == Verdict::CannotTell;
+        if !args.no_confirm && confirm::first_of(&gate.outcome.findings).is_some() {
+            gate = measurement.confirmed(gate)?;
+            let confirmation = gate.outcome.confirmation.as_ref();
+            is_open = confirmation.is_some_and(|c| !c.is_confirmed);
+            if is_open {
+                retract(&mut gate);
             }
         }
-        let rules = Rules {
-            alpha: look.alpha,
-            confidence: 1.0 - (1.0 - rules.confidence) * look.alpha / rules.alpha,
-            ..rules.clone()
-        };
-        let table = Table::new(runs.clone(), reader.names.clone());
-        let outcome = judge(&table, &rules);
-        if outcome.verdict != Verdict::CannotTell || at + 1 == looks.len() {
+        if !is_open || is_last {
             progress("");
-            return Ok(Gate {
-                outcome,
-                table,
-                sources: reader.sources,
-                confidence: rules.confidence,
-            });
+            return Ok(gate);
         }
     }
     bail!("--runs 0: nothing to compare")
+}
+
+impl Measurement<'_> {
+    /// Records pairs, each in random order, until there are so many runs a side.
+    fn record_up_to(&mut self, runs: usize, what: &str) -> Result<()> {
+        while self.number < runs {
+            self.number += 1;
+            // The baseline is read first, so that roles are called by its names.
+            let mut order = [0, 1];
+            self.random.shuffle(&mut order);
+            let mut traces = [PathBuf::new(), PathBuf::new()];
+            for side in order {
+                let name = self.sides[side].side.name();
+                progress(&format!("{what} {} of at most {runs}: {name}", self.number));
+                traces[side] =
+                    self.sides[side].record(self.number, false, self.args.ignore_failure)?;
+            }
+            for (side, trace) in self.sides.iter().zip(&traces) {
+                self.runs.push(self.reader.read(trace, side.side)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> Table {
+        Table::new(self.runs.clone(), self.reader.names.clone())
+    }
+
+    /// What all runs up to now say when so much of the error rate may be spent.
+    fn judge(&self, alpha: f64) -> Gate {
+        let rules = Rules {
+            alpha,
+            confidence: 1.0 - (1.0 - self.rules.confidence) * alpha / self.rules.alpha,
+            ..self.rules.clone()
+        };
+        let table = self.table();
+        Gate {
+            outcome: judge(&table, &rules),
+            table,
+            sources: self.reader.sources.clone(),
+            confidence: rules.confidence,
+        }
+    }
+
+    /// Makes fresh runs until they confirm the first finding, at most as many as it was found with. What is shown
+    /// stays what was found.
+    fn confirmed(&mut self, mut gate: Gate) -> Result<Gate> {
+        let Some(finding) = confirm::first_of(&gate.outcome.findings).cloned() else {
+            return Ok(gate);
+        };
+        let known: HashSet<String> = self.runs.iter().map(|r| r.about.label.clone()).collect();
+        let before = self.number;
+        let looks = match finding.row.comparison.p {
+            Some(_) => plan(before.max(FEWEST_FRESH), confirm::ALPHA, confirm::ALPHA),
+            // Counts that do not vary need no more.
+            None => vec![Look {
+                runs: 2,
+                alpha: confirm::ALPHA,
+            }],
+        };
+        for look in looks {
+            self.record_up_to(before + look.runs, "fresh run")?;
+            let is_fresh = |run: &Run| !known.contains(&run.about.label);
+            let said: Confirmation =
+                confirm::confirm(&self.table(), &finding, is_fresh, look.alpha);
+            let is_confirmed = said.is_confirmed;
+            gate.outcome.confirmation = Some(said);
+            if is_confirmed {
+                break;
+            }
+        }
+        Ok(gate)
+    }
+}
+
+/// Fewest fresh pairs that are planned: enough for their error rate.
+const FEWEST_FRESH: usize = 5;
+
+/// Takes a finding back that fresh runs did not show.
+fn retract(gate: &mut Gate) {
+    let Some(confirmation) = &gate.outcome.confirmation else {
+        return;
+    };
+    let finding = confirm::first_of(&gate.outcome.findings);
+    let line = finding.map_or_else(String::new, |finding| gate.finding_line(finding));
+    gate.outcome.obstacle = Some(super::view::unconfirmed(&line, confirmation));
+    gate.outcome.findings.clear();
+    if !gate.outcome.budgets.iter().any(BudgetRow::is_exceeded) {
+        gate.outcome.verdict = Verdict::CannotTell;
+    }
 }
 
 /// Says where it stands, on a terminal only.
@@ -242,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_first_look_is_the_first_that_can_answer() {
-        let looks = plan(12, 0.01);
+        let looks = plan(12, 0.005, 0.01);
         assert_eq!(looks[0].runs, 6, "{looks:?}");
         assert_eq!(looks.last().map(|l| l.runs), Some(12));
         for look in &looks {
@@ -251,7 +349,9 @@ mod tests {
                 "{look:?}"
             );
         }
-        assert_eq!(plan(2, 0.01).len(), 1);
+        assert_eq!(plan(2, 0.005, 0.01).len(), 1);
+        // To confirm takes fewer.
+        assert_eq!(plan(6, confirm::ALPHA, confirm::ALPHA)[0].runs, 4);
     }
 
     #[test]

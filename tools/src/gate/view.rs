@@ -2,6 +2,7 @@
 
 use stackbeat_gate::budget::{Budget, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
+use stackbeat_gate::confirm::{self, Confirmation};
 use stackbeat_gate::decide::{Finding, Outcome, Row, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
@@ -41,7 +42,7 @@ impl Gate {
         let outcome = &self.outcome;
         match outcome.verdict {
             Verdict::Regression => match outcome.findings.first() {
-                Some(finding) => self.finding_line(finding),
+                Some(finding) => self.finding_line(finding) + &self.confirmed().unwrap_or_default(),
                 None => self.budget_lines().first().cloned().unwrap_or_default(),
             },
             Verdict::NoRegression => {
@@ -52,6 +53,10 @@ impl Gate {
                     .map(|r| self.sameness(r))
                     .collect();
                 format!("{}, {}", seen.join("; "), self.sizes())
+            }
+            Verdict::CannotTell if outcome.obstacle.is_some() => {
+                let why = outcome.obstacle.clone().unwrap_or_default();
+                format!("{why}; {}", self.sizes())
             }
             Verdict::CannotTell => {
                 let open: Vec<String> = outcome
@@ -68,6 +73,22 @@ impl Gate {
                 format!("{}, {}{needed}", open.join("; "), self.sizes())
             }
         }
+    }
+
+    /// `; 5 fresh pairs of runs confirm it: +7.1 %, p = 0.0040`.
+    fn confirmed(&self) -> Option<String> {
+        let confirmation = self.outcome.confirmation.as_ref()?;
+        let first = confirm::first_of(&self.outcome.findings)?;
+        let is_headline = self.outcome.findings.first() == Some(first);
+        let what = match is_headline {
+            true => "it".to_string(),
+            false => format!("the change of {}", confirmation.metric.title()),
+        };
+        Some(format!(
+            "; {} {what}: {}",
+            fresh_pairs(confirmation, "confirm"),
+            evidence_of(confirmation)
+        ))
     }
 
     fn sameness(&self, row: &Row) -> String {
@@ -310,6 +331,27 @@ fn budget_of(budget: &Budget) -> String {
     [scope, function, thread].into_iter().flatten().collect()
 }
 
+/// `5 fresh pairs of runs confirm`.
+fn fresh_pairs(confirmation: &Confirmation, verb: &str) -> String {
+    format!("{} fresh pairs of runs {verb}", confirmation.runs)
+}
+
+fn evidence_of(confirmation: &Confirmation) -> String {
+    let p = confirmation
+        .p
+        .map_or("counted exactly".into(), |p| format!("p = {}", p_value(p)));
+    format!("{}, {p}", change(confirmation.relative))
+}
+
+/// Why a regression that fresh runs did not show again is none.
+pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
+    format!(
+        "{finding_line}, but {} that: {}; there may be a change too small for so many runs",
+        fresh_pairs(confirmation, "did not show"),
+        evidence_of(confirmation)
+    )
+}
+
 /// The verdict for people.
 pub fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
@@ -370,7 +412,6 @@ pub fn answer(row: &Row) -> String {
     match c.answer {
         Answer::Higher if row.metric.is_cost() => "worse".into(),
         Answer::Lower if row.metric.is_cost() => "better".into(),
-        Answer::Same if c.p.is_none() => "same".into(),
         Answer::Same => format!("same (would see {})", percent(c.smallest_seen)),
         Answer::Unknown if c.is_not_higher => "not worse".into(),
         other => other.name().into(),

@@ -121,14 +121,22 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(output.status.code(), Some(1), "{json:#}");
     let runs = json["candidate"].as_array().expect("a list");
+    let fresh = json["confirmation"]["runs"].as_u64().unwrap_or(0) as usize;
     assert!(
-        runs.len() < 12,
-        "{} runs for a change of this size",
+        runs.len() - fresh < 12,
+        "{} runs, {fresh} of them fresh, for a change of this size",
         runs.len()
     );
     assert!(
         runs.iter().all(|r| r["calibration_ns"].is_u64()),
         "{runs:#?}"
+    );
+    let confirmation = &json["confirmation"];
+    assert_eq!(confirmation["is_confirmed"], true, "{json:#}");
+    assert!(
+        confirmation["runs"]
+            .as_u64()
+            .is_some_and(|n| n >= 2 && n < runs.len() as u64)
     );
     // The traces stay, for another gate; they are not replaced by accident.
     assert!(at.join("stackbeat-ab/baseline/001.beat").exists());
@@ -180,6 +188,35 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     assert_eq!(failing.status.code(), Some(2));
     let text = String::from_utf8_lossy(&failing.stderr);
     assert!(text.contains("the candidate failed"), "{text}");
+}
+
+#[test]
+fn what_fresh_runs_do_not_show_is_not_claimed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    // Slower in its first six runs, for example because something else kept the machine busy.
+    let script = "n=$(cat $1.n || echo 0); echo $((n + 1)) > $1.n; [ $1 = b ] && [ $n -lt 6 ] && s=0.4; sleep ${s:-0.1}";
+    std::fs::write(at.join("work.sh"), script).expect("is written");
+    for name in ["a.n", "b.n"] {
+        std::fs::write(at.join(name), "0").expect("is written");
+    }
+    let sides = ["-b", "sh work.sh a", "-c", "sh work.sh b"];
+    let runs = ["ab", "--runs", "6", "--warmup", "0"];
+    let output = stackbeat(at, &[&runs[..], &sides[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(
+        text.contains("fresh pairs of runs did not show that"),
+        "{text}"
+    );
+    // The same, believed.
+    for name in ["a.n", "b.n"] {
+        std::fs::write(at.join(name), "0").expect("is written");
+    }
+    let believed = ["--no-confirm", "--force"];
+    let output = stackbeat(at, &[&runs[..], &sides[..], &believed[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
 #[test]
