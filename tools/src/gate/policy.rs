@@ -60,8 +60,7 @@ fn parse(path: &Path, text: &str, mut rules: Rules) -> Result<Rules> {
             }
             ("budget", DeValue::Array(list)) => {
                 for item in list {
-                    let offset = item.span().start;
-                    let budget = budget(item).map_err(|e| fail(offset, format!("{e:#}")))?;
+                    let budget = budget(item).map_err(|(at, e)| fail(at, format!("{e:#}")))?;
                     // A budget of what is not measured holds nothing.
                     let scope = budget.scope.as_ref().map(|s| s.name.clone());
                     rules.required_scopes.extend(scope);
@@ -112,26 +111,41 @@ fn set(rules: &mut Rules, name: &str, value: &Value<'_>) -> Result<()> {
     Ok(())
 }
 
-fn budget(item: &Value<'_>) -> Result<Budget> {
+/// A budget, or what is wrong with it and where in the file: at the key that is wrong, or at the budget when
+/// something is missing.
+fn budget(item: &Value<'_>) -> Result<Budget, (usize, anyhow::Error)> {
+    let whole = item.span().start;
     let DeValue::Table(settings) = item.get_ref() else {
-        bail!("a budget is a table: write [[budget]]");
+        let error = anyhow!("a budget is a table: write [[budget]]");
+        return Err((whole, error));
     };
+    for (key, _) in settings {
+        let name = key.get_ref().as_ref();
+        if !BUDGET_KEYS.contains(&name) {
+            let known = BUDGET_KEYS.join(", ");
+            let error = anyhow!("no such key `{name}` in a budget; known are {known}");
+            return Err((key.span().start, error));
+        }
+    }
+    // Messages about a key name it first.
+    budget_of(settings).map_err(|error| {
+        let text = format!("{error:#}");
+        let named = settings.iter().find(|(key, _)| {
+            let name = key.get_ref().as_ref();
+            text.starts_with(&format!("`{name}`"))
+        });
+        (named.map_or(whole, |(key, _)| key.span().start), error)
+    })
+}
+
+fn budget_of(settings: &DeTable<'_>) -> Result<Budget> {
     let get = |name: &str| {
         let found = settings
             .iter()
             .find(|(key, _)| key.get_ref().as_ref() == name);
         found.map(|(_, value)| value)
     };
-    for (key, _) in settings {
-        let name = key.get_ref().as_ref();
-        if !BUDGET_KEYS.contains(&name) {
-            bail!(
-                "no such key `{name}` in a budget; known are {}",
-                BUDGET_KEYS.join(", ")
-            );
-        }
-    }
-    let metric = metric(get("metric").context("a budget needs a `metric`")?)?;
+    let metric = metric(get("metric").context("a budget needs a `metric`")?).context("`metric`")?;
     let max = get("max").context("a budget needs a `max`")?;
     let max = match (max.get_ref(), metric.unit()) {
         (DeValue::String(text), Unit::Nanoseconds) => {
@@ -283,12 +297,19 @@ mod tests {
             ("[gate]\nalpha = 0.9", vec!["between 0 and 0.5"]),
             (
                 "[[budget]]\nmetric = \"cpu\"\nmax = 5",
-                vec!["p.toml:1:1:", "\"5ms\""],
+                vec!["p.toml:3:1:", "\"5ms\""],
             ),
-            ("[[budget]]\nmetric = \"cpu\"", vec!["needs a `max`"]),
+            (
+                "[[budget]]\nmetric = \"cpu\"",
+                vec!["p.toml:1:1:", "needs a `max`"],
+            ),
+            (
+                "[[budget]]\nmax = 5\nmetric = \"speed\"",
+                vec!["p.toml:3:1:", "no such metric `speed`", "wall, cpu"],
+            ),
             (
                 "[[budget]]\nfn = 1",
-                vec!["no such key `fn`", "function, thread"],
+                vec!["p.toml:2:1:", "no such key `fn`", "function, thread"],
             ),
             (
                 "[[budget]]\nscope = \"parse\"\nmetric = \"cpu\"\nmax = \"5ms\"",
@@ -296,7 +317,11 @@ mod tests {
             ),
             (
                 "[[budget]]\nscope = \"parse\"\nper = \"day\"\nmetric = \"wall\"\nmax = \"5ms\"",
-                vec!["no such thing as `day`", "run, call, longest"],
+                vec![
+                    "p.toml:3:1:",
+                    "no such thing as `day`",
+                    "run, call, longest",
+                ],
             ),
             (
                 "[[budget]]\nper = \"call\"\nmetric = \"wall\"\nmax = \"5ms\"",
