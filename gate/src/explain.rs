@@ -92,6 +92,12 @@ fn explain_wall(table: &Table) -> Explanation {
             for metric in metrics {
                 let grown = match *metric {
                     metric if Some(metric) == seen => with_unseen,
+                    Metric::Cpu => {
+                        change(table, &table.role(*role, Metric::Cpu)) + pushed_out(table, *role)
+                    }
+                    Metric::Ready => {
+                        change(table, &table.role(*role, Metric::Ready)) - pushed_out(table, *role)
+                    }
                     metric => change(table, &table.role(*role, metric)),
                 };
                 if best.is_none_or(|(most, ..)| grown > most) {
@@ -124,6 +130,19 @@ fn explain_wall(table: &Table) -> Explanation {
         Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
         _ => explain_sum(table, Metric::Cpu, None),
     }
+}
+
+/// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often, for what it
+/// computes, as it was before. In ns; 0 when the role computes no longer.
+fn pushed_out(table: &Table, role: RoleId) -> f64 {
+    let (cpu, ready) = (
+        table.role(role, Metric::Cpu),
+        table.role(role, Metric::Ready),
+    );
+    let before = |column: &[f64]| mean(table.split(column).0);
+    let rate = before(&ready) / before(&cpu).max(1.0);
+    let most = change(table, &ready).max(0.0);
+    (change(table, &cpu) * rate).clamp(0.0, most)
 }
 
 /// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a

@@ -43,6 +43,7 @@ fn shop() -> Vec<Cost<'static>> {
 struct Program<'a> {
     costs: Vec<Cost<'a>>,
     allocations: u64,
+    allocated_bytes: u64,
     /// Threads of the worker's role that spend nothing.
     threads: u64,
     /// Relative deviation of each cost between runs, of all of them together, and of wall time.
@@ -93,6 +94,7 @@ impl Program<'_> {
         for (at, (role, values)) in roles.iter_mut().enumerate() {
             if at == 0 {
                 values.set(Metric::Allocations, self.allocations);
+                values.set(Metric::AllocatedBytes, self.allocated_bytes);
             }
             builder.thread(*role, values);
         }
@@ -109,6 +111,7 @@ fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
     Program {
         costs,
         allocations: 10_000,
+        allocated_bytes: 0,
         threads: 0,
         noise: 0.02,
     }
@@ -532,4 +535,68 @@ fn work_that_moved_to_another_thread_is_seen_below_the_noise_of_both() {
             outcome.findings
         );
     }
+}
+
+#[test]
+fn more_work_is_told_from_slower_work() {
+    let shop_with = |factor: f64, allocations, allocated_bytes| {
+        let mut costs = shop();
+        costs.iter_mut().for_each(|cost| cost.3 *= factor);
+        Program {
+            allocations,
+            allocated_bytes,
+            ..program(costs)
+        }
+    };
+    let warning = |other: &Program<'_>| {
+        let base = shop_with(1.0, 10_000, 3_000_000);
+        let (_, outcome) = gate(&base, other, 6, 5);
+        let warnings = outcome.warnings.into_iter();
+        warnings
+            .filter(|w| w.contains("exact counts"))
+            .collect::<Vec<_>>()
+    };
+    let more = warning(&shop_with(1.25, 12_500, 3_740_000));
+    assert!(
+        more.len() == 1 && more[0].contains("+24.8 %: probably more work"),
+        "{more:?}"
+    );
+    // What a unit costs is about the same.
+    let unit = more[0].split("wall time ").nth(1).expect("is said");
+    let change: f64 = unit
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("a number");
+    assert!(change.abs() < 3.0, "{more:?}");
+    let less = warning(&shop_with(1.0, 8_000, 2_400_000));
+    assert!(
+        less[0].contains("less work") && less[0].contains("wall time +2"),
+        "{less:?}"
+    );
+    // Larger allocations are no more work.
+    assert_eq!(warning(&shop_with(1.0, 10_000, 3_700_000)), [""; 0]);
+    assert_eq!(warning(&shop_with(1.0, 11_000, 3_700_000)), [""; 0]);
+}
+
+#[test]
+fn computing_longer_on_a_busy_machine_is_computing() {
+    // Two thirds of the time that a thread could run, others do.
+    let busy = |factor: f64| {
+        let mut costs = with(shop(), 1, factor);
+        for at in 0..5 {
+            let (role, path, _, ns) = costs[at];
+            costs.push((role, path, Metric::Ready, 2.0 * ns));
+        }
+        program(costs)
+    };
+    let (table, outcome) = gate(&busy(1.0), &busy(1.5), 10, 4);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Wall);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+    // Pushed out more often without computing longer.
+    let mut pushed = busy(1.0);
+    pushed.costs[10].3 *= 1.4;
+    let (table, outcome) = gate(&busy(1.0), &pushed, 10, 4);
+    let found = function(&table, &outcome);
+    assert_eq!(found, ("parse".into(), Cause::Scheduling));
 }

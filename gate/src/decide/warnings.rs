@@ -32,6 +32,7 @@ impl Judge<'_> {
             let words = r.about.command.split_once(' ');
             words.map_or_else(String::new, |(_, arguments)| arguments.into())
         }));
+        warnings.extend(self.other_amount_of_work());
         warnings.extend(differing("machines", &|r| r.about.machine.clone()));
         warnings.extend(differing("intervals (ns)", &|r| {
             r.about.interval_ns.to_string()
@@ -65,6 +66,54 @@ impl Judge<'_> {
             ));
         }
         warnings
+    }
+
+    /// Exact counts that all changed by the same factor: probably another input, and not other costs. Says what one
+    /// unit of the work costs.
+    fn other_amount_of_work(&self) -> Option<String> {
+        // Less than this may be anything, and a count of a few is no measure of work.
+        const LEAST_CHANGE: f64 = 0.02;
+        const LEAST_COUNT: f64 = 100.0;
+        // How far apart the changes may lie, as a share of the smallest.
+        const ALIKE: f64 = 0.2;
+        let factor = |metric: Metric| -> Option<f64> {
+            let column = self.table.whole(metric);
+            let (baseline, candidate) = self.table.split(&column);
+            let before = median(baseline);
+            (before >= LEAST_COUNT).then(|| median(candidate) / before)
+        };
+        let counted = [Metric::Allocations, Metric::AllocatedBytes, Metric::Frees];
+        let factors: Vec<f64> = counted.into_iter().filter_map(factor).collect();
+        let changes = || factors.iter().map(|f| f - 1.0);
+        let least = changes().map(f64::abs).fold(f64::INFINITY, f64::min);
+        let lowest = changes().fold(f64::INFINITY, f64::min);
+        let highest = changes().fold(f64::NEG_INFINITY, f64::max);
+        let is_work =
+            factors.len() > 1 && least >= LEAST_CHANGE && highest - lowest <= ALIKE * least;
+        let middle = 1.0 + (lowest + highest) / 2.0;
+        if !is_work || middle <= 0.0 {
+            return None;
+        }
+        let of_unit = |metric: Metric| -> Option<String> {
+            let change = 100.0 * (factor(metric)? / middle - 1.0);
+            Some(format!("{} {change:+.1} %", metric.title()))
+        };
+        let costs: Vec<String> = [Metric::Wall, Metric::Cpu]
+            .into_iter()
+            .filter_map(of_unit)
+            .collect();
+        Some(format!(
+            "all exact counts changed by about {:+.1} %: probably {} work (another input, or the same work done {}), \
+             not other costs; for each unit of it: {}",
+            100.0 * (middle - 1.0),
+            if middle > 1.0 { "more" } else { "less" },
+            if middle > 1.0 {
+                "more often"
+            } else {
+                "less often"
+            },
+            costs.join(", ")
+        ))
     }
 
     /// Runs beyond Q3 + 3·IQR or below Q1 − 3·IQR of their side (Tukey's far-out values).
