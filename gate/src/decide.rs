@@ -7,7 +7,10 @@
 //! whose change drowns in the noise of the whole.
 
 mod findings;
+mod scopes;
 mod warnings;
+
+pub use scopes::ScopeRow;
 
 use crate::budget::{self, BudgetRow};
 use crate::compare::{Answer, Comparison, Question, Rules, compare};
@@ -113,6 +116,8 @@ pub struct Outcome {
     pub roles: Vec<RoleRow>,
     /// Functions that changed in either direction, the largest change first.
     pub functions: Vec<FunctionRow>,
+    /// Scopes of the program, the largest change first.
+    pub scopes: Vec<ScopeRow>,
     /// The first is the one to look at.
     pub findings: Vec<Finding>,
     pub moved: Vec<Moved>,
@@ -185,6 +190,7 @@ impl Judge<'_> {
             obstacle: (verdict == Verdict::CannotTell && self.is_too_short())
                 .then(|| self.too_short()),
             confirmation: None,
+            scopes: self.scopes(),
             roles,
             functions: across,
             findings,

@@ -83,6 +83,13 @@ pub fn render(gate: &Gate) -> String {
             )
         }),
     );
+    let rows = gate.outcome.scopes.iter().take(50);
+    table(
+        &mut body,
+        gate,
+        "Scopes",
+        rows.map(|s| (super::view::scope(s), &s.row)),
+    );
     let rows = gate.outcome.functions.iter().take(50);
     let name = |id| gate.table.names.text(id);
     table(

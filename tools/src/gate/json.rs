@@ -35,6 +35,9 @@ pub fn render(gate: &Gate) -> Value {
         "functions": outcome.functions.iter().map(|r| {
             with(row(&r.row), &[("role", role(gate, r.role)), ("function", json!(name(r.function)))])
         }).collect::<Vec<_>>(),
+        "scopes": outcome.scopes.iter().map(|s| {
+            with(row(&s.row), &[("scope", json!(s.name)), ("calls", json!([s.calls.0, s.calls.1]))])
+        }).collect::<Vec<_>>(),
         "functions_compared": outcome.family_size,
         "moved": outcome.moved.iter().map(|m| json!({
             "role": role(gate, m.role),

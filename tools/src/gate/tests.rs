@@ -113,6 +113,39 @@ fn a_required_scope_that_is_missing_is_an_error() {
 }
 
 #[test]
+fn scopes_are_compared_in_every_format() {
+    let mut gate = gate(1.0);
+    for (number, run) in gate.table.runs.iter_mut().enumerate() {
+        let is_slower = run.side == Side::Candidate;
+        run.scopes = vec![ScopeSum {
+            name: "parse <header>".into(),
+            count: if is_slower { 2500 } else { 2000 },
+            total_ns: 40_000_000 + 1000 * number as u64 + if is_slower { 9_000_000 } else { 0 },
+            longest_ns: 5,
+        }];
+    }
+    gate.outcome = judge(&gate.table, &Rules::default());
+    let row = &gate.outcome.scopes[0].row;
+    assert_eq!(
+        row.comparison.answer,
+        stackbeat_gate::compare::Answer::Higher
+    );
+    // Evidence: the verdict is of the run and its functions.
+    assert_ne!(gate.outcome.verdict, Verdict::Regression);
+    let text = text::render(&gate, None, terminal::Style::default());
+    assert!(
+        text.contains("parse <header> (2000 → 2500 calls)"),
+        "{text}"
+    );
+    let escaped = "parse &lt;header&gt; (2000 → 2500 calls)";
+    assert!(markdown::render(&gate).contains(escaped));
+    assert!(html::render(&gate).contains(escaped));
+    let json = json::render(&gate);
+    assert_eq!(json["scopes"][0]["scope"], "parse <header>");
+    assert_eq!(json["scopes"][0]["calls"][1], 2500.0);
+}
+
+#[test]
 fn a_file_says_its_format() {
     let format = GateFormat::of_file("a/b.xml".as_ref());
     assert_eq!(format.ok(), Some(GateFormat::Junit));

@@ -46,6 +46,7 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     out.push('\n');
     out.push_str(&whole(gate, width, style));
     out.push_str(&roles(gate, width, style));
+    out.push_str(&scopes(gate, width, style));
     out.push_str(&functions(gate, width, style));
     for moved in &outcome.moved {
         let _ = writeln!(
@@ -110,6 +111,22 @@ fn roles(gate: &Gate, width: Option<usize>, style: Style) -> String {
     for row in &gate.outcome.roles {
         let name = format!("{}: {}", row.row.metric.title(), gate.role(row.role));
         table.row(cells(gate, &row.row, name));
+    }
+    format!("\n{}", table.render(width, style))
+}
+
+fn scopes(gate: &Gate, width: Option<usize>, style: Style) -> String {
+    const SHOWN: usize = 10;
+    if gate.outcome.scopes.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(columns("SCOPES"));
+    for scope in gate.outcome.scopes.iter().take(SHOWN) {
+        table.row(cells(
+            gate,
+            &scope.row,
+            clean(&view::scope(scope)).into_owned(),
+        ));
     }
     format!("\n{}", table.render(width, style))
 }

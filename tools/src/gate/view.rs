@@ -3,7 +3,7 @@
 use stackbeat_gate::budget::{Budget, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Finding, Outcome, Row, Verdict, Way};
+use stackbeat_gate::decide::{Finding, Outcome, Row, ScopeRow, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
 use stackbeat_gate::run::RoleId;
@@ -350,6 +350,16 @@ pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
         fresh_pairs(confirmation, "did not show"),
         evidence_of(confirmation)
     )
+}
+
+/// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls)`.
+pub fn scope(row: &ScopeRow) -> String {
+    let count = |calls: f64| units::count(calls.round().max(0.0) as u64);
+    let (before, after) = (count(row.calls.0), count(row.calls.1));
+    match before == after {
+        true => format!("{} ({before} calls)", row.name),
+        false => format!("{} ({before} → {after} calls)", row.name),
+    }
 }
 
 /// The verdict for people.
