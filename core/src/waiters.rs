@@ -234,6 +234,9 @@ pub enum How {
     Release,
     /// It wakes up to so many threads.
     Wake(u32),
+    /// It wakes one thread of those that wait in several places: all are claimed on trial, until somebody
+    /// else claims them.
+    WakeOnTrial,
     /// It closes one of the ends of something.
     Close,
 }
@@ -253,6 +256,7 @@ pub fn announce(
     let first = objects.iter().filter_map(|object| match how {
         How::Release => release(mapping, *object, waker),
         How::Wake(count) => claim(mapping, *object, cause, waker, count),
+        How::WakeOnTrial => claim_on_trial(mapping, *object, cause, waker),
         How::Close => close(mapping, *object, cause, waker),
     });
     let first = first.min()?;
@@ -269,6 +273,40 @@ fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
     let first = begins.take(LOOKED_AT).min()?;
     note(mapping, object, waker);
     Some(first)
+}
+
+/// In `ThreadEntry::woken_for`: a claim on trial. No object has this bit.
+const ON_TRIAL: u64 = 1;
+
+/// Whether a waiter may be claimed whose `woken_by` says this.
+fn is_free(entry: &ThreadEntry, armed: u64) -> bool {
+    armed & WAKER == 0 || entry.woken_for.load(Ordering::Relaxed) & ON_TRIAL != 0
+}
+
+/// Why a waiter was claimed.
+fn cause_of(entry: &ThreadEntry) -> u64 {
+    entry.woken_for.load(Ordering::Relaxed) & !ON_TRIAL
+}
+
+/// Claims the waiters that may be claimed, on trial. Gives when the first of them began, in cycles.
+fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
+    let claim = |entry: &ThreadEntry| {
+        let armed = entry.woken_by.load(Ordering::Relaxed);
+        let begin = entry.episode_begin.load(Ordering::Relaxed);
+        let claimed = is_free(entry, armed)
+            && entry
+                .woken_by
+                .compare_exchange(armed, waker.0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        claimed.then(|| {
+            entry.woken_for.store(cause | ON_TRIAL, Ordering::Relaxed);
+            begin
+        })
+    };
+    waiters(mapping, object)
+        .filter_map(claim)
+        .take(MOST_WOKEN as usize)
+        .min()
 }
 
 /// Notes with all waiters who closed what they wait for. Gives when the first of them began, in cycles.
@@ -347,7 +385,7 @@ fn claim(mapping: &Mapping, object: Object, cause: u64, waker: Waker, count: u32
     let unclaimed = waiters(mapping, object).filter_map(|entry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
         let begin = entry.episode_begin.load(Ordering::Relaxed);
-        (armed & WAKER == 0).then_some((begin, armed, entry))
+        is_free(entry, armed).then_some((begin, armed, entry))
     });
     let claim = |(begin, armed, entry): (u64, u64, &ThreadEntry)| {
         let claimed =
@@ -401,7 +439,7 @@ pub fn conclude(
         Outcome::Closed => return closer(),
         Outcome::Done => &|_| true,
         Outcome::Ready(is_ready) => {
-            if claimed.is_none() || !is_ready(me.entry.woken_for.load(Ordering::Relaxed)) {
+            if claimed.is_none() || !is_ready(cause_of(me.entry)) {
                 let closed_for = me.entry.closed_for.load(Ordering::Relaxed);
                 let closer = closer().filter(|_| is_ready(closed_for));
                 if closer.is_some() || claimed.is_some() {
@@ -420,7 +458,7 @@ pub fn conclude(
             // It was meant for another, which still waits: that one is free again.
             let other = waiters(mapping, object)
                 .find(|entry| entry.woken_by.load(Ordering::Relaxed) == waker.0)
-                .filter(|entry| is_ready(entry.woken_for.load(Ordering::Relaxed)))?;
+                .filter(|entry| is_ready(cause_of(entry)))?;
             let armed = u64::from(other.wait_number.load(Ordering::Relaxed));
             other
                 .woken_by

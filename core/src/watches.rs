@@ -14,8 +14,8 @@ use crate::layout::{UNIX_PEERS, WATCHES, Watch};
 use crate::mapping::Mapping;
 use crate::sync::Ordering;
 
-/// Entries in which an object may stand: a cache line.
-const WAYS: usize = 2;
+/// Entries in which an object may stand, two cache lines: one for each epoll instance that watches it.
+pub const WAYS: usize = 4;
 /// Entries in which a socket may stand: a cache line.
 const PEER_WAYS: usize = 4;
 
@@ -27,28 +27,33 @@ fn line_of(object: u64) -> usize {
     (object >> 16) as usize & (WATCHES - 1) & !(WAYS - 1)
 }
 
-/// Who watches an object.
+/// Who watches an object: an entry for each epoll instance.
 ///
 /// # Safety
 /// `table` is the first entry of a mapping's table.
 #[inline(always)]
-pub unsafe fn find<'a>(table: *const Watch, object: u64) -> Option<&'a Watch> {
+pub unsafe fn find<'a>(table: *const Watch, object: u64) -> impl Iterator<Item = &'a Watch> {
     let line = line_of(object);
     // SAFETY: by contract the table has `WATCHES` entries, and lines begin below that.
-    let ways = unsafe { core::slice::from_raw_parts(table.add(line), WAYS) };
+    let ways: &'a [Watch] = unsafe { core::slice::from_raw_parts(table.add(line), WAYS) };
     ways.iter()
-        .find(|watch| watch.object.load(Ordering::Relaxed) == object)
+        .filter(move |watch| watch.object.load(Ordering::Relaxed) == object)
 }
 
-/// The entry for an object; an old one gives way when there is none.
-fn entry_for(mapping: &Mapping, object: u64) -> &Watch {
+fn line(mapping: &Mapping, object: u64) -> &[Watch] {
     let line = line_of(object);
-    let ways = &mapping.watches()[line..line + WAYS];
-    let holds = |watch: &&Watch, what: u64| watch.object.load(Ordering::Relaxed) == what;
-    if let Some(own) = ways.iter().find(|watch| holds(watch, object)) {
-        return own;
-    }
-    let free = ways.iter().find(|watch| holds(watch, 0));
+    &mapping.watches()[line..line + WAYS]
+}
+
+/// An entry of the object that was free or gives way to it.
+fn new_entry(mapping: &Mapping, object: u64) -> &Watch {
+    let ways = line(mapping, object);
+    let free = ways.iter().find(|watch| {
+        let taken = watch
+            .object
+            .compare_exchange(0, object, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok()
+    });
     let taken = free.unwrap_or(&ways[(object >> 8) as usize % WAYS]);
     taken.object.store(0, Ordering::Relaxed);
     taken.poll.store(0, Ordering::Relaxed);
@@ -57,24 +62,42 @@ fn entry_for(mapping: &Mapping, object: u64) -> &Watch {
     taken
 }
 
+/// The object's entry for an epoll instance.
+fn entry_of(mapping: &Mapping, object: u64, poll: u64) -> Option<&Watch> {
+    line(mapping, object).iter().find(|watch| {
+        watch.object.load(Ordering::Relaxed) == object && watch.poll.load(Ordering::Relaxed) == poll
+    })
+}
+
 /// An epoll instance watches an object, and says `data` when it is ready.
 pub fn watch(mapping: &Mapping, poll: u64, object: u64, data: u64) {
-    let entry = entry_for(mapping, object);
+    let of_nobody = || {
+        let entry = entry_of(mapping, object, 0)?;
+        let taken = entry
+            .poll
+            .compare_exchange(0, poll, Ordering::Relaxed, Ordering::Relaxed);
+        taken.ok().map(|_| entry)
+    };
+    let entry = entry_of(mapping, object, poll)
+        .or_else(of_nobody)
+        .unwrap_or_else(|| new_entry(mapping, object));
     entry.data.store(data, Ordering::Relaxed);
     entry.poll.store(poll, Ordering::Relaxed);
 }
 
 /// It does not watch it any more.
 pub fn unwatch(mapping: &Mapping, poll: u64, object: u64) {
-    let entry = entry_for(mapping, object);
-    let _ = entry
-        .poll
-        .compare_exchange(poll, 0, Ordering::Relaxed, Ordering::Relaxed);
+    if let Some(entry) = entry_of(mapping, object, poll) {
+        entry.poll.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A thread waits for the object, among others.
 pub fn join_group(mapping: &Mapping, group: u64, object: u64) {
-    let entry = entry_for(mapping, object);
+    let mut ways = line(mapping, object).iter();
+    let entry = ways
+        .find(|watch| watch.object.load(Ordering::Relaxed) == object)
+        .unwrap_or_else(|| new_entry(mapping, object));
     entry.group.store(group, Ordering::Relaxed);
 }
 
@@ -85,12 +108,7 @@ pub fn is_reported(
     object: u64,
     is_said: impl Fn(u64) -> bool,
 ) -> bool {
-    let line = line_of(object);
-    let mut ways = mapping.watches()[line..line + WAYS].iter();
-    let found = ways.find(|watch| {
-        watch.object.load(Ordering::Relaxed) == object && watch.poll.load(Ordering::Relaxed) == poll
-    });
-    found.is_some_and(|watch| is_said(watch.data.load(Ordering::Relaxed)))
+    entry_of(mapping, object, poll).is_some_and(|watch| is_said(watch.data.load(Ordering::Relaxed)))
 }
 
 /// The other end of a Unix socket, both by their inodes; asks for it when it is not known. 0: not known.

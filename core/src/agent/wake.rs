@@ -197,8 +197,8 @@ pub fn is_descriptor_awaited(object: u64) -> bool {
         return false;
     }
     // SAFETY: the table of a mapping, which is never unmapped.
-    let found = unsafe { watches::find(watches, object) };
-    found.is_some_and(|watch| {
+    let mut found = unsafe { watches::find(watches, object) };
+    found.any(|watch| {
         let (poll, group) = watchers(watch);
         poll != 0 && is_awaited(poll) || group != 0 && is_awaited(group)
     })
@@ -214,18 +214,25 @@ fn watchers(watch: &Watch) -> (u64, u64) {
 #[cold]
 #[inline(never)]
 pub fn announce_descriptor(object: u64, how: How) -> Wake {
-    let watches = WATCHES.load(Ordering::Relaxed);
+    let table = WATCHES.load(Ordering::Relaxed);
+    let mut ids = [object; 1 + 2 * watches::WAYS];
+    let (mut count, mut polls) = (1, 0);
     // SAFETY: the table of a mapping, which is never unmapped.
-    let found = (!watches.is_null()).then(|| unsafe { watches::find(watches, object) });
-    let (poll, group) = found.flatten().map_or((0, 0), watchers);
-    let mut ids = [object; 3];
-    let mut count = 1;
-    for id in [poll, group] {
-        if id != 0 {
-            ids[count] = id;
-            count += 1;
+    let found = (!table.is_null()).then(|| unsafe { watches::find(table, object) });
+    for (poll, group) in found.into_iter().flatten().map(watchers) {
+        polls += u32::from(poll != 0);
+        for id in [poll, group] {
+            if id != 0 {
+                ids[count] = id;
+                count += 1;
+            }
         }
     }
+    let how = match how {
+        // Which of them sees it is the kernel's choice.
+        How::Wake(1) if polls > 1 => How::WakeOnTrial,
+        how => how,
+    };
     Wake {
         long: try_announce(&ids[..count], true, how, false),
     }
@@ -340,7 +347,7 @@ fn try_announce(ids: &[u64], is_shared: bool, how: How, in_any_case: bool) -> Op
     let (mapping, me) = me(entry)?;
     let long = long_cycles(mapping);
     let long_since = process::now().saturating_sub(long / SCHEDULING_SHARE);
-    let mut objects = [Object { id: 0, scope: 0 }; 3];
+    let mut objects = [Object { id: 0, scope: 0 }; 1 + 2 * watches::WAYS];
     let count = ids.len().min(objects.len());
     for (to, id) in objects.iter_mut().zip(ids) {
         *to = object(*id, is_shared);

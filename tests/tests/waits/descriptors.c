@@ -61,6 +61,14 @@ static void make_epoll(void) {
     watch(ends[0]);
     watch(event);
 }
+static void make_two_epolls(void) {
+    make_epoll();
+    // The other one is added to last, and nobody waits there.
+    int first = poll_set;
+    poll_set = epoll_create1(0);
+    watch(ends[0]);
+    poll_set = first;
+}
 static int epoll(void) {
     struct epoll_event got[4];
     if (epoll_wait(poll_set, got, 4, -1) != 1)
@@ -174,6 +182,7 @@ static const struct kind kinds[] = {
     {"poll", nothing, poll_wait, pipe_end, make_epoll},
     {"select", nothing, select_wait, pipe_end, make_pipes},
     {"epoll-pipe", nothing, epoll_pipe_wait, pipe_end, make_epoll},
+    {"epoll-two-sets", nothing, epoll_pipe_wait, pipe_end, make_two_epolls},
     {"event", nothing, event_wait, event_end, make_epoll},
     {"epoll-event", nothing, epoll_event_wait, call_event_end, make_epoll},
     {"socketpair", nothing, receive_wait, send_end, make_pair},

@@ -36,6 +36,7 @@ fn one_of_several_descriptors() {
     every_writer_is_known("poll", "poll");
     every_writer_is_known("select", "select");
     every_writer_is_known("epoll-pipe", "epoll_wait");
+    every_writer_is_known("epoll-two-sets", "epoll_wait");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod deadlock;
 mod descriptors;
 mod real;
+mod witness;
 
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
@@ -77,6 +78,13 @@ fn record_program(through: Through, kind: &str, more: &[&str]) -> Recorded {
 }
 
 impl Recorded {
+    /// The first tid that the program said after this word.
+    fn tid(&self, word: &str) -> u64 {
+        let mut tids = self.said.lines();
+        tids.find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
+            .expect("was said")
+    }
+
     /// The uids of the threads whose tids the program said after this word.
     fn uids(&self, word: &str) -> Vec<u64> {
         let tids: Vec<u64> = self

@@ -9,18 +9,21 @@
 //!
 //! Nothing is opened for this, and no descriptor is changed.
 
-use core::ffi::{c_int, c_short, c_uint};
+mod identity;
+mod poll;
+
+use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use libc::{epoll_event, fd_set, pollfd, sockaddr, socklen_t};
-use stackbeat_core::agent::{self, Awaited, WaitFor};
+use libc::{sockaddr, socklen_t};
+use stackbeat_core::agent;
 use stackbeat_core::sys::descriptor::{self as kernel, SocketEnd};
 use stackbeat_core::waiters::{Described, How, descriptor as object_of};
 
+use identity::{both_ways, connection, end_of_connection, identify, listener};
+pub(crate) use poll::{events_came, polled, polls, selected, selects, waits_for_events, watched};
+
 /// Descriptors that are known about; the wakers of others stay unknown.
 const SLOTS: usize = 16_384;
-/// Descriptors of one `poll` or `select` that are looked at.
-const POLLED: usize = 32;
-
 /// What is known of a descriptor.
 mod state {
     pub const UNKNOWN: u32 = 0;
@@ -133,108 +136,6 @@ fn known(file: c_int) -> Option<Found> {
         state::UNKNOWN => look(file),
         _ => Some(found),
     }
-}
-
-fn identify(file: c_int) -> Found {
-    let Some((kind, device, inode)) = kernel::file_identity(file) else {
-        return APART;
-    };
-    match kind as libc::mode_t {
-        libc::S_IFIFO => {
-            let pipe = object_of(Described::Pipe, device << 40 ^ inode);
-            both_ways(file, pipe, pipe, 0)
-        }
-        libc::S_IFSOCK => identify_socket(file, inode).unwrap_or(APART),
-        _ => APART,
-    }
-}
-
-fn both_ways(file: c_int, awaited: u64, woken: u64, inode: u64) -> Found {
-    Found {
-        state: match kernel::is_nonblocking(file) {
-            true => state::NONBLOCKING,
-            false => state::BLOCKING,
-        },
-        awaited,
-        woken,
-        inode,
-    }
-}
-
-fn identify_socket(file: c_int, inode: u64) -> Option<Found> {
-    let kind = kernel::socket_option(file, libc::SO_TYPE)?;
-    let domain = kernel::socket_option(file, libc::SO_DOMAIN)?;
-    let is_connected_kind = match domain {
-        libc::AF_UNIX => matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET),
-        libc::AF_INET | libc::AF_INET6 => kind == libc::SOCK_STREAM,
-        _ => false,
-    };
-    if !is_connected_kind {
-        return None;
-    }
-    let mut buffer = [0; 128];
-    let own = kernel::socket_address(file, SocketEnd::Own, &mut buffer)?;
-    if kernel::socket_option(file, libc::SO_ACCEPTCONN)? != 0 {
-        return Some(both_ways(file, listener(own)?, 0, 0));
-    }
-    if domain == libc::AF_UNIX {
-        let awaited = object_of(Described::UnixSocket, inode);
-        return Some(both_ways(file, awaited, ASKED, inode));
-    }
-    let own = end_of_connection(own)?;
-    let mut buffer = [0; 128];
-    let other = kernel::socket_address(file, SocketEnd::Other, &mut buffer)?;
-    Some(connection(file, own, end_of_connection(other)?))
-}
-
-fn connection(file: c_int, own: u64, other: u64) -> Found {
-    let one_way = |from: u64, to: u64| {
-        object_of(
-            Described::Connection,
-            from.rotate_left(21).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ to,
-        )
-    };
-    both_ways(file, one_way(own, other), one_way(other, own), 0)
-}
-
-/// Address and port in one number. An IPv4 address that is mapped into IPv6 is the IPv4 address.
-fn end_of_connection(address: &[u8]) -> Option<u64> {
-    let family = c_int::from(u16::from_ne_bytes(address.get(..2)?.try_into().ok()?));
-    let port = u64::from(u16::from_be_bytes(address.get(2..4)?.try_into().ok()?));
-    let host = match family {
-        libc::AF_INET => address.get(4..8)?,
-        libc::AF_INET6 => match address.get(8..24)? {
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4 @ ..] => v4,
-            v6 => v6,
-        },
-        _ => return None,
-    };
-    Some(hash(host) << 16 ^ port)
-}
-
-/// What stands for the socket that listens at an address: for those of the internet the port.
-fn listener(address: &[u8]) -> Option<u64> {
-    let family = c_int::from(u16::from_ne_bytes(address.get(..2)?.try_into().ok()?));
-    let number = match family {
-        libc::AF_INET | libc::AF_INET6 => {
-            u64::from(u16::from_be_bytes(address.get(2..4)?.try_into().ok()?))
-        }
-        // Pathnames may come with or without their NUL.
-        libc::AF_UNIX => match address.get(2..)? {
-            [] => return None,
-            [0, name @ ..] => hash(name) ^ 1,
-            path => hash(path.split(|byte| *byte == 0).next()?),
-        },
-        _ => return None,
-    };
-    Some(object_of(Described::Listener, number))
-}
-
-/// FNV-1a, 64 bits.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    })
 }
 
 /// What a call waits for that reads from a descriptor or accepts on it; `None` when it does not wait for
@@ -494,172 +395,4 @@ pub(crate) fn accepted(file: c_int) {
     if file >= 0 {
         woken(file);
     }
-}
-
-/// What stands for an epoll instance.
-fn poll_of(file: c_int) -> Option<u64> {
-    let slot = slot(file)?;
-    let found = slot.found();
-    if found.state == state::POLL {
-        return Some(found.awaited);
-    }
-    let is_free = agent::finds_wakers();
-    let poll = is_free.then(|| object_of(Described::Poll, agent::new_number()))?;
-    slot.forget();
-    slot.keep(
-        file,
-        Found {
-            state: state::POLL,
-            awaited: poll,
-            ..APART
-        },
-    );
-    Some(poll)
-}
-
-/// `epoll_ctl` has succeeded.
-///
-/// # Safety
-/// `event` is what the caller gave.
-pub(crate) unsafe fn watched(poll: c_int, operation: c_int, file: c_int, event: *mut epoll_event) {
-    let Some(poll) = poll_of(poll) else { return };
-    let Some(found) = known(file).filter(|found| found.awaited != 0) else {
-        return;
-    };
-    if operation == libc::EPOLL_CTL_DEL || event.is_null() {
-        return agent::watch(poll, found.awaited, None);
-    }
-    // SAFETY: by contract; epoll_ctl has read it.
-    let (events, data) = unsafe { ((*event).events, (*event).u64) };
-    let wanted = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-    let data = (events & wanted != 0).then_some(data);
-    agent::watch(poll, found.awaited, data);
-}
-
-/// What `epoll_wait` waits for.
-pub(crate) fn waits_for_events(poll: c_int) -> Option<Awaited> {
-    poll_of(poll).map(agent::written)
-}
-
-/// `epoll_wait` has returned.
-///
-/// # Safety
-/// When `count` is above 0, that many events are at `events`.
-pub(crate) unsafe fn events_came(
-    wait: WaitFor,
-    poll: c_int,
-    events: *const epoll_event,
-    count: c_int,
-) {
-    let poll = slot(poll).map_or(0, |slot| slot.awaited.load(Ordering::Relaxed));
-    let is_there = |data: u64| {
-        // SAFETY: by contract; `&raw` makes no reference to the packed field.
-        let data_of = |i: usize| unsafe { (&raw const (*events.add(i)).u64).read_unaligned() };
-        (0..count.max(0) as usize).any(|i| data_of(i) == data)
-    };
-    wait.end_ready(count.into(), &|object| {
-        agent::is_reported(poll, object, is_there)
-    });
-}
-
-/// Several descriptors of which a call waits for one.
-struct Several {
-    objects: [u64; POLLED],
-    count: usize,
-}
-
-impl Several {
-    fn add(&mut self, file: c_int) {
-        if let Some(found) = known(file)
-            && found.awaited != 0
-            && let Some(place) = self.objects.get_mut(self.count)
-        {
-            *place = found.awaited;
-            self.count += 1;
-        }
-    }
-
-    fn awaited(&self) -> Option<Awaited> {
-        agent::one_of(self.objects.get(..self.count)?)
-    }
-}
-
-const NONE: Several = Several {
-    objects: [0; POLLED],
-    count: 0,
-};
-
-const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP | libc::POLLPRI;
-
-fn is_object_of(file: c_int, object: u64) -> bool {
-    slot(file).is_some_and(|slot| slot.awaited.load(Ordering::Relaxed) == object)
-}
-
-/// What `poll` waits for.
-///
-/// # Safety
-/// `files` has `count` elements.
-#[cold]
-pub(crate) unsafe fn polls(files: *const pollfd, count: usize) -> Option<Awaited> {
-    let mut several = NONE;
-    for i in 0..count.min(POLLED) {
-        // SAFETY: by contract.
-        let file = unsafe { *files.add(i) };
-        if file.fd >= 0 && file.events & READABLE != 0 {
-            several.add(file.fd);
-        }
-    }
-    several.awaited()
-}
-
-/// `poll` has returned.
-///
-/// # Safety
-/// `files` has `count` elements.
-pub(crate) unsafe fn polled(wait: WaitFor, files: *const pollfd, count: usize, result: c_int) {
-    wait.end_ready(result.into(), &|object| {
-        (0..count.min(POLLED)).any(|i| {
-            // SAFETY: by contract.
-            let file = unsafe { *files.add(i) };
-            file.revents != 0 && is_object_of(file.fd, object)
-        })
-    });
-}
-
-/// The descriptors in a set, which has room for `count`.
-///
-/// # Safety
-/// `set` is null or a set of that size.
-unsafe fn members(set: *const fd_set, count: c_int) -> impl Iterator<Item = c_int> {
-    let count = if set.is_null() { 0 } else { count.max(0) };
-    (0..count.min(libc::FD_SETSIZE as c_int)).filter(move |file| {
-        let (word, bit) = (*file as usize / 64, *file as usize % 64);
-        // SAFETY: by contract; a set is an array of words.
-        unsafe { *set.cast::<u64>().add(word) & 1 << bit != 0 }
-    })
-}
-
-/// What `select` waits for.
-///
-/// # Safety
-/// `set` is null or a set of `count` descriptors.
-#[cold]
-pub(crate) unsafe fn selects(set: *const fd_set, count: c_int) -> Option<Awaited> {
-    let mut several = NONE;
-    // SAFETY: by contract.
-    for file in unsafe { members(set, count) } {
-        several.add(file);
-    }
-    several.awaited()
-}
-
-/// `select` has returned.
-///
-/// # Safety
-/// `set` is null or a set of `count` descriptors.
-pub(crate) unsafe fn selected(wait: WaitFor, set: *const fd_set, count: c_int, result: c_int) {
-    wait.end_ready(result.into(), &|object| {
-        // SAFETY: by contract.
-        unsafe { members(set, count) }.any(|file| is_object_of(file, object))
-    });
 }
