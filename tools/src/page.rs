@@ -18,7 +18,7 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
-use stackbeat_collector::model::ProbeId;
+use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
 use crate::report::counters::CounterRow;
@@ -35,12 +35,13 @@ const PLACE_BUDGET: usize = 150_000;
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 /// Parts of one script; they share a scope, in this order.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 9] = [
     include_str!("page/format.js"),
     include_str!("page/data.js"),
     include_str!("page/view.js"),
     include_str!("page/flame.js"),
     include_str!("page/charts.js"),
+    include_str!("page/waits.js"),
     include_str!("page/timeline.js"),
     include_str!("page/tables.js"),
     include_str!("page/page.js"),
@@ -59,6 +60,7 @@ struct Meta<'a> {
     losses: Vec<LossRow>,
     events: &'a [EventRow],
     counters: Vec<CounterMeta<'a>>,
+    waits: Vec<WaitMeta<'a>>,
     cut: Cut,
 }
 
@@ -91,6 +93,19 @@ struct CounterMeta<'a> {
     times: Vec<u64>,
     values: Vec<i64>,
 }
+
+/// A long wait: thread, begin, end (ns since the recording's start), what for, the thread that held it, the thread
+/// that ended it, and where that was (a place of the tree).
+#[derive(Serialize)]
+struct WaitMeta<'a>(
+    u32,
+    u64,
+    u64,
+    &'a str,
+    Option<u32>,
+    Option<u32>,
+    Option<u32>,
+);
 
 #[derive(Clone, Serialize)]
 struct ProbeMeta {
@@ -160,6 +175,23 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         losses: facts.losses_by_cause(),
         events: &facts.events,
         counters: facts.counters.iter().map(|c| counter(facts, c)).collect(),
+        waits: facts
+            .long_waits
+            .iter()
+            .map(|w| {
+                let waking = w.waking.and_then(|p| pruned.moved.get(p as usize).copied());
+                let uid = |thread: ThreadIndex| thread.0;
+                WaitMeta(
+                    w.thread.0,
+                    w.begin_ns,
+                    w.end_ns,
+                    &w.object,
+                    w.owner.map(uid),
+                    w.waker.map(uid),
+                    waking,
+                )
+            })
+            .collect(),
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),

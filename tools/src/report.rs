@@ -7,6 +7,7 @@ pub mod facts;
 pub mod functions;
 mod json;
 mod load;
+pub mod long_waits;
 pub mod profile;
 mod tables;
 mod tree;

@@ -4,10 +4,13 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use stackbeat_collector::model::ThreadIndex;
 
 use crate::cli::SortKey;
 use crate::report::Report;
 use crate::report::functions::functions;
+use crate::report::long_waits::LongWaitRow;
+use crate::report::profile::Label;
 use crate::testing::{self, browser, browser::Browser};
 
 /// A page in a browser, with the folder that holds it.
@@ -348,4 +351,62 @@ fn counters_are_charts_that_zoom_with_the_threads() {
     let complaints = b.complaints.iter().filter(|c| !c.contains("getImageData"));
     assert_eq!(complaints.count(), 0, "{:?}", b.complaints);
     picture(b, "counters.png");
+}
+
+/// The tip of a blocking call says what it waited for, who held it, and who ended the wait where.
+#[test]
+fn a_blocking_call_says_who_ended_it() {
+    let mut report = testing::report();
+    let tree = report.profile.tree.places();
+    let is_blocking = |place: u32| matches!(tree[place as usize].label, Label::Blocking(_));
+    let threads = report.timeline.threads().iter().enumerate();
+    let (thread, begin_ns, end_ns) = threads
+        .flat_map(|(thread, bars)| bars.iter().map(move |bar| (thread, bar)))
+        .filter(|(_, bar)| is_blocking(bar.place))
+        .map(|(thread, bar)| (thread, bar.begin_ns, bar.end_ns))
+        .max_by_key(|(_, begin, end)| end - begin)
+        .expect("somebody waits");
+    let waking =
+        (1..tree.len() as u32).find(|p| matches!(tree[*p as usize].label, Label::Function(_)));
+    let start_ns = report.facts.recording.start_ns;
+    let wait = LongWaitRow {
+        thread: ThreadIndex(thread as u32),
+        begin_ns: begin_ns - start_ns,
+        end_ns: end_ns - start_ns,
+        object: "lock at 0x5000".to_owned(),
+        owner: Some(ThreadIndex(1)),
+        waker: Some(ThreadIndex(2)),
+        waking,
+    };
+    // Neighbours in the list that are about something else.
+    let other = |thread: u32, from: u64| LongWaitRow {
+        thread: ThreadIndex(thread),
+        begin_ns: from,
+        end_ns: from + 1,
+        object: "another".to_owned(),
+        owner: None,
+        waker: None,
+        waking: None,
+    };
+    let at = wait.thread.0;
+    let (before, after) = (wait.begin_ns.saturating_sub(9), wait.end_ns + 1);
+    report.facts.long_waits = vec![other(at, before), wait, other(at, after), other(at + 1, 0)];
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let described = b.evaluate(&format!(
+        "(() => {{ const t = page.timeline, bars = t.data.bars[{thread}]; let i = 0; \
+         for (let k = 0; k < bars.n; k++) if (t.data.isBlocking(t.data.label[bars.place[k]]) && bars.end[k] - bars.begin[k] > bars.end[i] - bars.begin[i]) i = k; \
+         const p = bars.place[i]; return Object.fromEntries(t.describe(t.extend({thread}, i, t.data.depth[p] - 1, t.data.label[p])).lines); }})()"
+    ));
+    assert_eq!(described["Waited for"], "lock at 0x5000", "{described}");
+    let name = |index: usize| {
+        let thread = &report.facts.threads[index];
+        format!("{} {}", thread.name, thread.tid)
+    };
+    assert_eq!(described["Held by"], name(1));
+    assert_eq!(described["Woken by"], name(2));
+    assert!(described["Woken in"].is_string(), "{described}");
+    assert_eq!(b.complaints, Vec::<String>::new());
 }

@@ -410,6 +410,7 @@ class Timeline {
     lines.push(["CPU time", formatTime(slice.cpu)]);
     if (slice.bytes > 0) lines.push(["Allocated", formatBytes(slice.bytes)]);
     lines.push(["Thread", `${thread.name} ${thread.tid}`]);
+    if (this.data.isBlocking(slice.label)) lines.push(...describeWait(this.data, slice));
     return { ...describeLabel(this.data, slice.label), lines };
   }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
+use super::long_waits::LongWaitRow;
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -102,6 +103,8 @@ pub struct Facts {
     /// The program's own scopes, by total time.
     pub scopes: Vec<ScopeRow>,
     pub counters: Vec<CounterRow>,
+    /// The longest waits, by thread and time.
+    pub long_waits: Vec<LongWaitRow>,
 }
 
 impl Facts {

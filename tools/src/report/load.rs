@@ -15,6 +15,7 @@ use super::counters::Collected;
 use super::deadlocks::{Deadlocks, Places};
 use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::long_waits::LongWaits;
 use super::profile::{Profile, ROOT};
 use super::waits::Waits;
 use crate::losses;
@@ -79,6 +80,7 @@ pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) 
     let mut facts = facts(trace);
     (facts.events, facts.events_left_out) = adder.events.finish();
     (facts.scopes, facts.counters) = adder.collected.finish(trace);
+    facts.long_waits = adder.long_waits.finish();
     Ok(Report {
         facts,
         profile,
@@ -147,6 +149,7 @@ fn facts(trace: &Trace) -> Facts {
         events_left_out: 0,
         scopes: Vec::new(),
         counters: Vec::new(),
+        long_waits: Vec::new(),
     }
 }
 
@@ -222,6 +225,7 @@ struct Adder {
     continuing: HashMap<(StackIndex, StackIndex), u32>,
     calibration_ns: Option<u64>,
     waits: Waits,
+    long_waits: LongWaits,
     /// Of threads in deadlocks.
     places: Places,
 }
@@ -240,6 +244,7 @@ impl Adder {
             continuing: HashMap::new(),
             calibration_ns: None,
             waits: Waits::default(),
+            long_waits: LongWaits::default(),
             places: Places::default(),
         }
     }
@@ -334,6 +339,7 @@ impl Visitor for Adder {
         let waiting = self.path(trace, wait.stack);
         let waking = wait.wake.map(|wake| self.path(trace, wake.stack));
         self.waits.add(wait, waiting, waking);
+        self.long_waits.add(trace, wait, waking);
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {
