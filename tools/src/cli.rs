@@ -144,22 +144,8 @@ pub struct RecordArgs {
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
-    /// What is measured, for `stackbeat trend`: recordings with another label are another series.
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub label: String,
-    /// The commit that the program was built of, for `stackbeat trend`.
-    #[arg(
-        long,
-        value_name = "HASH",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub commit: String,
+    #[command(flatten)]
+    pub series: SeriesArgs,
     /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub agent: Option<PathBuf>,
@@ -255,6 +241,24 @@ pub struct AttachArgs {
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
+    #[command(flatten)]
+    pub series: SeriesArgs,
+    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+    /// Print no progress and no summary.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print the summary as one line of JSON on standard error.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+    /// The process.
+    pub pid: u32,
+}
+
+/// Which point of which series a recording is, for `stackbeat trend`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SeriesArgs {
     /// What is measured, for `stackbeat trend`: recordings with another label are another series.
     #[arg(
         long,
@@ -271,17 +275,6 @@ pub struct AttachArgs {
         hide_default_value = true
     )]
     pub commit: String,
-    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub agent: Option<PathBuf>,
-    /// Print no progress and no summary.
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// Print the summary as one line of JSON on standard error.
-    #[arg(long, conflicts_with = "quiet")]
-    pub json: bool,
-    /// The process.
-    pub pid: u32,
 }
 
 /// When dumps are written by themselves.

@@ -84,8 +84,8 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.wait_children = args.wait_children;
     options.interrupt_running = !args.no_interrupt;
     options.compress = args.compress;
-    options.label = args.label.clone();
-    options.commit = args.commit.clone();
+    options.label = args.series.label.clone();
+    options.commit = args.series.commit.clone();
     options.counters_ns = match args.counters {
         Some(Period::Ns(ns)) => Some(ns),
         Some(Period::Off) => None,

@@ -59,5 +59,5 @@ fn memory_grows_by_little_a_trace() {
     let many = peak_kib(folder.path(), 20);
     let grown = many.saturating_sub(few) / 30;
     println!("{few} KiB with 10 traces, {many} KiB with 40");
-    assert!(few > 0 && grown < 900, "{grown} KiB a trace");
+    assert!(few > 0 && grown < 300, "{grown} KiB a trace");
 }
