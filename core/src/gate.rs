@@ -13,6 +13,11 @@
 //! before this barrier had stored `closed` before that look, so the sampler sees it; one that looks
 //! later finds the gate as heavy as ever.
 //!
+//! A thread does not wait for ever: a signal may be lost (fetched by the program, or ignored). Before it goes on it
+//! takes the announcement back, and the sampler sends only what it could [`commit`] to. Between that and the end of
+//! tgkill the sampler may lose its processor for any time; the thread waits for that, and gives a signal up as lost
+//! only when it has been in the kernel once more after it was sent.
+//!
 //! A thread without an entry has no gate. One such thread of a process at a time is announced by its tid
 //! before it gets a signal, and whoever announces looks for an entry of that thread afterwards; a thread
 //! that has just got its entry looks for its own tid, and waits until the signal has been handled or the
@@ -20,6 +25,12 @@
 
 use crate::layout::ThreadEntry;
 use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
+
+/// `ThreadEntry::in_flight`: a signal was announced; it is being sent; it was; and the thread has noticed that.
+const ANNOUNCED: u32 = 1;
+const SENDING: u32 = 2;
+const SENT: u32 = 3;
+const NOTICED: u32 = 4;
 
 /// How often a closing thread waits before it takes the signal for lost. A signal that was sent is
 /// delivered on the way out of the first system call; what is waited for is the time between the
@@ -63,6 +74,28 @@ pub fn reopen(entry: &ThreadEntry, before: u32) {
     entry.closed.store(before, Ordering::Release);
 }
 
+/// Thread: it has waited for long enough for a signal that was announced. False: it has to wait once more, with a
+/// system call, because the signal may come at this moment. When true, it will not come.
+#[cold]
+pub fn give_up(entry: &ThreadEntry) -> bool {
+    let (from, to) = match entry.in_flight.load(Ordering::SeqCst) {
+        0 => return true,
+        SENDING => return false,
+        SENT => (SENT, NOTICED),
+        state => (state, 0),
+    };
+    let changed = entry
+        .in_flight
+        .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    changed.is_ok() && to == 0
+}
+
+/// Thread: whether the sampler is sending the signal that was announced, which takes as long as it lasts until
+/// it has a processor.
+pub fn is_being_sent(entry: &ThreadEntry) -> bool {
+    entry.in_flight.load(Ordering::Relaxed) == SENDING
+}
+
 /// Handler: the signal has arrived.
 #[inline]
 pub fn arrived(entry: &ThreadEntry) {
@@ -75,7 +108,7 @@ pub fn lighten(entry: &ThreadEntry, uid: u32) {
     entry.light.store(uid, Ordering::Relaxed);
 }
 
-/// Sampler: asks to send a signal. When true, send it now, and call [`cancel`] if that fails. `barrier`
+/// Sampler: asks to send a signal. When true, [`commit`] to it, then send it. `barrier`
 /// is called when the gate was light: a full barrier on every processor that runs the thread's process;
 /// false where that failed.
 pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
@@ -91,13 +124,28 @@ pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
             return false;
         }
     }
-    entry.in_flight.store(1, Ordering::SeqCst);
+    entry.in_flight.store(ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if entry.closed.load(Ordering::SeqCst) != 0 {
         entry.in_flight.store(0, Ordering::SeqCst);
         return false;
     }
     true
+}
+
+/// Sampler: sends the signal that was announced, unless the thread does not wait for it any more: then false. Call
+/// [`sent`] afterwards, or [`cancel`] if sending failed.
+pub fn commit(entry: &ThreadEntry) -> bool {
+    let in_flight = &entry.in_flight;
+    let committed =
+        in_flight.compare_exchange(ANNOUNCED, SENDING, Ordering::SeqCst, Ordering::SeqCst);
+    committed.is_ok()
+}
+
+/// Sampler: the signal was sent; it may have arrived.
+pub fn sent(entry: &ThreadEntry) {
+    let in_flight = &entry.in_flight;
+    _ = in_flight.compare_exchange(SENDING, SENT, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// Sampler: the signal could not be sent, or can no longer arrive.

@@ -382,7 +382,7 @@ pub struct ThreadEntry {
     // Line 5: signals. See `crate::gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
     pub closed: AtomicU32,
-    /// Collector: 1 from before it sends a signal until the handler has run.
+    /// Collector: not 0 from before it sends a signal until the handler has run.
     pub in_flight: AtomicU32,
     /// Collector: the thread's uid while its gate is light, otherwise 0.
     pub light: AtomicU32,

@@ -29,4 +29,5 @@ pub mod throttle;
 pub mod unwind;
 #[cfg(not(loom))]
 pub mod waiters;
+#[cfg(not(loom))]
 pub mod watches;

@@ -82,6 +82,51 @@ fn closed_gate(light: bool) {
     gate::reopen(&entry, before);
 }
 
+/// A thread that waits no longer is not interrupted in its call, however long the sampler had no processor between
+/// the announcement, the signal and the word about it.
+#[test]
+fn no_signal_arrives_that_was_given_up() {
+    model(3, || {
+        let entry = Arc::new(ThreadEntry::default());
+        let signal = Arc::new(AtomicU32::new(0));
+        let sampler = {
+            let (entry, signal) = (entry.clone(), signal.clone());
+            thread::spawn(move || {
+                if gate::try_send(&entry, || true) && gate::commit(&entry) {
+                    signal.store(1, Ordering::SeqCst);
+                    gate::sent(&entry);
+                }
+            })
+        };
+        let deliver = || {
+            let comes = signal.swap(0, Ordering::SeqCst) == 1;
+            if comes {
+                gate::arrived(&entry);
+            }
+            comes
+        };
+        let mut sampler = Some(sampler);
+        let before = gate::close(&entry, |_| {
+            if gate::give_up(&entry) {
+                return false;
+            }
+            if gate::is_being_sent(&entry)
+                && let Some(sampler) = sampler.take()
+            {
+                sampler.join().expect("no panic");
+            }
+            deliver();
+            true
+        });
+        assert!(!deliver());
+        if let Some(sampler) = sampler {
+            sampler.join().expect("no panic");
+        }
+        assert!(!deliver());
+        gate::reopen(&entry, before);
+    });
+}
+
 /// A thread that gets its entry while a signal is sent to it, because it had none, is not interrupted in the
 /// call that it makes next.
 #[test]

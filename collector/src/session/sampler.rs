@@ -304,13 +304,16 @@ impl Sampler {
             let Some(entry) = shared.mapping.thread(thread.entry) else {
                 continue;
             };
-            if entry.in_flight.load(Ordering::SeqCst) == 0 {
+            if !gate::commit(entry) {
                 continue;
             }
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
             match sys::signal_thread(thread.pid, thread.tid, thread.signal) {
-                Ok(()) => count(&shared.figures.signals_sent, 1),
+                Ok(()) => {
+                    gate::sent(entry);
+                    count(&shared.figures.signals_sent, 1);
+                }
                 Err(_) => gate::cancel(entry),
             }
         }

@@ -709,6 +709,8 @@ pub(super) fn leave(block: &Block) {
 const YIELDS: u32 = 64;
 /// One such sleep; the signal ends it early.
 const SLEEP_NS: u64 = 50_000;
+/// A sleep while the sampler is sending the signal and has no processor.
+const SENDING_NS: u64 = 10_000_000;
 /// Attempts after which the signal will not come, because the program has taken it (signalfd). About
 /// 10 ms.
 const ATTEMPTS: u32 = YIELDS + 200;
@@ -733,25 +735,41 @@ pub(super) fn await_signal(attempt: u32) -> bool {
     let Some((entry, _)) = registered(tls::block()) else {
         return false;
     };
-    let missed = || {
-        gate::arrived(entry);
-        add_own(&entry.losses[loss::SIGNAL_MISSED], 1);
-        false
+    let missed = || add_own(&entry.losses[loss::SIGNAL_MISSED], 1);
+    // Whether to go on waiting: while the sampler has no processor in the middle of sending.
+    let lose = || {
+        if gate::give_up(entry) {
+            missed();
+            return false;
+        }
+        let (value, time_ns) = match gate::is_being_sent(entry) {
+            true => (entry.in_flight.load(Ordering::Relaxed), SENDING_NS),
+            false => (0, SLEEP_NS),
+        };
+        // The signal ends it. Without it, it is at least a look into the kernel, where signals are delivered.
+        sys::wait(&entry.in_flight, value, Some(time_ns));
+        true
     };
     let signal = AGENT.signal.load(Ordering::Relaxed);
     if sys::signal_is_blocked(signal) {
         // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
-        if attempt >= BLOCKED_ATTEMPTS || sys::absorb_signal(signal, collector_pid(), SLEEP_NS) {
-            return missed();
+        if sys::absorb_signal(signal, collector_pid(), SLEEP_NS) {
+            gate::arrived(entry);
+            missed();
+            return false;
+        }
+        if attempt >= BLOCKED_ATTEMPTS {
+            return lose();
         }
     } else if attempt < YIELDS {
         sys::yield_now();
     } else if attempt == YIELDS && handler_was_replaced(signal) {
-        return missed();
+        return lose();
     } else if attempt < ATTEMPTS {
-        sys::wait(&entry.in_flight, 1, Some(SLEEP_NS));
+        let value = entry.in_flight.load(Ordering::Relaxed);
+        sys::wait(&entry.in_flight, value, Some(SLEEP_NS));
     } else {
-        return missed();
+        return lose();
     }
     true
 }

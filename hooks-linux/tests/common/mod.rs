@@ -205,10 +205,16 @@ impl Session {
                         .filter(|p| p.signal.load(Ordering::Relaxed) != 0)
                         .map_or(0, |p| p.pid.load(Ordering::Relaxed));
                     let tid = entry.tid.load(Ordering::Relaxed);
-                    if pid == 0 || tid == 0 || !gate::try_send(entry, sys::barrier_everywhere) {
+                    if pid == 0
+                        || tid == 0
+                        || !gate::try_send(entry, sys::barrier_everywhere)
+                        || !gate::commit(entry)
+                    {
                         continue;
                     }
-                    match sys::signal_thread(pid, tid, libc::SIGURG) {
+                    let signalled = sys::signal_thread(pid, tid, libc::SIGURG);
+                    gate::sent(entry);
+                    match signalled {
                         Ok(()) => _ = sent.fetch_add(1, Ordering::Relaxed),
                         Err(_) => gate::cancel(entry),
                     }
