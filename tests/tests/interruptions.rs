@@ -1,0 +1,217 @@
+//! What a program's blocking calls return while it is recorded, as an independent witness counts it: a library
+//! that is preloaded beside the agent (`witness/witness.c`). Not one EINTR and not one short transfer more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stackbeat_tests::{Program, run, scratch, stackbeat, workspace};
+
+/// Rows of the witness: a name and three numbers.
+const ROWS: usize = 64;
+const NAME_BYTES: usize = 40;
+const ROW_BYTES: usize = NAME_BYTES + 3 * 8;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    calls: u64,
+    interrupted: u64,
+    cut: u64,
+}
+
+struct Witness {
+    library: PathBuf,
+    rows: PathBuf,
+}
+
+impl Witness {
+    fn new(folder: &Path) -> Witness {
+        let library = folder.join("witness.so");
+        let source = workspace().join("tests/witness/witness.c");
+        let mut command = Command::new("gcc");
+        command.args(["-shared", "-fPIC", "-O2", "-U_FORTIFY_SOURCE", "-o"]);
+        let built = run({
+            command.arg(&library).arg(source);
+            command
+        });
+        assert!(built.output.status.success(), "{}", built.stderr());
+        Witness {
+            library,
+            rows: folder.join("witness.rows"),
+        }
+    }
+
+    /// A shell script in which `$WATCHED PROGRAM` is watched by the witness.
+    fn script(&self, text: &str) -> Program {
+        fs::write(&self.rows, [0; ROWS * ROW_BYTES]).expect("written");
+        let watched = format!(
+            "env LD_PRELOAD={} WITNESS={}",
+            self.library.display(),
+            self.rows.display()
+        );
+        Program::new(["sh", "-ec", text]).variable("WATCHED", &watched)
+    }
+
+    fn counts(&self) -> BTreeMap<String, Counts> {
+        let bytes = fs::read(&self.rows).expect("the rows");
+        let rows = bytes.as_chunks::<ROW_BYTES>().0.iter();
+        rows.filter_map(|row| {
+            let (name, numbers) = row.split_at(NAME_BYTES);
+            let name = name.split(|b| *b == 0).next()?;
+            let number = |i: usize| u64::from_le_bytes(numbers.as_chunks::<8>().0[i]);
+            let counts = Counts {
+                calls: number(0),
+                interrupted: number(1),
+                cut: number(2),
+            };
+            (!name.is_empty()).then(|| (String::from_utf8_lossy(name).into_owned(), counts))
+        })
+        .collect()
+    }
+}
+
+/// Runs a script with and without stackbeat and compares what the witness saw.
+#[track_caller]
+fn undisturbed(text: &str) {
+    let folder = scratch();
+    let witness = Witness::new(folder.path());
+    let text = text.replace("FOLDER", folder.path().to_str().expect("UTF-8"));
+    let plain = witness.script(&text).run();
+    assert_eq!(plain.shell_status(), 0, "{}", plain.stderr());
+    let without = witness.counts();
+    let script = witness.script(&text);
+    let recorded = script.record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
+    let with = witness.counts();
+    let calls: u64 = with.values().map(|c| c.calls).sum();
+    assert!(calls > 300, "{with:?}");
+    for (name, counts) in &with {
+        let before = without.get(name).copied().unwrap_or_default();
+        assert!(
+            counts.interrupted <= before.interrupted && counts.cut <= before.cut,
+            "{name}: {counts:?} while recorded, {before:?} without"
+        );
+    }
+    // Nothing that was never interrupted proves anything.
+    let mut info = Command::new(stackbeat());
+    info.args(["info", "--json"]).arg(&recorded.trace);
+    let info: serde_json::Value = serde_json::from_slice(&run(info).output.stdout).expect("JSON");
+    let figures = info["recorder_figures"].as_array().expect("an array");
+    let sent = figures.iter().find(|f| f["name"] == "signals_sent");
+    let sent = sent.and_then(|f| f["value"].as_u64());
+    assert!(sent > Some(20), "{sent:?} signals");
+}
+
+#[test]
+fn the_witness_sees_what_a_signal_does() {
+    let folder = scratch();
+    let witness = Witness::new(folder.path());
+    let script = "$WATCHED python3 -c '
+import signal, select
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+select.select([], [], [], 0.3)'";
+    assert_eq!(witness.script(script).run().shell_status(), 0);
+    assert!(witness.counts()["select"].interrupted > 0);
+}
+
+#[test]
+fn redis_and_its_benchmark() {
+    undisturbed(
+        "cd FOLDER
+        $WATCHED redis-server --port 0 --unixsocket FOLDER/s --save '' --appendonly yes --dir FOLDER \\
+            --io-threads 2 > /dev/null &
+        until redis-cli -s FOLDER/s ping > /dev/null 2>&1; do sleep 0.05; done
+        $WATCHED redis-benchmark -s FOLDER/s -q -n 3000 -c 10 -t set,get,lpush,mset > /dev/null
+        redis-cli -s FOLDER/s bgrewriteaof > /dev/null
+        redis-cli -s FOLDER/s shutdown nosave
+        wait",
+    );
+}
+
+#[test]
+fn nginx_and_its_clients() {
+    undisturbed(
+        "cd FOLDER; mkdir -p www
+        head -c 1000000 /dev/zero > www/large; echo small > www/small
+        cat > nginx.conf <<END
+worker_processes 2; daemon off; pid FOLDER/pid; error_log stderr; user root;
+events {}
+http { access_log FOLDER/access; gzip on; gzip_types *;
+       server { listen unix:FOLDER/http; root FOLDER/www; } }
+END
+        rm -f http
+        $WATCHED nginx -c FOLDER/nginx.conf &
+        until [ -s pid ] && [ -S http ]; do sleep 0.05; done
+        $WATCHED python3 -c '
+import socket, threading
+def get():
+    for path in [\"small\", \"large\", \"small\"] * 15:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(\"FOLDER/http\")
+            s.sendall(f\"GET /{path} HTTP/1.0\\r\\nAccept-Encoding: gzip\\r\\n\\r\\n\".encode())
+            while s.recv(65536): pass
+clients = [threading.Thread(target=get) for _ in range(4)]
+for c in clients: c.start()
+for c in clients: c.join()'
+        kill -QUIT $(cat pid)
+        wait",
+    );
+}
+
+#[test]
+fn node_with_its_thread_pool() {
+    undisturbed(
+        "cd FOLDER
+        $WATCHED node -e '
+const http = require(\"http\"), crypto = require(\"crypto\"), fs = require(\"fs\"), zlib = require(\"zlib\");
+const text = \"x\".repeat(20000);
+http.createServer((question, answer) => {
+  if (question.url == \"/zip\") zlib.gzip(text.repeat(20), (e, data) => answer.end(data));
+  else if (question.url == \"/file\") fs.readFile(process.execPath, (e, data) => answer.end(data.subarray(0, 1 << 20)));
+  else answer.end(crypto.createHash(\"sha256\").update(text).digest(\"hex\"));
+}).listen(\"FOLDER/http\" + process.pid, async function() {
+  const socketPath = \"FOLDER/http\" + process.pid;
+  const get = (path) => new Promise((done) => http.get({socketPath, path}, (r) => { r.resume(); r.on(\"end\", done); }));
+  for (let i = 0; i < 30; i++) await Promise.all([\"/a\", \"/zip\", \"/file\", \"/b\"].map(get));
+  process.exit(0);
+});'",
+    );
+}
+
+#[test]
+fn python_in_every_kind_of_call() {
+    undisturbed(
+        "$WATCHED python3 -c '
+import os, select, signal, socket, subprocess, threading, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+end = time.time() + 1.5
+def echoes(s):
+    while data := s.recv(65536):
+        sum(data)
+        s.sendall(data)
+def sends(s):
+    while time.time() < end:
+        threading.Thread(target=s.sendall, args=(bytes(300000),)).start()
+        got = 0
+        while got < 300000: got += len(s.recv(65536))
+    s.close()
+def naps():
+    while time.time() < end:
+        time.sleep(0.001); select.select([], [], [], 0.001); sum(range(3000))
+def fetches():
+    while time.time() < end: signal.sigtimedwait([signal.SIGUSR1], 0.002)
+def children():
+    while time.time() < end: subprocess.run([\"true\"])
+def semaphores():
+    while time.time() < end: threading.Semaphore(0).acquire(timeout=0.002)
+def draws():
+    while time.time() < end: assert len(os.getrandom(100000)) == 100000
+pair = socket.socketpair()
+jobs = [(echoes, pair[0]), (sends, pair[1]), (naps,), (fetches,), (children,), (semaphores,), (draws,)]
+threads = [threading.Thread(target=f, args=a) for f, *a in jobs]
+for t in threads: t.start()
+for t in threads: t.join()'",
+    );
+}
