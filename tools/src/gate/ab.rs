@@ -181,7 +181,9 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         }
         measurement.record_up_to(look.runs, "run")?;
         let mut gate = measurement.judge(look.alpha);
-        let mut is_open = gate.outcome.verdict == Verdict::CannotTell;
+        // What is in the way of an answer stays there, however many runs there are.
+        let outcome = &gate.outcome;
+        let mut is_open = outcome.verdict == Verdict::CannotTell && outcome.obstacle.is_none();
         if !args.no_confirm && confirm::first_of(&gate.outcome.findings).is_some() {
             gate = measurement.confirmed(gate)?;
             let confirmation = gate.outcome.confirmation.as_ref();
