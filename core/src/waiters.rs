@@ -552,6 +552,43 @@ mod tests {
         assert_eq!((end(all[0], &first), end(all[1], &second)), (1003, 1003));
     }
 
+    /// What a thread that waits for [`LOCK`] among others was claimed for.
+    const ONE_OF_THEM: Object = Object {
+        id: descriptor(Described::Pipe, 7),
+        scope: 0,
+    };
+
+    #[test]
+    fn only_what_is_ready_ends_a_wait_for_several() {
+        let mapping = small();
+        let all = threads(&mapping, 3);
+        let wait = |how: &[(Me, How)], outcome| {
+            let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
+            for (me, how) in how {
+                announce(&mapping, *me, &[ONE_OF_THEM, LOCK], *how, 0);
+            }
+            let waker = conclude(&mapping, all[0], &entered, How::Wake(1), outcome);
+            tid(&mapping, waker)
+        };
+        let is_it = |object| object == ONE_OF_THEM.id;
+        let write = |me| (me, How::Wake(1));
+        let close = |me| (me, How::Close);
+        let on_trial = |me| (me, How::WakeOnTrial);
+        let [_, a, b] = all[..] else { unreachable!() };
+        assert_eq!(wait(&[write(a), write(b)], Outcome::Ready(&is_it)), 1001);
+        assert_eq!(wait(&[write(a)], Outcome::Ready(&|_| false)), 0);
+        // The last that closes it, and only for who found the end.
+        assert_eq!(wait(&[close(a), close(b)], Outcome::Closed), 1002);
+        assert_eq!(wait(&[close(a), write(b)], Outcome::Done), 1002);
+        assert_eq!(wait(&[close(a)], Outcome::Done), 0);
+        assert_eq!(wait(&[close(a)], Outcome::Ready(&is_it)), 1001);
+        assert_eq!(wait(&[write(a), close(b)], Outcome::Failed), 0);
+        // What was claimed on trial may be claimed by the next.
+        assert_eq!(wait(&[on_trial(a)], Outcome::Ready(&is_it)), 1001);
+        assert_eq!(wait(&[on_trial(a), write(b)], Outcome::Ready(&is_it)), 1002);
+        assert_eq!(wait(&[write(a), on_trial(b)], Outcome::Ready(&is_it)), 1001);
+    }
+
     #[test]
     fn places_come_back() {
         let mapping = small();

@@ -155,3 +155,57 @@ pub fn answer(mapping: &Mapping, mut peer_of: impl FnMut(u64) -> u64) -> usize {
     }
     open
 }
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::tests::small;
+    use crate::waiters::{Described, descriptor};
+    use std::vec::Vec;
+
+    fn polls(mapping: &Mapping, object: u64) -> Vec<u64> {
+        // SAFETY: the mapping's own table.
+        let found = unsafe { find(mapping.watches().as_ptr(), object) };
+        let mut polls: Vec<_> = found.map(|w| w.poll.load(Ordering::Relaxed)).collect();
+        polls.sort_unstable();
+        polls
+    }
+
+    #[test]
+    fn several_epoll_instances_watch_an_object() {
+        let mapping = small();
+        let object = descriptor(Described::Pipe, 1);
+        for poll in 1..=WAYS as u64 {
+            watch(&mapping, poll, object, 100 + poll);
+            watch(&mapping, poll, object, 200 + poll);
+        }
+        assert_eq!(polls(&mapping, object), [1, 2, 3, 4]);
+        assert!(is_reported(&mapping, 3, object, |data| data == 203));
+        assert!(!is_reported(&mapping, 3, object, |data| data == 103));
+        unwatch(&mapping, 2, object);
+        assert_eq!(polls(&mapping, object), [0, 1, 3, 4]);
+        watch(&mapping, 5, object, 205);
+        assert_eq!(polls(&mapping, object), [1, 3, 4, 5]);
+        // One gives way when all are taken.
+        watch(&mapping, 6, object, 206);
+        assert_eq!(polls(&mapping, object).len(), WAYS);
+        assert!(is_reported(&mapping, 6, object, |data| data == 206));
+    }
+
+    #[test]
+    fn the_other_end_of_a_socket_is_asked_for_once() {
+        let mapping = small();
+        assert_eq!(unix_peer(&mapping, 77), 0);
+        assert_eq!(unix_peer(&mapping, 77), 0);
+        let asked = mapping.control().peers_asked.load(Ordering::Relaxed);
+        assert_eq!(asked, 1);
+        assert_eq!(answer(&mapping, |_| 0), 1, "not accepted yet");
+        assert_eq!(answer(&mapping, |inode| inode + 1), 0);
+        assert_eq!(unix_peer(&mapping, 77), 78);
+        // A full line gives an old answer up.
+        for i in 1..=PEER_WAYS as u64 {
+            unix_peer(&mapping, 77 + i * (UNIX_PEERS / PEER_WAYS) as u64);
+        }
+        assert_eq!(answer(&mapping, |inode| inode + 1), 0);
+    }
+}
