@@ -73,6 +73,11 @@ fn mask_word(set: &sigset_t) -> usize {
     unsafe { *(&raw const *set).cast::<usize>() }
 }
 
+/// The signal by which libc cancels a thread (32 in glibc, 33 in musl; `SIGCANCEL` of their pthreadP.h and
+/// pthread_impl.h), as a bit of a mask. An asynchronous cancellation inside of our handler would unwind
+/// through it, which ends the process.
+const CANCELLATION: usize = 0b11 << 31;
+
 /// Installs our handler with the program's wishes about restarting, stacks and masks.
 ///
 /// # Safety
@@ -90,7 +95,7 @@ unsafe fn install() {
     };
     // SAFETY: as in `mask_word`.
     unsafe {
-        *(&raw mut action.sa_mask).cast::<usize>() = mask;
+        *(&raw mut action.sa_mask).cast::<usize>() = mask | CANCELLATION;
         sigaction::call(SIGURG, &action, null_mut());
     }
 }
