@@ -26,7 +26,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -220,6 +220,8 @@ pub struct Control {
     /// Agents take the next number by `fetch_add`.
     pub next_process_uid: AtomicU32,
     pub next_thread_uid: AtomicU32,
+    /// Agents count up once an entry can be seen: then there is something to look for.
+    pub announced: AtomicU32,
     /// Agents add: threads and processes that found no entry.
     pub threads_refused: AtomicU32,
     pub processes_refused: AtomicU32,

@@ -70,7 +70,13 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
     entry.start_cycles.store(new.cycles, Ordering::Relaxed);
     entry.state.store(state::LIVE, Ordering::Release);
     control.processes_used.fetch_max(i + 1, Ordering::Release);
+    announce(mapping);
     Some((i, uid))
+}
+
+/// Agent: an entry can be seen that could not be seen before.
+pub fn announce(mapping: &Mapping) {
+    mapping.control().announced.fetch_add(1, Ordering::Release);
 }
 
 fn clear_process(entry: &ProcessEntry) {
@@ -124,6 +130,7 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
         .store(tick_index(class, uid), Ordering::Relaxed);
     entry.state.store(state::LIVE, Ordering::Release);
     control.threads_used.fetch_max(i + 1, Ordering::Release);
+    announce(mapping);
     Some((i, entry))
 }
 

@@ -278,9 +278,9 @@ fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
 /// In `ThreadEntry::woken_for`: a claim on trial. No object has this bit.
 const ON_TRIAL: u64 = 1;
 
-/// Whether a waiter may be claimed whose `woken_by` says this.
+/// Whether a waiter may be claimed whose `woken_by` says this. 0: its wait is over, it is about to leave.
 fn is_free(entry: &ThreadEntry, armed: u64) -> bool {
-    armed & WAKER == 0 || entry.woken_for.load(Ordering::Relaxed) & ON_TRIAL != 0
+    armed != 0 && armed & WAKER == 0 || entry.woken_for.load(Ordering::Relaxed) & ON_TRIAL != 0
 }
 
 /// Why a waiter was claimed.

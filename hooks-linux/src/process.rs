@@ -33,6 +33,7 @@ extern "C" fn fork_parent() {
 }
 
 extern "C" fn fork_child() {
+    crate::signal::after_fork();
     agent::fork_child();
 }
 
@@ -69,7 +70,7 @@ unsafe extern "C-unwind" fn _Fork() -> pid_t {
     // SAFETY: no arguments.
     let pid = unsafe { _Fork::call() };
     if pid == 0 {
-        agent::fork_child();
+        fork_child();
     } else {
         agent::fork_parent();
     }

@@ -158,8 +158,22 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     }
 }
 
+/// In a child after fork: the thread that was storing the program's wishes at that moment is not there.
+pub(crate) fn after_fork() {
+    if VERSION.load(Ordering::Relaxed) & 1 != 0 {
+        VERSION.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// True for the signal behind whose handler the program's own is kept. A child of `vfork` has handlers of its
+/// own, but its parent's memory: there the original is called, and nothing is noted.
 fn is_ours(signal: c_int) -> bool {
     signal == SIGURG && ACTIVE.load(Ordering::Acquire)
+}
+
+/// As [`is_ours`], for calls that say nothing of what was before.
+fn is_kept(signal: c_int) -> bool {
+    is_ours(signal) && agent::owns_memory()
 }
 
 macro_rules! sigactions {
@@ -174,7 +188,10 @@ macro_rules! sigactions {
             // SAFETY: by the caller's contract, null or valid; read before written, they may be one.
             unsafe {
                 let (handler, flags, mask) = asked();
-                if let Some(new) = new.as_ref() {
+                if !agent::owns_memory() && !new.is_null() && $name::call(signal, new, null_mut()) != 0 {
+                    return -1;
+                }
+                if let Some(new) = new.as_ref() && agent::owns_memory() {
                     ask(new.sa_sigaction, new.sa_flags, mask_word(&new.sa_mask));
                     install();
                 }
@@ -201,6 +218,11 @@ macro_rules! handlers {
                 return unsafe { $name::call(signal, handler) };
             }
             let (old, _, _) = asked();
+            if !agent::owns_memory() {
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { $name::call(signal, handler) };
+                return old;
+            }
             ask(handler, $flags, 1 << (SIGURG - 1));
             // SAFETY: our handler is installed, this changes its flags.
             unsafe { install() };
@@ -231,7 +253,7 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
             return result;
         }
         let (old, _, _) = asked();
-        if handler != SIG_HOLD {
+        if handler != SIG_HOLD && agent::owns_memory() {
             ask(handler, 0, 0);
             install();
         }
@@ -242,7 +264,7 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
 original!(fn sigignore(signal: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigignore(signal: c_int) -> c_int {
-    if !is_ours(signal) {
+    if !is_kept(signal) {
         // SAFETY: the caller's argument, passed on.
         return unsafe { sigignore::call(signal) };
     }
@@ -255,7 +277,7 @@ unsafe extern "C-unwind" fn sigignore(signal: c_int) -> c_int {
 original!(fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
-    if !is_ours(signal) {
+    if !is_kept(signal) {
         // SAFETY: the caller's arguments, passed on.
         return unsafe { siginterrupt::call(signal, interrupt) };
     }

@@ -104,6 +104,44 @@ fn replacing_every_signal_handler_and_blocking_every_signal() {
 }
 
 #[test]
+fn a_vfork_child_that_resets_its_handlers_leaves_its_parents() {
+    let folder = scratch();
+    let script = "
+import os, signal, subprocess
+seen = []
+signal.signal(signal.SIGURG, lambda number, frame: seen.append(number))
+for i in range(3):
+    subprocess.run(['true'], check=True)
+    os.kill(os.getpid(), signal.SIGURG)
+print(len(seen), signal.getsignal(signal.SIGURG) is not None)
+";
+    Program::new(["python3", "-c", script]).record_and_compare(folder.path(), verbatim);
+    both_ways(
+        folder.path(),
+        r#"
+        static volatile int seen;
+        static void handler(int n) { seen += n; }
+        static void in_child(void) {
+            struct sigaction reset = {.sa_handler = SIG_DFL}, old;
+            sigaction(SIGURG, &reset, &old);
+            signal(SIGURG, SIG_IGN);
+            _exit(old.sa_handler == handler);
+        }
+        int main(void) {
+            struct sigaction own = {.sa_handler = handler}, now;
+            sigaction(SIGURG, &own, 0);
+            int status;
+            pid_t child = vfork();
+            if (child == 0) in_child();
+            waitpid(child, &status, 0);
+            sigaction(SIGURG, 0, &now);
+            raise(SIGURG);
+            printf("%d %d %d\n", WEXITSTATUS(status), now.sa_handler == handler, seen == SIGURG);
+        }"#,
+    );
+}
+
+#[test]
 fn blocking_calls_are_not_cut_short_while_other_threads_run() {
     let folder = scratch();
     let recorded = both_ways(

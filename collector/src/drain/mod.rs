@@ -319,11 +319,13 @@ impl Drainer {
         found
     }
 
-    /// Whether this sub-buffer's thread was not there when the registry was looked at.
+    /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
     fn is_of_a_stranger(&self, mapping: &Mapping, i: u32) -> bool {
-        mapping
-            .buffer(i)
-            .is_some_and(|h| !self.census.knows(h.thread_uid.load(Ordering::Relaxed)))
+        mapping.buffer(i).is_some_and(|header| {
+            let thread = header.thread_uid.load(Ordering::Relaxed);
+            let process = header.process_uid.load(Ordering::Relaxed);
+            !self.census.knows(thread) || !self.census.knows_process(process)
+        })
     }
 
     /// Copies and encodes one sub-buffer.
@@ -597,11 +599,11 @@ impl Drainer {
         sink: &mut dyn Sink,
         batch: &mut Batch,
     ) -> io::Result<()> {
-        if self.census.has_nothing_to_say() && batch.claims.is_empty() && batch.samples.is_empty() {
-            return Ok(());
-        }
         let (mut out, mut packets) = self.census.said();
         let (step, node_packets) = self.nodes.encode_new(mapping, &mut out);
+        if out.is_empty() && batch.claims.is_empty() && batch.samples.is_empty() {
+            return Ok(());
+        }
         packets += node_packets + batch.packets;
         out.extend_from_slice(&batch.samples);
         if self.compress {

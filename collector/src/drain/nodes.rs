@@ -175,6 +175,17 @@ impl Nodes {
             .collect()
     }
 
+    /// Whether every node of this generation is in the trace.
+    fn has_read_all(&self, mapping: &Mapping, generation: u32) -> bool {
+        let slot = generation as usize % 2;
+        let used = Table::of(mapping, generation).map_or(0, |table| table.used());
+        match &self.cursors[slot] {
+            Some(c) if c.generation == generation => c.next >= used && c.holes.is_empty(),
+            // Slots begin with node 1.
+            _ => used <= 1,
+        }
+    }
+
     /// Begins the next generation when the current one is nearly full, everything of the one before
     /// it has been read, and no thread uses that any more.
     pub fn roll_over<'a>(
@@ -189,6 +200,9 @@ impl Nodes {
         };
         let capacity = mapping.layout().capacity.generation_nodes;
         if table.used() < capacity / 4 * 3 {
+            return false;
+        }
+        if generation > 0 && !self.has_read_all(mapping, generation - 1) {
             return false;
         }
         // A capture notes generation + 1 before it looks at the slot.

@@ -213,6 +213,20 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
     letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether a signal that was sent to this thread alone waits until the thread takes it (proc(5), status).
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn is_pending(pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
+    let mut text = [0; 4096];
+    let read = read_task(pid, tid, "status", &mut text)?;
+    let set = read.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    let set = set.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(signal != 0 && set >> (signal - 1) & 1 != 0)
+}
+
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduled {

@@ -36,8 +36,8 @@ const COOL_AFTER: u32 = 4;
 const HOOK_SHARE_WHOLE: u32 = 256;
 const HOOK_SHARE_WORTH: u32 = 192;
 pub const HOOK_TRIAL: u64 = 16;
-/// A signal that was not handled for so long will not come any more (the program took it by sigwait),
-/// or its thread gets no processor: then another one does no harm, because the two are merged. ns.
+/// A signal that was not handled for so long and does not pend will not come any more: the program took it by
+/// sigwait or signalfd. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
 /// Waits without a signal after which a thread's gate is made light: what they saved together by then is
 /// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
@@ -131,7 +131,8 @@ pub struct Sampler {
     next_cold_look_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
-    seen_uids: (u32, u32),
+    /// `Control::announced` when the registry was looked at.
+    announced: u32,
     files: usize,
     interrupt: bool,
     /// The kernel runs barriers for us, so that gates may be light.
@@ -163,15 +164,11 @@ impl Sampler {
 
     /// Takes newcomers in.
     pub fn refresh(&mut self, mapping: &Mapping, now_ns: u64) {
-        let control = mapping.control();
-        let uids = (
-            control.next_thread_uid.load(Ordering::Relaxed),
-            control.next_process_uid.load(Ordering::Relaxed),
-        );
-        if uids == self.seen_uids || now_ns < self.next_refresh_ns {
+        let announced = mapping.control().announced.load(Ordering::Acquire);
+        if announced == self.announced || now_ns < self.next_refresh_ns {
             return;
         }
-        self.seen_uids = uids;
+        self.announced = announced;
         // A program that starts threads all the time must not make us scan all the time.
         self.next_refresh_ns = now_ns + 2_000_000;
         for (i, entry) in registry::processes(mapping) {
@@ -197,9 +194,15 @@ impl Sampler {
             }
             let uid = entry.uid.load(Ordering::Relaxed);
             let process = entry.process.load(Ordering::Relaxed);
-            let Some(pid) = self.processes.get(&process).map(|p| p.pid) else {
+            let Some(process) = self.processes.get(&process) else {
                 continue;
             };
+            // The entry may have become another process' since: with that one comes another announcement.
+            let of_now = mapping.process(entry.process.load(Ordering::Relaxed));
+            if of_now.is_none_or(|p| p.uid.load(Ordering::Relaxed) != process.uid) {
+                continue;
+            }
+            let pid = process.pid;
             if self.known.insert(uid) {
                 let thread = Thread {
                     entry: i,
@@ -476,6 +479,13 @@ impl Sampler {
             // It was running when the signal was sent and has not gone on since.
             if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
                 return true;
+            }
+            // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
+            let process = shared.mapping.process(process);
+            let number = process.map_or(0, |p| p.signal.load(Ordering::Relaxed));
+            if procfs::is_pending(thread.pid, thread.tid, number).unwrap_or(false) {
+                thread.sent_ns = now_ns;
+                return false;
             }
             gate::cancel(entry);
         }

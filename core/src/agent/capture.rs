@@ -317,7 +317,7 @@ impl Capture<'_> {
             return self.run_counted(kind, registers);
         }
         if request.interrupted.is_none() && request.begin == 0 {
-            self.open_stale_gate();
+            self.open_stale_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
         let tick = self.tick.0.load(Ordering::Relaxed);
@@ -428,9 +428,13 @@ impl Capture<'_> {
         }
     }
 
-    /// A call left by longjmp or cancellation has closed the gate and never opened it.
-    fn open_stale_gate(&self) {
-        if self.entry.closed.load(Ordering::Relaxed) != 0 && !self.request.last {
+    /// A call left by longjmp or cancellation has closed the gate and never opened it. A signal handler that
+    /// runs inside the call leaves it alone.
+    fn open_stale_gate(&self, registers: &Registers) {
+        if self.entry.closed.load(Ordering::Relaxed) != 0
+            && !self.request.last
+            && !self.is_in_wait(registers)
+        {
             let episode = self.entry.episode.load(Ordering::Relaxed);
             if episode & 1 != 0 {
                 self.entry
@@ -441,6 +445,28 @@ impl Capture<'_> {
                 waiters::leave(self.mapping, index, self.entry);
             }
         }
+    }
+
+    /// Whether the call that closed the gate is on the thread's stack still, below a signal handler: the
+    /// hook's frame lies there, and what it called returns to it.
+    fn is_in_wait(&self, registers: &Registers) -> bool {
+        let low = self.entry.stack_low.load(Ordering::Relaxed);
+        let own = low.saturating_add(8)..self.entry.stack_high.load(Ordering::Relaxed);
+        let hook_sp = self.entry.registers[1].load(Ordering::Relaxed);
+        let is_below = !own.contains(&registers.sp) || registers.sp < hook_sp;
+        if !own.contains(&hook_sp) || !hook_sp.is_multiple_of(8) || !is_below {
+            return false;
+        }
+        // Where a call leaves no return address on the stack, the wait is taken for one that goes on.
+        #[cfg(target_arch = "x86_64")]
+        {
+            const LONGEST_HOOK: u64 = 8192;
+            // SAFETY: on the thread's own stack, at or above what is in use, or in use when the wait began.
+            let back = unsafe { *((hook_sp - 8) as *const u64) };
+            back.abs_diff(self.entry.registers[0].load(Ordering::Relaxed)) < LONGEST_HOOK
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        true
     }
 
     /// Pays for a forced capture. False: the budget is spent.

@@ -213,10 +213,15 @@ pub fn init(path: &CStr) -> bool {
     make_own_page();
 
     let pid = sys::process_id();
-    let replaced = registry::processes(mapping).find(|(_, e)| {
-        e.pid.load(Ordering::Relaxed) == pid
-            && e.state.load(Ordering::Acquire) == entry_state::EXECED
-    });
+    // Of several images of a process the last one; entries are given back only when the collector comes by.
+    let newest = |pid, state| {
+        registry::processes(mapping)
+            .map(|(_, e)| e)
+            .filter(|e| e.pid.load(Ordering::Relaxed) == pid)
+            .filter(|e| e.state.load(Ordering::Acquire) == state)
+            .map(|e| e.uid.load(Ordering::Relaxed))
+            .max()
+    };
     let mut new = NewProcess {
         pid,
         parent_pid: sys::parent_process_id(),
@@ -224,14 +229,11 @@ pub fn init(path: &CStr) -> bool {
         origin: origin::STARTED,
         cycles: now(),
     };
-    if let Some((_, before)) = replaced {
+    if let Some(before) = newest(pid, entry_state::EXECED) {
         new.origin = origin::EXECED;
-        new.parent_uid = before.uid.load(Ordering::Relaxed);
-    } else if let Some((_, parent)) = registry::processes(mapping).find(|(_, e)| {
-        e.pid.load(Ordering::Relaxed) == new.parent_pid
-            && e.state.load(Ordering::Relaxed) == entry_state::LIVE
-    }) {
-        new.parent_uid = parent.uid.load(Ordering::Relaxed);
+        new.parent_uid = before;
+    } else if let Some(parent) = newest(new.parent_pid, entry_state::LIVE) {
+        new.parent_uid = parent;
     }
     if !join(mapping, &new) {
         return false;
@@ -650,13 +652,17 @@ pub fn exec_failed() {
         return;
     };
     gate::reopen(entry, 0);
-    if let Some(process) = mapping().and_then(|m| m.process(index())) {
+    if let Some(mapping) = mapping()
+        && let Some(process) = mapping.process(index())
+    {
+        process.end_cycles.store(0, Ordering::Relaxed);
         let _ = process.state.compare_exchange(
             entry_state::EXECED,
             entry_state::LIVE,
             Ordering::Release,
             Ordering::Relaxed,
         );
+        registry::announce(mapping);
     }
 }
 
@@ -687,6 +693,8 @@ pub(super) fn disable() {
     if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE
         && let Some(mapping) = last_mapping()
     {
+        AGENT.signal.store(0, Ordering::Relaxed);
+        publish_signal(mapping);
         mapping
             .control()
             .agents_disabled

@@ -237,7 +237,8 @@ pub fn thread_exiting(id: u64) {
     let Some((entry, _)) = super::registered(block) else {
         return;
     };
-    if process::is_active() && !process::check_for_fork() && !process::is_stale(entry) {
+    let is_known = process::is_active() && !process::check_for_fork() && !process::is_stale(entry);
+    if is_known {
         // For good: what a signal captured after the last capture would be lost.
         gate::close(entry, process::await_signal);
         if let Some(mapping) = process::mapping() {
@@ -250,10 +251,14 @@ pub fn thread_exiting(id: u64) {
             more: wake::announce_end_of_thread(id).map(More::Woke),
             ..Request::point(Probe::ThreadExit)
         });
-        registry::end_thread(entry, process::now());
     }
+    // First no handler finds the entry any more, then it may become another thread's.
     block.set(flag::EXITED);
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    if is_known {
+        registry::end_thread(entry, process::now());
+    }
     let memory = block.scratch.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if !memory.is_null() {
         // SAFETY: the thread's own mapping; nothing refers to it outside of captures, and none comes

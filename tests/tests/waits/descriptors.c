@@ -19,6 +19,32 @@ static void make_pipes(void) {
 static void pipe_wait(void) { read_byte(ends[0]); }
 static void pipe_end(void) { write_byte(ends[1]); }
 
+// A timer's handler runs inside of the wait again and again, and passes hooks.
+static sem_t posted;
+static void post(int signal) {
+    struct timespec now;
+    (void)signal;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    sem_post(&posted);
+}
+static void make_alarm(void) {
+    make_pipes();
+    sem_init(&posted, 0, 0);
+    struct sigaction action = {.sa_handler = post, .sa_flags = SA_RESTART};
+    if (sigaction(SIGALRM, &action, NULL) != 0)
+        fail("sigaction");
+}
+static void alarmed_wait(void) {
+    struct sigevent here = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM};
+    struct itimerspec often = {{0, 300000}, {0, 300000}};
+    timer_t timer;
+    here._sigev_un._tid = syscall(SYS_gettid);
+    if (timer_create(CLOCK_MONOTONIC, &here, &timer) != 0 || timer_settime(timer, 0, &often, NULL) != 0)
+        fail("timer");
+    read_byte(ends[0]);
+    timer_delete(timer);
+}
+
 static void close_wait(void) {
     char byte;
     if (read(ends[0], &byte, 1) != 0)
@@ -177,6 +203,7 @@ static void child_hold(void) {
 
 static const struct kind kinds[] = {
     {"pipe", nothing, pipe_wait, pipe_end, make_pipes},
+    {"alarmed-pipe", nothing, alarmed_wait, pipe_end, make_alarm},
     {"close", make_pipes, close_wait, close_end},
     {"poll-one", nothing, poll_one_wait, pipe_end, make_pipes},
     {"poll", nothing, poll_wait, pipe_end, make_epoll},

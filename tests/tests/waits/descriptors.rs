@@ -17,6 +17,11 @@ fn a_pipe() {
 }
 
 #[test]
+fn a_pipe_while_the_programs_own_signals_arrive() {
+    every_writer_is_known("alarmed-pipe", "read");
+}
+
+#[test]
 fn the_end_of_a_pipe() {
     let closed = record_program(Through::Descriptors, "close", &[]);
     closed.wants("close", "read", "waker", "ends_it");

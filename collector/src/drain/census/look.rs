@@ -99,8 +99,14 @@ impl Census {
                     ..Default::default()
                 }
             });
-            known.execed |= state == entry_state::EXECED;
-            if state != entry_state::LIVE && known.said_ended_ns == 0 {
+            // An exec that fails takes its word back.
+            if !known.ended {
+                known.execed = state == entry_state::EXECED;
+            }
+            let said_so = entry.end_cycles.load(Ordering::Acquire) != 0;
+            if state == entry_state::LIVE && !said_so {
+                known.said_ended_ns = 0;
+            } else if known.said_ended_ns == 0 {
                 known.said_ended_ns = now.monotonic_ns;
             }
             let newest = images.entry(known.packet.pid).or_default();
@@ -181,6 +187,10 @@ impl Census {
                 let process_uid = mapping
                     .process(process)
                     .map_or(0, |p| p.uid.load(Ordering::Relaxed));
+                // Its process came after processes were looked at: both are met together, by the next look.
+                if !self.processes.contains_key(&process_uid) {
+                    continue;
+                }
                 self.meet(uid, i, process_uid, entry, converter);
             }
             let Some(thread) = self.threads.get_mut(&uid) else {
@@ -250,6 +260,11 @@ impl Census {
             thread.rusage = seed.rusage;
         }
         self.threads.insert(uid, thread);
+    }
+
+    /// Whether this process was seen, alive or at its end.
+    pub fn knows_process(&self, uid: u32) -> bool {
+        self.processes.contains_key(&uid) || self.ended_processes.contains(&uid)
     }
 
     /// Whether this thread was seen, alive or at its end.
