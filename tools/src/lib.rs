@@ -17,6 +17,7 @@ pub mod export;
 pub mod gate;
 pub mod info;
 pub mod losses;
+mod meters;
 pub mod page;
 pub mod probes;
 pub mod record;

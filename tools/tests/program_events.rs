@@ -279,6 +279,125 @@ while time.time() < end:
     assert_eq!(refused.status.code(), Some(2));
 }
 
+/// In each round three threads come to a lock that the main thread holds. Prints how often they found it held.
+const CONTENDED: &str = r#"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t round_begins, round_ends;
+static atomic_int held;
+static void *worker(void *argument) {
+    for (int i = 0; i < 20; i++) {
+        pthread_barrier_wait(&round_begins);
+        if (pthread_mutex_trylock(&lock)) {
+            held++;
+            pthread_mutex_lock(&lock);
+        }
+        for (int j = 0; j < 100; j++) free(malloc(100 + j));
+        pthread_mutex_unlock(&lock);
+        pthread_barrier_wait(&round_ends);
+    }
+    return argument;
+}
+int main(void) {
+    pthread_t threads[3];
+    pthread_barrier_init(&round_begins, 0, 4);
+    pthread_barrier_init(&round_ends, 0, 4);
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, worker, 0);
+    for (int i = 0; i < 20; i++) {
+        struct timespec t = {0, 20000000};
+        pthread_mutex_lock(&lock);
+        pthread_barrier_wait(&round_begins);
+        nanosleep(&t, 0);
+        pthread_mutex_unlock(&lock);
+        pthread_barrier_wait(&round_ends);
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+    printf("%d\n", held);
+    return 0;
+}
+"#;
+
+#[test]
+fn waits_for_locks_and_switches_are_counters_that_add_up_to_the_threads_totals() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    fs::write(at.join("p.c"), CONTENDED).expect("writes");
+    let compiled = Command::new("gcc")
+        .args(["-std=gnu11", "-O0", "-pthread", "-o", "p", "p.c"])
+        .current_dir(at)
+        .status();
+    assert!(compiled.expect("gcc runs").success());
+    let recorded = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./p"]);
+    let printed = String::from_utf8_lossy(&recorded.stdout);
+    let held: u64 = printed.trim().parse().expect("a number");
+    let report = json(at, &["report", "t.beat", "--json"]);
+    let exported = stackbeat(
+        at,
+        &["export", "t.beat", "--to", "perfetto", "-o", "t.pftrace"],
+    );
+    assert!(exported.status.success());
+
+    let rows = |value: &Value| value.as_array().expect("rows").clone();
+    let sites = rows(&report["blocking_sites"]);
+    let waits: u64 = sites
+        .iter()
+        .filter(|site| site["cause"] == "lock")
+        .filter_map(|site| site["count"].as_u64())
+        .sum();
+    // Each held lock is a wait, if the thread came to wait before the lock was released.
+    assert!(waits * 2 >= held && waits <= held + 3, "{waits} of {held}");
+
+    // In Perfetto: what the process' series reach, what its threads' series reach together, and the report.
+    let totals = &report["totals"];
+    let expected = [
+        ("lock waits", &Value::from(waits)),
+        ("lock wait time", &totals["blocked_by_cause_ns"]["lock"]),
+        ("voluntary switches", &totals["voluntary_switches"]),
+        ("allocation count", &totals["allocations"]),
+    ];
+    let queries = expected.map(|(name, _)| {
+        format!(
+            "select '{name}' as name, \
+               (select max(value) from counter c join process_counter_track t on c.track_id = t.id \
+                where t.name = '{name}') as process, \
+               (select sum(highest) from (select max(value) as highest from counter c \
+                join thread_counter_track t on c.track_id = t.id \
+                where t.name like '{name} of thread %' group by t.id)) as threads"
+        )
+    });
+    let series = tools::trace_processor(
+        &at.join("t.pftrace"),
+        &queries.each_ref().map(String::as_str),
+    );
+    for (name, total) in expected {
+        let row = named(&Value::from(series.clone()), name).clone();
+        let total = total.as_f64().expect("a total");
+        assert!(total > 0.0, "{name}");
+        assert_eq!(row["process"].as_f64(), Some(total), "{name}: {row}");
+        assert_eq!(row["threads"].as_f64(), Some(total), "{name}: {row}");
+    }
+
+    let counters = &report["counters"];
+    assert_eq!(named(counters, "lock wait time")["unit"], "us/s");
+    assert!(named(counters, "lock waits")["max"].as_i64() > Some(0));
+    assert!(named(counters, "voluntary switches")["max"].as_i64() > Some(0));
+    let workers: Vec<Value> = rows(&report["threads"])
+        .into_iter()
+        .filter(|thread| thread["blocked_by_cause_ns"]["lock"].as_u64() > Some(0))
+        .collect();
+    assert!(!workers.is_empty(), "{report}");
+    for worker in workers {
+        // A thread cannot wait longer than the time that passes.
+        let waited = named(&worker["counters"], "lock wait time")["max"].as_i64();
+        assert!(waited > Some(0) && waited <= Some(1_000_000), "{worker}");
+        assert!(named(&worker["counters"], "allocations")["max"].as_i64() > Some(0));
+    }
+}
+
 /// Not a test: what `the_rust_crate_does_the_same` records.
 #[test]
 #[ignore = "is run by another test"]

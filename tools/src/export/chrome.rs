@@ -10,13 +10,13 @@ use anyhow::Result;
 use stackbeat_collector::model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
-use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
 use super::identity::Identities;
 use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::{Options, Selection, Summary};
+use crate::meters::{Meters, Reading};
 use crate::scopes::Open;
 
 pub(super) fn write(
@@ -159,19 +159,18 @@ impl Writer<'_> {
 
     fn counters(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
-        for (process, readings) in meters.processes(&self.identities) {
+        for (process, readings) in meters.processes(|image| self.identities.process(image)) {
             let pid = trace.process(process).pid;
             for Reading {
                 time_ns,
                 cpu_percent,
-                allocated_bytes,
-                faults,
+                totals,
             } in readings
             {
                 for (name, value) in [
                     ("CPU %", cpu_percent),
-                    ("allocated bytes", allocated_bytes as f64),
-                    ("page faults", faults as f64),
+                    ("allocated bytes", totals.allocated_bytes as f64),
+                    ("page faults", totals.faults as f64),
                 ] {
                     self.separator.next(self.out)?;
                     write!(

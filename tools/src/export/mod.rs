@@ -7,7 +7,6 @@
 //! nothing is rounded away, scaled or left out. `docs/exports.md` says where each amount ends up.
 
 mod chrome;
-mod counters;
 mod feed;
 mod firefox;
 mod folded;

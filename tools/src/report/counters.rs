@@ -1,18 +1,46 @@
-//! Counters and scopes of a trace, summed up.
+//! Counters and scopes of a trace, summed up; and counters that its samples give, beside those it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use stackbeat_collector::model::{Counter, ThreadIndex, Trace};
+use stackbeat_collector::model::{Counter, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event};
 
 use super::tables::{Layout, more, title};
+use crate::meters::{Meters, Reading, Totals};
 use crate::scopes::{Open, Scope};
 use crate::table::{Column, Table};
 use crate::units::{bytes, count, duration};
 
 /// Values that a report keeps of one counter: more than a screen has pixels.
 const MOST_POINTS: usize = 4096;
+
+/// Shortest distance of values that come from samples: what the recorder's own have by default, ns.
+const PERIOD_NS: u64 = 100_000_000;
+/// What the recorder reads of each process when it reads counters.
+const READ_BY_RECORDER: (&str, &str) = ("CPU", "%");
+
+/// A rate that samples give: name, unit, what of it in one such unit, and what it counts.
+type Rate = (&'static str, &'static str, u64, fn(&Totals) -> u64);
+
+/// Of processes.
+const PROCESS_RATES: [Rate; 4] = [
+    ("voluntary switches", "/s", 1, |t| t.voluntary_switches),
+    ("involuntary switches", "/s", 1, |t| t.involuntary_switches),
+    LOCK_RATES[0],
+    LOCK_RATES[1],
+];
+/// Of threads, beside their use of the CPU.
+const THREAD_RATES: [Rate; 4] = [
+    ("allocations", "/s", 1, |t| t.allocations),
+    ("allocated", "bytes/s", 1, |t| t.allocated_bytes),
+    LOCK_RATES[0],
+    LOCK_RATES[1],
+];
+const LOCK_RATES: [Rate; 2] = [
+    ("lock waits", "/s", 1, |t| t.lock_waits),
+    ("lock wait time", "us/s", 1_000, |t| t.lock_wait_ns),
+];
 
 /// One counter of one process, or of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,9 +80,33 @@ pub struct Collected {
     counters: BTreeMap<(u32, String, String), CounterRow>,
     scopes: BTreeMap<String, ScopeRow>,
     open: Open,
+    meters: Option<Meters>,
+    /// Of threads, with the reading before the next.
+    threads: BTreeMap<ThreadIndex, (Reading, Vec<CounterRow>)>,
 }
 
 impl CounterRow {
+    fn new(name: &str, unit: &str, process_uid: u32) -> CounterRow {
+        CounterRow {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            process_uid,
+            min: i64::MAX,
+            max: i64::MIN,
+            ..CounterRow::default()
+        }
+    }
+
+    /// Times since the boot, ns.
+    fn add_value(&mut self, at_ns: u64, value: i64) {
+        self.values += 1;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        if at_ns >= self.last_ns {
+            (self.last_ns, self.last) = (at_ns, value);
+        }
+    }
+
     /// Batches of a counter need not come in order of time.
     fn add_point(&mut self, at_ns: u64, value: i64) {
         let at = self.points.partition_point(|(before, _)| *before <= at_ns);
@@ -72,22 +124,78 @@ impl Collected {
     pub fn counter(&mut self, trace: &Trace, counter: &Counter) {
         let process_uid = counter.process.map_or(0, |p| trace.process(p).uid);
         let key = (process_uid, counter.name.clone(), counter.unit.clone());
-        let row = self.counters.entry(key).or_insert_with(|| CounterRow {
-            name: counter.name.clone(),
-            unit: counter.unit.clone(),
-            process_uid,
-            min: i64::MAX,
-            max: i64::MIN,
-            ..CounterRow::default()
-        });
+        let row = self
+            .counters
+            .entry(key)
+            .or_insert_with(|| CounterRow::new(&counter.name, &counter.unit, process_uid));
         for (at_ns, value) in &counter.values {
-            row.values += 1;
-            row.min = row.min.min(*value);
-            row.max = row.max.max(*value);
-            if *at_ns >= row.last_ns {
-                (row.last_ns, row.last) = (*at_ns, *value);
-            }
+            row.add_value(*at_ns, *value);
             row.add_point(at_ns.saturating_sub(trace.start_ns()), *value);
+        }
+    }
+
+    pub fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        let meters = self.meters.get_or_insert_with(|| {
+            let length_ns = trace.end_ns().saturating_sub(trace.start_ns());
+            Meters::with_width(trace, PERIOD_NS.max(length_ns / MOST_POINTS as u64))
+        });
+        let threads = &mut self.threads;
+        let width_ns = meters.width_ns();
+        let emitted = meters.add(trace, segment, &mut |thread, reading| {
+            thread_reading(trace, threads, thread, reading, width_ns);
+            Ok(())
+        });
+        debug_assert!(emitted.is_ok());
+    }
+
+    pub fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) {
+        let Some(meters) = &mut self.meters else {
+            return;
+        };
+        let threads = &mut self.threads;
+        let width_ns = meters.width_ns();
+        let emitted = meters.finish(trace, thread, &mut |thread, reading| {
+            thread_reading(trace, threads, thread, reading, width_ns);
+            Ok(())
+        });
+        debug_assert!(emitted.is_ok());
+    }
+
+    /// What samples say of processes that the recorder read counters of.
+    fn process_rates(&mut self, trace: &Trace) {
+        let Some(meters) = &self.meters else { return };
+        let is_read =
+            |row: &&CounterRow| (row.name.as_str(), row.unit.as_str()) == READ_BY_RECORDER;
+        let read: BTreeSet<u32> = self
+            .counters
+            .values()
+            .filter(is_read)
+            .map(|row| row.process_uid)
+            .collect();
+        self.threads
+            .retain(|thread, _| read.contains(&trace.process(trace.thread(*thread).process).uid));
+        for (process, readings) in meters.processes(|image| image) {
+            let uid = trace.process(process).uid;
+            if !read.contains(&uid) {
+                continue;
+            }
+            for (name, unit, divisor, of) in PROCESS_RATES {
+                let mut row = CounterRow::new(name, unit, uid);
+                for pair in readings.windows(2) {
+                    let amount = of(&pair[1].totals) - of(&pair[0].totals);
+                    let value = per_second(amount, meters.width_ns()) / divisor as i64;
+                    if row.values == 0 || row.last != value {
+                        row.add_value(pair[0].time_ns, value);
+                        let at_ns = pair[0].time_ns.saturating_sub(trace.start_ns());
+                        row.add_point(at_ns, value);
+                    }
+                }
+                if row.max > 0 {
+                    let key = (uid, row.name.clone(), row.unit.clone());
+                    // The program may have a counter of this name.
+                    self.counters.entry(key).or_insert(row);
+                }
+            }
         }
     }
 
@@ -116,8 +224,9 @@ impl Collected {
         }
     }
 
-    /// Scopes by total time, counters by process and name.
-    pub fn finish(mut self, trace: &Trace) -> (Vec<ScopeRow>, Vec<CounterRow>) {
+    /// Scopes by total time, counters by process and name, counters of threads.
+    pub fn finish(mut self, trace: &Trace) -> (Vec<ScopeRow>, Vec<CounterRow>, ThreadCounters) {
+        self.process_rates(trace);
         for scope in self.open.rest(|thread| trace.thread(thread).end_ns) {
             self.scope(trace, &scope);
         }
@@ -125,8 +234,48 @@ impl Collected {
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();
         scopes.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
         let counters = self.counters.into_values();
-        (scopes, counters.filter(|row| row.values > 0).collect())
+        let of_threads = self.threads.into_iter().map(|(thread, (_, rows))| {
+            (thread, rows.into_iter().filter(|row| row.max > 0).collect())
+        });
+        (
+            scopes,
+            counters.filter(|row| row.values > 0).collect(),
+            of_threads.collect(),
+        )
     }
+}
+
+/// The counters of each thread, without points.
+pub type ThreadCounters = BTreeMap<ThreadIndex, Vec<CounterRow>>;
+
+/// Takes a thread's next reading. What its totals grew by, grew in the bucket that ends with the reading.
+fn thread_reading(
+    trace: &Trace,
+    threads: &mut BTreeMap<ThreadIndex, (Reading, Vec<CounterRow>)>,
+    thread: ThreadIndex,
+    reading: &Reading,
+    width_ns: u64,
+) {
+    let (last, rows) = threads.entry(thread).or_insert_with(|| {
+        let uid = trace.process(trace.thread(thread).process).uid;
+        let rates = THREAD_RATES.iter().map(|(name, unit, ..)| (*name, *unit));
+        let all = std::iter::once(READ_BY_RECORDER).chain(rates);
+        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, uid));
+        (*reading, rows.collect())
+    });
+    let rates = THREAD_RATES.iter().map(|(_, _, divisor, of)| {
+        let amount = of(&reading.totals) - of(&last.totals);
+        per_second(amount, width_ns) / *divisor as i64
+    });
+    let values = std::iter::once(reading.cpu_percent as i64).chain(rates);
+    for (row, value) in rows.iter_mut().zip(values) {
+        row.add_value(reading.time_ns, value);
+    }
+    *last = *reading;
+}
+
+fn per_second(amount: u64, width_ns: u64) -> i64 {
+    (u128::from(amount) * 1_000_000_000 / u128::from(width_ns.max(1))) as i64
 }
 
 /// The table of scopes; empty when there are none.

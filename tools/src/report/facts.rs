@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::counters::{CounterRow, ScopeRow};
+use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
 use super::long_waits::LongWaitRow;
 
@@ -103,6 +103,7 @@ pub struct Facts {
     /// The program's own scopes, by total time.
     pub scopes: Vec<ScopeRow>,
     pub counters: Vec<CounterRow>,
+    pub thread_counters: ThreadCounters,
     /// The longest waits, by thread and time.
     pub long_waits: Vec<LongWaitRow>,
 }

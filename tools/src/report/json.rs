@@ -63,6 +63,8 @@ struct ThreadJson {
     facts: ThreadFacts,
     #[serde(flatten)]
     time: Time,
+    /// Of a recording with counters.
+    counters: Vec<CounterRow>,
 }
 
 #[derive(Serialize)]
@@ -126,6 +128,9 @@ pub fn report(
             threads.push(ThreadJson {
                 facts: thread.clone(),
                 time: (&time).into(),
+                counters: (facts.thread_counters.get(&ThreadIndex(index as u32)))
+                    .cloned()
+                    .unwrap_or_default(),
             });
         }
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, FrameIndex, LongWait, Segment, SegmentKind, StackIndex, ThreadIndex, Trace, Visitor,
+    Counter, FrameIndex, LongWait, Segment, SegmentKind, StackIndex, ThreadIndex, ThreadTotals,
+    Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
@@ -79,7 +80,7 @@ pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) 
         .resize_with(trace.threads().len(), Default::default);
     let mut facts = facts(trace);
     (facts.events, facts.events_left_out) = adder.events.finish();
-    (facts.scopes, facts.counters) = adder.collected.finish(trace);
+    (facts.scopes, facts.counters, facts.thread_counters) = adder.collected.finish(trace);
     facts.long_waits = adder.long_waits.finish();
     Ok(Report {
         facts,
@@ -149,6 +150,7 @@ fn facts(trace: &Trace) -> Facts {
         events_left_out: 0,
         scopes: Vec::new(),
         counters: Vec::new(),
+        thread_counters: Default::default(),
         long_waits: Vec::new(),
     }
 }
@@ -351,10 +353,15 @@ impl Visitor for Adder {
         self.collected.counter(trace, counter);
     }
 
+    fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, _: &ThreadTotals) {
+        self.collected.thread_end(trace, thread);
+    }
+
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let path = self.path(trace, segment.stack);
         self.places.add(trace, segment, path);
         let place = self.profile.add(segment, path);
+        self.collected.segment(trace, segment);
         if !self.with_timeline {
             return;
         }

@@ -29,11 +29,11 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
-use super::counters::{Meters, Reading};
 use super::feed::{self, Sink};
 use super::identity::Identities;
 use super::names::{self, Names};
 use super::{Options, Selection, Summary};
+use crate::meters::{Emit, Meters, Reading};
 use callstacks::Callstacks;
 use counters::Counters;
 use packets::{Packets, Seen, Sequence, Uuids};
@@ -143,7 +143,7 @@ impl Exporter<'_> {
 
     fn finish(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
-        for (process, readings) in meters.processes(&self.uuids.identities) {
+        for (process, readings) in meters.processes(|image| self.uuids.identities.process(image)) {
             self.describe_process(trace, process)?;
             for reading in &readings {
                 let owner = counters::Owner::Process(process);
@@ -177,7 +177,7 @@ impl Exporter<'_> {
     fn meter(
         &mut self,
         trace: &Trace,
-        take: impl FnOnce(&mut Meters, &mut super::counters::Emit<'_>) -> io::Result<()>,
+        take: impl FnOnce(&mut Meters, &mut Emit<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let Self {
             meters,

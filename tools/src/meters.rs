@@ -1,4 +1,5 @@
-//! CPU use, allocation and page faults over time, for threads and processes, from segments.
+//! What threads and processes did over time, from segments: CPU use, allocation, page faults, switches and
+//! waits for locks.
 //!
 //! Time is cut into equal buckets. A reading says the share of a CPU that was used in the bucket that
 //! begins there, and totals up to that moment; readings that say nothing new are left out.
@@ -6,39 +7,69 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::identity::Identities;
 use stackbeat_collector::model::{ProcessIndex, Segment, SegmentKind, ThreadIndex, Trace};
+use stackbeat_core::probe::Cause;
 
 /// Shortest bucket: with samples each millisecond, ten of them.
 const BUCKET_MIN_NS: u64 = 10_000_000;
 /// Longest row of buckets; longer recordings get longer buckets.
 const BUCKETS_MAX: u64 = 20_000;
 
+/// Sums since the beginning, of what grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    /// Minor and major ones.
+    pub faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+    /// Waits for locks that the trace holds, booked where they ended.
+    pub lock_waits: u64,
+    /// Time in these, booked where it passed, ns.
+    pub lock_wait_ns: u64,
+}
+
+impl Totals {
+    fn add(&mut self, other: &Totals) {
+        self.allocations += other.allocations;
+        self.allocated_bytes += other.allocated_bytes;
+        self.faults += other.faults;
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.lock_waits += other.lock_waits;
+        self.lock_wait_ns += other.lock_wait_ns;
+    }
+}
+
 /// Values at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     pub time_ns: u64,
     pub cpu_percent: f64,
-    pub allocated_bytes: u64,
-    pub faults: u64,
+    pub totals: Totals,
 }
 
 impl Reading {
     fn says_the_same(&self, other: &Reading) -> bool {
-        self.cpu_percent == other.cpu_percent
-            && self.allocated_bytes == other.allocated_bytes
-            && self.faults == other.faults
+        self.cpu_percent == other.cpu_percent && self.totals == other.totals
     }
 }
 
 /// Takes a thread's readings in order of time.
-pub(super) type Emit<'a> = dyn FnMut(ThreadIndex, &Reading) -> io::Result<()> + 'a;
+pub(crate) type Emit<'a> = dyn FnMut(ThreadIndex, &Reading) -> io::Result<()> + 'a;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     cpu_ns: u64,
-    allocated_bytes: u64,
-    faults: u64,
+    totals: Totals,
+}
+
+impl Bucket {
+    fn add(&mut self, other: &Bucket) {
+        self.cpu_ns += other.cpu_ns;
+        self.totals.add(&other.totals);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,15 +78,14 @@ struct ThreadMeter {
     index: u64,
     bucket: Bucket,
     /// Up to the beginning of the bucket being filled.
-    allocated_bytes: u64,
-    faults: u64,
+    totals: Totals,
     end_ns: u64,
     last: Option<Reading>,
 }
 
 /// Meters for everything in a trace.
 #[derive(Debug, Default)]
-pub(super) struct Meters {
+pub(crate) struct Meters {
     origin_ns: u64,
     width_ns: u64,
     threads: Vec<ThreadMeter>,
@@ -64,13 +94,23 @@ pub(super) struct Meters {
 
 impl Meters {
     pub fn new(trace: &Trace) -> Meters {
-        let origin_ns = trace.start_ns();
+        let length_ns = trace.end_ns().saturating_sub(trace.start_ns());
+        Meters::with_width(trace, (length_ns / BUCKETS_MAX).max(BUCKET_MIN_NS))
+    }
+
+    /// With buckets of `width_ns`.
+    pub fn with_width(trace: &Trace, width_ns: u64) -> Meters {
         Meters {
-            origin_ns,
-            width_ns: (trace.end_ns().saturating_sub(origin_ns) / BUCKETS_MAX).max(BUCKET_MIN_NS),
+            origin_ns: trace.start_ns(),
+            width_ns,
             threads: Vec::new(),
             processes: vec![BTreeMap::new(); trace.processes().len()],
         }
+    }
+
+    /// The length of a bucket.
+    pub fn width_ns(&self) -> u64 {
+        self.width_ns
     }
 
     /// Takes a thread's next segment; `emit` gets the readings of buckets that are complete.
@@ -86,26 +126,43 @@ impl Meters {
         let amounts = &segment.amounts;
         // CPU time is spread over the segment, except that a blocked thread used it on its way in
         // and out: it is booked where the call ended.
-        let spread = !matches!(segment.kind, SegmentKind::Blocked(_));
-        if spread && last > first && amounts.cpu_ns > 0 {
-            let length_ns = u128::from(segment.end_ns - segment.begin_ns);
-            let mut booked_ns = 0;
+        let spread_cpu_ns = match segment.kind {
+            SegmentKind::Blocked(_) => 0,
+            SegmentKind::Running | SegmentKind::Gap => amounts.cpu_ns,
+        };
+        let length_ns = segment.end_ns - segment.begin_ns;
+        let is_lock_wait = segment.kind.cause() == Cause::Lock;
+        let lock_wait_ns = if is_lock_wait { length_ns } else { 0 };
+        let mut booked = (0, 0);
+        if last > first && spread_cpu_ns + lock_wait_ns > 0 {
             for index in first..last {
-                let edge_ns = self.origin_ns + (index + 1) * self.width_ns;
-                let so_far =
-                    u128::from(edge_ns - segment.begin_ns) * u128::from(amounts.cpu_ns) / length_ns;
-                self.threads[thread].bucket.cpu_ns += so_far as u64 - booked_ns;
-                booked_ns = so_far as u64;
+                let passed_ns = self.origin_ns + (index + 1) * self.width_ns - segment.begin_ns;
+                let so_far = |ns: u64| {
+                    (u128::from(passed_ns) * u128::from(ns) / u128::from(length_ns)) as u64
+                };
+                let reached = (so_far(spread_cpu_ns), so_far(lock_wait_ns));
+                let bucket = &mut self.threads[thread].bucket;
+                bucket.cpu_ns += reached.0 - booked.0;
+                bucket.totals.lock_wait_ns += reached.1 - booked.1;
+                booked = reached;
                 self.reach(segment.thread, process, index + 1, emit)?;
             }
-            self.threads[thread].bucket.cpu_ns += amounts.cpu_ns - booked_ns;
         } else {
             self.reach(segment.thread, process, last, emit)?;
-            self.threads[thread].bucket.cpu_ns += amounts.cpu_ns;
         }
         let meter = &mut self.threads[thread];
-        meter.bucket.allocated_bytes += amounts.allocated_bytes;
-        meter.bucket.faults += amounts.minor_faults + amounts.major_faults;
+        meter.bucket.add(&Bucket {
+            cpu_ns: amounts.cpu_ns - booked.0,
+            totals: Totals {
+                allocations: amounts.allocations,
+                allocated_bytes: amounts.allocated_bytes,
+                faults: amounts.minor_faults + amounts.major_faults,
+                voluntary_switches: amounts.voluntary_switches,
+                involuntary_switches: amounts.involuntary_switches,
+                lock_waits: u64::from(is_lock_wait),
+                lock_wait_ns: lock_wait_ns - booked.1,
+            },
+        });
         meter.end_ns = segment.end_ns;
         Ok(())
     }
@@ -126,26 +183,23 @@ impl Meters {
         let reading = Reading {
             time_ns: end_ns,
             cpu_percent: 0.0,
-            allocated_bytes: meter.allocated_bytes,
-            faults: meter.faults,
+            totals: meter.totals,
         };
         emit(thread, &reading)
     }
 
-    /// The readings of each process, summed over its images and their threads. Complete when all threads are finished.
-    pub fn processes(&self, identities: &Identities) -> Vec<(ProcessIndex, Vec<Reading>)> {
+    /// The readings of each process, summed over its threads and over the images for which `first_image` gives
+    /// the same one. Complete when all threads are finished.
+    pub fn processes(
+        &self,
+        first_image: impl Fn(ProcessIndex) -> ProcessIndex,
+    ) -> Vec<(ProcessIndex, Vec<Reading>)> {
         let mut merged: BTreeMap<ProcessIndex, BTreeMap<u64, Bucket>> = BTreeMap::new();
         for (index, buckets) in self.processes.iter().enumerate() {
-            let first = identities.process(ProcessIndex(index as u32));
+            let first = first_image(ProcessIndex(index as u32));
             for (position, bucket) in buckets {
-                let total = merged
-                    .entry(first)
-                    .or_default()
-                    .entry(*position)
-                    .or_default();
-                total.cpu_ns += bucket.cpu_ns;
-                total.allocated_bytes += bucket.allocated_bytes;
-                total.faults += bucket.faults;
+                let of_first = merged.entry(first).or_default();
+                of_first.entry(*position).or_default().add(bucket);
             }
         }
         merged
@@ -156,20 +210,17 @@ impl Meters {
 
     fn readings(&self, buckets: &BTreeMap<u64, Bucket>) -> Vec<Reading> {
         let mut readings: Vec<Reading> = Vec::new();
-        let (mut allocated_bytes, mut faults) = (0, 0);
+        let mut totals = Totals::default();
         let mut expected = None;
         for (index, bucket) in buckets {
             if let Some(expected) = expected.filter(|expected| expected != index) {
-                readings.push(self.reading(expected, &Bucket::default(), allocated_bytes, faults));
+                readings.push(self.reading(expected, &Bucket::default(), totals));
             }
-            readings.push(self.reading(*index, bucket, allocated_bytes, faults));
-            allocated_bytes += bucket.allocated_bytes;
-            faults += bucket.faults;
+            readings.push(self.reading(*index, bucket, totals));
+            totals.add(&bucket.totals);
             expected = Some(index + 1);
         }
-        readings.extend(
-            expected.map(|end| self.reading(end, &Bucket::default(), allocated_bytes, faults)),
-        );
+        readings.extend(expected.map(|end| self.reading(end, &Bucket::default(), totals)));
         readings
     }
 
@@ -177,14 +228,13 @@ impl Meters {
         time_ns.saturating_sub(self.origin_ns) / self.width_ns.max(1)
     }
 
-    fn reading(&self, index: u64, bucket: &Bucket, allocated_bytes: u64, faults: u64) -> Reading {
+    fn reading(&self, index: u64, bucket: &Bucket, totals: Totals) -> Reading {
         // A tenth of a percent is more than a millisecond's sampling can tell.
         let per_mille = bucket.cpu_ns * 1_000 / self.width_ns.max(1);
         Reading {
             time_ns: self.origin_ns + index * self.width_ns,
             cpu_percent: per_mille as f64 / 10.0,
-            allocated_bytes,
-            faults,
+            totals,
         }
     }
 
@@ -205,24 +255,16 @@ impl Meters {
             return Ok(());
         }
         let (filled, bucket) = (meter.index, meter.bucket);
-        let before = (meter.allocated_bytes, meter.faults);
-        meter.allocated_bytes += bucket.allocated_bytes;
-        meter.faults += bucket.faults;
+        let before = meter.totals;
+        meter.totals.add(&bucket.totals);
         meter.index = index;
         meter.bucket = Bucket::default();
-        let after = (meter.allocated_bytes, meter.faults);
-        let total = self.processes[process.0 as usize]
-            .entry(filled)
-            .or_default();
-        total.cpu_ns += bucket.cpu_ns;
-        total.allocated_bytes += bucket.allocated_bytes;
-        total.faults += bucket.faults;
-        let mut readings = [
-            Some(self.reading(filled, &bucket, before.0, before.1)),
-            None,
-        ];
+        let after = meter.totals;
+        let of_process = &mut self.processes[process.0 as usize];
+        of_process.entry(filled).or_default().add(&bucket);
+        let mut readings = [Some(self.reading(filled, &bucket, before)), None];
         if index > filled + 1 {
-            readings[1] = Some(self.reading(filled + 1, &Bucket::default(), after.0, after.1));
+            readings[1] = Some(self.reading(filled + 1, &Bucket::default(), after));
         }
         for reading in readings.into_iter().flatten() {
             let last = &mut self.threads[thread.0 as usize].last;
