@@ -3,7 +3,9 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -50,13 +52,40 @@ struct Recorded {
 
 impl Recorded {
     fn start(source: &str, compiler: &[&str], flags: &[&str], argument: &str) -> Recorded {
-        let folder = TempDir::new().expect("a folder");
+        Recorded::start_by(&[], source, compiler, flags, argument)
+    }
+
+    /// As `start`; the recorder is started by the command `starter`.
+    fn start_by(
+        starter: &[&str],
+        source: &str,
+        compiler: &[&str],
+        flags: &[&str],
+        argument: &str,
+    ) -> Recorded {
+        // Whoever the recorder is: the build's folder may be closed to it.
+        let folder = tempfile::tempdir_in("/tmp").expect("a folder");
         let program = compile(folder.path(), source, compiler);
         let trace = folder.path().join("t.beat");
         let mut arguments = vec!["record", "-q", "-o", text(&trace)];
         arguments.extend(flags);
         arguments.extend(["--", text(&program), argument]);
-        let mut recorder = stackbeat(&arguments)
+        let mut command = match starter {
+            [] => stackbeat(&arguments),
+            [starter, options @ ..] => {
+                let copy = folder.path().join("stackbeat");
+                fs::copy(STACKBEAT, &copy).expect("copies");
+                fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("mode");
+                let mut command = Command::new(starter);
+                command.args(options).arg(copy).args(&arguments);
+                command
+                    .env_remove("STACKBEAT_AGENT")
+                    .env_remove("HOME")
+                    .env_remove("XDG_RUNTIME_DIR");
+                command
+            }
+        };
+        let mut recorder = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -361,4 +390,46 @@ fn a_fault_is_dumped_and_stays_the_programs_own() {
     assert!(said.iter().any(|text| text.contains("SIGSEGV")), "{said:?}");
     let waits = dump.waits();
     assert_eq!(waits["wants_lock"].0, "pthread_mutex_lock");
+}
+
+/// A process that may not be looked into (another user's, or not dumpable, and no rights of a debugger, as in
+/// containers) is sampled as others are, and the trace says what it lacks and what helps.
+#[test]
+fn what_may_not_be_looked_into_is_sampled_and_said() {
+    let setpriv = Command::new("setpriv").arg("--version").output();
+    if fs::metadata("/proc/self").expect("is there").uid() != 0 || setpriv.is_err() {
+        eprintln!("only root can give up its rights: not tested");
+        return;
+    }
+    let bounded = ["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    for (rights, how) in [(&bounded[..], "user"), (&nobody[..], "dumpable")] {
+        let starter = [&["setpriv"], rights].concat();
+        let mut program = Recorded::start_by(&starter, "closed.c", &["-O2"], &[], how);
+        // Without signals nothing is known of who calls nothing.
+        until("it is sampled, and said", || {
+            let report = program.dump();
+            let samples = array(&report.0, "functions")
+                .find(|f| f["name"] == "computes")
+                .map_or(0.0, |f| number(&f["total"], "cpu_ns"));
+            let said = reasons(&report).concat();
+            let is_said =
+                said.contains("may not be looked into") && said.contains("CAP_SYS_PTRACE");
+            match samples > 0.0 && is_said {
+                true => Ok(()),
+                false => Err(format!("{how}: {samples} ns, {said:?}")),
+            }
+        });
+        drop(program.recorder.stdin.take());
+        assert!(program.recorder.wait().expect("ends").success());
+        let trace = program.file("t.beat");
+        let output = stackbeat(&["info", "--json", text(&trace)]).output();
+        let info: Value = serde_json::from_slice(&output.expect("runs").stdout).expect("JSON");
+        let refused = array(&info, "recorder_figures")
+            .find(|figure| figure["name"] == "outside_refused")
+            .map_or(0.0, |figure| number(figure, "value"));
+        assert!(refused > 0.0, "{how}: {info}");
+        let waits = report(&trace).waits();
+        assert_eq!(waits["in_read"].0, "read", "{how}: {waits:?}");
+    }
 }

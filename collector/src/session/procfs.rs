@@ -35,11 +35,12 @@ impl Watch {
 /// that means somebody else here, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// A process that has the session's mapping mapped.
+    /// A process that has the session's mapping mapped. Of one that does not let us look: that it descends from
+    /// such a process, or from `first_pid`, in our pid namespace.
     Ours,
     /// Another process: the agent's number is not ours.
     Foreign,
-    /// Nobody, or a process that has just ended.
+    /// Nobody, a process that has just ended, or one that may be anybody: it does not let us look.
     Gone,
 }
 
@@ -47,7 +48,16 @@ pub enum Identity {
 /// program: kernels count pids up, so that one of its descendants has a lower one only after the
 /// numbers have begun anew.
 pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
-    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = match fs::read(format!("/proc/{pid}/maps")) {
+        // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            if is_descendant(pid, mapping, first_pid) {
+                return Identity::Ours;
+            }
+            Vec::new()
+        }
+        maps => maps.unwrap_or_default(),
+    };
     if maps.is_empty() {
         let wrapped = last_pid().is_none_or(|last| last < first_pid);
         return if is_kernel_thread(pid) || (pid < first_pid && !wrapped) {
@@ -56,14 +66,44 @@ pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
             Identity::Gone
         };
     }
-    if maps
-        .split(|b| *b == b'\n')
-        .any(|line| line.ends_with(mapping))
-    {
+    if is_mapped(&maps, mapping) {
         Identity::Ours
     } else {
         Identity::Foreign
     }
+}
+
+fn is_mapped(maps: &[u8], mapping: &[u8]) -> bool {
+    maps.split(|b| *b == b'\n')
+        .any(|line| line.ends_with(mapping))
+}
+
+/// Whether a process of our pid namespace descends from one with the mapping, or from `first_pid`. Needs no
+/// rights: parents and namespaces are for all to read (proc(5), stat and status).
+fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
+    // Deeper than programs go.
+    const GENERATIONS: usize = 64;
+    let is_in_our_namespace = fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .is_some_and(|pids| pids.split_ascii_whitespace().count() == 1);
+    is_in_our_namespace
+        && std::iter::successors(parent(pid), |pid| parent(*pid))
+            .take_while(|pid| *pid > 1)
+            .take(GENERATIONS)
+            .any(|pid| {
+                let maps = || fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+                pid == first_pid || is_mapped(&maps(), mapping)
+            })
+}
+
+/// The parent: the second field behind the name (proc(5), stat).
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
 }
 
 /// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
@@ -76,19 +116,14 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Every process and its parent: the second field behind the name (proc(5), stat).
+/// Every process and its parent.
 pub fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(|pid| {
-            let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-            let stat = String::from_utf8_lossy(&stat);
-            let (_, rest) = stat.rsplit_once(") ")?;
-            Some((pid, rest.split(' ').nth(1)?.parse().ok()?))
-        })
+        .filter_map(|pid| Some((pid, parent(pid)?)))
         .collect()
 }
 

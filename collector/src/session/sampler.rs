@@ -521,19 +521,34 @@ impl Sampler {
     }
 
     fn ask_kernel(&mut self, thread: &mut Thread) -> Kernel {
-        if thread.state_file.is_none() {
-            match open_state(thread.pid, thread.tid) {
-                Ok(file) if self.files < MAX_KEPT_FILES => {
-                    self.files += 1;
-                    thread.state_file = Some(file);
+        let Some(file) = &thread.state_file else {
+            return match open_state(thread.pid, thread.tid) {
+                Ok((file, kernel)) => {
+                    if self.files < MAX_KEPT_FILES {
+                        self.files += 1;
+                        thread.state_file = Some(file);
+                    }
+                    kernel
                 }
-                Ok(file) => return read_state(&file),
                 // Only a file that was open before can tell that its thread has ended: the number
                 // may belong to another pid namespace.
-                Err(_) => return Kernel::Blocked,
+                Err(_) => Kernel::Blocked,
+            };
+        };
+        match read_state(file) {
+            // Its process has changed its user since.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                match open_state(thread.pid, thread.tid) {
+                    Ok((file, kernel)) => {
+                        thread.state_file = Some(file);
+                        kernel
+                    }
+                    Err(error) => gone_or_blocked(&error),
+                }
             }
+            Err(error) => gone_or_blocked(&error),
+            Ok(kernel) => kernel,
         }
-        thread.state_file.as_ref().map_or(Kernel::Gone, read_state)
     }
 
     /// Threads of live processes that no hook has registered: the handler does it.
@@ -578,7 +593,8 @@ impl Sampler {
                     && signal != 0
                     && meetings > 0
                     && !gate::is_announced(&entry.stranger)
-                    && open_state(process.pid, tid).is_ok_and(|f| read_state(&f) == Kernel::Running)
+                    && open_state(process.pid, tid)
+                        .is_ok_and(|(_, kernel)| kernel == Kernel::Running)
                     && gate::announce(&entry.stranger, tid, || {
                         is_registered(&shared.mapping, *index, tid)
                     })
@@ -669,36 +685,39 @@ pub fn process_clock(pid: u32) -> libc::clockid_t {
     (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
 }
 
-/// The file that says whether a thread runs: `syscall` where we may read it (it takes the rights of a
-/// debugger), `stat` otherwise.
-fn open_state(pid: u32, tid: u32) -> io::Result<File> {
-    File::open(format!("/proc/{pid}/task/{tid}/syscall")).or_else(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => File::open(format!("/proc/{pid}/task/{tid}/stat")),
+/// The file that says whether a thread runs, and what it says: `syscall` where we may read it (it takes the
+/// rights of a debugger, which the kernel asks for at the first read when the file's mode lets us open it),
+/// `stat` otherwise.
+fn open_state(pid: u32, tid: u32) -> io::Result<(File, Kernel)> {
+    let open = |name: &str| {
+        let file = File::open(format!("/proc/{pid}/task/{tid}/{name}"))?;
+        let kernel = read_state(&file)?;
+        Ok((file, kernel))
+    };
+    open("syscall").or_else(|error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => open("stat"),
         _ => Err(error),
     })
 }
 
 /// `syscall` begins with "running" or a number (proc(5)); `stat` holds the state after the name, which
 /// ends with the last parenthesis.
-fn read_state(file: &File) -> Kernel {
+fn read_state(file: &File) -> io::Result<Kernel> {
     let mut text = [0u8; 128];
-    let length = match file.read_at(&mut text, 0) {
-        Ok(length) => length,
-        Err(e) => return gone_or_blocked(&e),
-    };
+    let length = file.read_at(&mut text, 0)?;
     let text = &text[..length];
     if text.starts_with(b"running") {
-        return Kernel::Running;
+        return Ok(Kernel::Running);
     }
     let state = text
         .iter()
         .rposition(|b| *b == b')')
         .and_then(|at| text.get(at + 2));
-    match state {
+    Ok(match state {
         Some(b'R') => Kernel::Running,
         Some(b'X' | b'x' | b'Z') => Kernel::Gone,
         _ => Kernel::Blocked,
-    }
+    })
 }
 
 fn gone_or_blocked(error: &io::Error) -> Kernel {

@@ -189,7 +189,14 @@ fn process_access() -> Check {
         Ok(_) => Check::new(
             NAME,
             Status::Ok,
-            format!("/proc/PID/syscall is readable, {scope}"),
+            format!(
+                "/proc/PID/syscall is readable, {scope}{}",
+                if is_debugger() {
+                    ""
+                } else {
+                    "; not that of programs that change their user or are not dumpable (no CAP_SYS_PTRACE)"
+                }
+            ),
             "",
         ),
         Err(e) => Check::new(
@@ -199,6 +206,17 @@ fn process_access() -> Check {
             advice,
         ),
     }
+}
+
+/// Whether we may look into processes of every user.
+fn is_debugger() -> bool {
+    const CAP_SYS_PTRACE: u32 = 19; // capabilities(7), include/uapi/linux/capability.h
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set >> CAP_SYS_PTRACE & 1 == 1)
 }
 
 /// A child that does not outlive its value.

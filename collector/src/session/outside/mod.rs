@@ -343,26 +343,38 @@ impl Outside {
         self.process(process).map(|known| known.pid)
     }
 
-    /// Walks a stack of the process with this entry, if that is allowed.
-    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
-        let shared = Arc::clone(&self.shared);
-        self.process(process)?;
-        let known = self.processes.get_mut(&process)?;
-        let uid = known.uid;
-        if known.is_closed {
-            return None;
-        }
+    /// What is loaded in the process with this entry. That it may not be looked into is said once.
+    fn open(&mut self, process: u32, epoch: u32) -> Option<&mut Known> {
+        let known = self.process(process).filter(|known| !known.is_closed)?;
         if known.image.is_none() {
             match Process::open(known.pid, epoch) {
                 Ok(image) => known.image = Some(image),
                 Err(error) => {
-                    known.is_closed = true;
-                    count(&shared.figures.outside_refused, 1);
-                    shared.order(Order::Say(Box::new(refusal(known.pid, &error))));
+                    self.refuse(process, &error);
+                    return None;
                 }
             }
         }
-        let image = known.image.as_ref()?;
+        self.processes.get_mut(&process)
+    }
+
+    /// The process with this entry may not be looked into.
+    fn refuse(&mut self, process: u32, error: &io::Error) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.is_closed = true;
+            known.image = None;
+            let note = refusal(known.pid, error);
+            count(&self.shared.figures.outside_refused, 1);
+            self.shared.order(Order::Say(Box::new(note)));
+        }
+    }
+
+    /// Walks a stack of the process with this entry, if that is allowed.
+    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
+        self.open(process, epoch)?;
+        let shared = Arc::clone(&self.shared);
+        let known = self.processes.get(&process)?;
+        let (uid, image) = (known.uid, known.image.as_ref()?);
         let depth = shared.mapping.control().depth_limit.load(Ordering::Relaxed);
         let found = self.walker.walk(image, epoch, place, depth as usize);
         image.each_new_module(|module| {
@@ -377,7 +389,16 @@ impl Outside {
                 bias: module.bias,
             });
         });
-        found.ok()
+        match found {
+            Ok(stack) => Some(stack),
+            Err(error) => {
+                // It has closed itself since it was opened.
+                if error.kind() == io::ErrorKind::PermissionDenied {
+                    self.refuse(process, &error);
+                }
+                None
+            }
+        }
     }
 
     /// Hands what was found to the drain.
@@ -391,13 +412,14 @@ impl Outside {
     }
 }
 
-/// What the trace says when stacks of a process cannot be read.
+/// What the trace says when a process may not be looked into.
 fn refusal(pid: u32, error: &io::Error) -> packet::Body {
     packet::Body::Event(v1::Event {
         time_ns: now_ns(),
         name: format!(
-            "process {pid}: its memory cannot be read ({error}); threads that wait have no stack until \
-             their waits end"
+            "process {pid} may not be looked into ({error}): threads that wait have no stack until their waits \
+             end, waits outside of hooks have none at all, and running threads are found less precisely; \
+             record it with CAP_SYS_PTRACE (docker --cap-add=SYS_PTRACE), or do not let it change its user"
         ),
         kind: v1::event::Kind::Note.into(),
         ..v1::Event::default()

@@ -217,7 +217,11 @@ impl Outside {
         };
         count(&shared.figures.outside_walks, 1);
         let stack = match place.sp {
-            0 => None,
+            0 => {
+                // If that is because we may not look, it is said.
+                self.open(process, epoch);
+                None
+            }
             _ => self.walk(process, epoch, &start),
         };
         let is_there = |now: Scheduled| now.times == unhooked.scheduled.times;
