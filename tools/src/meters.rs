@@ -14,6 +14,8 @@ use stackbeat_core::probe::Cause;
 const BUCKET_MIN_NS: u64 = 10_000_000;
 /// Longest row of buckets; longer recordings get longer buckets.
 const BUCKETS_MAX: u64 = 20_000;
+/// Steps in which an export sees the time of one wait grow: a deadlock of an hour must not fill a file.
+const WAIT_STEPS_MAX: u64 = 100;
 
 /// Sums since the beginning, of what grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +90,8 @@ struct ThreadMeter {
 pub(crate) struct Meters {
     origin_ns: u64,
     width_ns: u64,
+    /// Of one wait.
+    steps_max: u64,
     threads: Vec<ThreadMeter>,
     processes: Vec<BTreeMap<u64, Bucket>>,
 }
@@ -95,14 +99,18 @@ pub(crate) struct Meters {
 impl Meters {
     pub fn new(trace: &Trace) -> Meters {
         let length_ns = trace.end_ns().saturating_sub(trace.start_ns());
-        Meters::with_width(trace, (length_ns / BUCKETS_MAX).max(BUCKET_MIN_NS))
+        Meters {
+            steps_max: WAIT_STEPS_MAX,
+            ..Meters::with_width(trace, (length_ns / BUCKETS_MAX).max(BUCKET_MIN_NS))
+        }
     }
 
-    /// With buckets of `width_ns`.
+    /// With buckets of `width_ns`, each with the time in waits that passed in it.
     pub fn with_width(trace: &Trace, width_ns: u64) -> Meters {
         Meters {
             origin_ns: trace.start_ns(),
             width_ns,
+            steps_max: u64::MAX,
             threads: Vec::new(),
             processes: vec![BTreeMap::new(); trace.processes().len()],
         }
@@ -135,7 +143,12 @@ impl Meters {
         let lock_wait_ns = if is_lock_wait { length_ns } else { 0 };
         let mut booked = (0, 0);
         if last > first && spread_cpu_ns + lock_wait_ns > 0 {
-            for index in first..last {
+            let stride = match is_lock_wait {
+                true => (last - first).div_ceil(self.steps_max) as usize,
+                false => 1,
+            };
+            for index in (first..last).step_by(stride) {
+                self.reach(segment.thread, process, index, emit)?;
                 let passed_ns = self.origin_ns + (index + 1) * self.width_ns - segment.begin_ns;
                 let so_far = |ns: u64| {
                     (u128::from(passed_ns) * u128::from(ns) / u128::from(length_ns)) as u64
