@@ -26,7 +26,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -227,6 +227,9 @@ pub struct Control {
     pub processes_refused: AtomicU32,
     /// Agents add: agents that switched themselves off after an internal error.
     pub agents_disabled: AtomicU32,
+    /// Agents add: what they read themselves, which the kernel counts as the program's.
+    pub own_read_calls: AtomicU32,
+    pub own_read_bytes: AtomicU64,
     /// 1 while the collector sleeps on it (futex word); an agent that finds `TICK_PARKED` stores 0 and
     /// wakes it.
     pub parked: AtomicU32,

@@ -14,6 +14,8 @@ pub enum Cause {
     PageFaults,
     Lock,
     Io,
+    /// More calls that read or write, or larger ones, whether they wait or not.
+    Transfers,
     Net,
     Sleep,
     Wait,
@@ -32,6 +34,7 @@ impl Cause {
             Cause::PageFaults => "page-faults",
             Cause::Lock => "lock",
             Cause::Io => "io",
+            Cause::Transfers => "transfers",
             Cause::Net => "net",
             Cause::Sleep => "sleep",
             Cause::Wait => "wait",
@@ -49,6 +52,7 @@ impl Cause {
             Cause::PageFaults => "more page faults",
             Cause::Lock => "waiting for a lock",
             Cause::Io => "waiting for input or output",
+            Cause::Transfers => "more read or written, or in more calls",
             Cause::Net => "waiting for the network",
             Cause::Sleep => "sleeping",
             Cause::Wait => "waiting for another thread or process",
@@ -69,6 +73,7 @@ impl Cause {
             Metric::Wait | Metric::Poll | Metric::Join | Metric::Process => Cause::Wait,
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
             Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
+            metric if metric.is_transfer() => Cause::Transfers,
             _ => Cause::Unclear,
         }
     }

@@ -61,6 +61,8 @@ impl Default for Rules {
 /// Least counts of page faults that matter, and what one costs at least.
 const FLOOR_FAULTS: f64 = 64.0;
 const FAULT_NS: f64 = 500.0;
+/// Least count of calls that read or write that matters: a library more to load takes one or two.
+const FLOOR_CALLS: f64 = 16.0;
 
 impl Rules {
     /// What one of the two ways to a finding (down the hierarchy, and over all functions at once) may use
@@ -75,6 +77,7 @@ impl Rules {
             (_, Unit::Nanoseconds) => self.floor_ns.max(self.floor_share * wall_ns),
             (Metric::MinorFaults, _) => FLOOR_FAULTS.max(self.floor_share * cpu_ns / FAULT_NS),
             (Metric::MajorFaults, _) => FLOOR_FAULTS,
+            (Metric::ReadCalls | Metric::WriteCalls, _) => FLOOR_CALLS,
             (_, Unit::Bytes) => 1024.0,
             _ => 1.0,
         }

@@ -32,6 +32,11 @@ pub enum Metric {
     /// Calls that waited, as far as they were seen.
     Calls,
     Threads,
+    /// Calls that read, whatever from. This and the next three are known of the whole run only.
+    ReadCalls,
+    WriteCalls,
+    ReadBytes,
+    WrittenBytes,
 }
 
 /// How amounts are written.
@@ -43,7 +48,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 22] = [
+    pub const ALL: [Metric; 26] = [
         Metric::Wall,
         Metric::Cpu,
         Metric::Ready,
@@ -66,6 +71,18 @@ impl Metric {
         Metric::InvoluntarySwitches,
         Metric::Calls,
         Metric::Threads,
+        Metric::ReadCalls,
+        Metric::WriteCalls,
+        Metric::ReadBytes,
+        Metric::WrittenBytes,
+    ];
+
+    /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
+    pub const TRANSFERS: [Metric; 4] = [
+        Metric::ReadCalls,
+        Metric::WriteCalls,
+        Metric::ReadBytes,
+        Metric::WrittenBytes,
     ];
 
     /// What functions are compared by, beside evidence.
@@ -102,6 +119,10 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary-switches",
             Metric::Calls => "waiting-calls",
             Metric::Threads => "threads",
+            Metric::ReadCalls => "read-calls",
+            Metric::WriteCalls => "write-calls",
+            Metric::ReadBytes => "read-bytes",
+            Metric::WrittenBytes => "written-bytes",
         }
     }
 
@@ -134,12 +155,16 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary switches",
             Metric::Calls => "calls that waited",
             Metric::Threads => "threads",
+            Metric::ReadCalls => "read calls",
+            Metric::WriteCalls => "write calls",
+            Metric::ReadBytes => "bytes read",
+            Metric::WrittenBytes => "bytes written",
         }
     }
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::AllocatedBytes => Unit::Bytes,
+            Metric::AllocatedBytes | Metric::ReadBytes | Metric::WrittenBytes => Unit::Bytes,
             m if (m as u8) < Metric::Allocations as u8 => Unit::Nanoseconds,
             _ => Unit::Count,
         }
@@ -150,7 +175,7 @@ impl Metric {
         matches!(
             self,
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees | Metric::Threads
-        )
+        ) || self.is_transfer()
     }
 
     /// More of it is worse by itself. The others (a thread that waits for work, a switch) are evidence for
@@ -168,7 +193,12 @@ impl Metric {
                 | Metric::AllocatedBytes
                 | Metric::MinorFaults
                 | Metric::MajorFaults
-        )
+        ) || self.is_transfer()
+    }
+
+    /// One of `TRANSFERS`.
+    pub fn is_transfer(self) -> bool {
+        Metric::TRANSFERS.contains(&self)
     }
 }
 

@@ -234,6 +234,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether it is known what was read and written. No program starts without reading.
+    pub fn knows_transfers(&self) -> bool {
+        self.whole.get(Metric::ReadCalls) > 0
+    }
+
     /// Amounts in functions themselves, in order; calls that wait count as their caller's own.
     pub fn functions(&self) -> impl Iterator<Item = (RoleId, NameId, Metric, u64)> + '_ {
         self.functions.iter().map(|(key, amount)| {
@@ -374,6 +379,11 @@ impl Builder {
         values.set(Metric::Threads, 1);
         self.roles.entry(role).or_default().add(&values);
         self.whole.add(&values);
+    }
+
+    /// Sets an amount that is known of the whole run only.
+    pub fn whole(&mut self, metric: Metric, value: u64) {
+        self.whole.set(metric, value);
     }
 
     /// The finished run. `wall_ns` is the time from its begin to its end.

@@ -104,8 +104,11 @@ impl Table {
         self.runs.len() - self.baseline_count
     }
 
-    /// A metric of the whole run.
+    /// A metric of the whole run; of what runs read and wrote nothing, unless all of them know it.
     pub fn whole(&self, metric: Metric) -> Column {
+        if metric.is_transfer() && !self.runs.iter().all(Run::knows_transfers) {
+            return vec![0.0; self.runs.len()];
+        }
         self.runs
             .iter()
             .map(|r| r.whole.get(metric) as f64)

@@ -20,6 +20,7 @@ pub mod synthetic;
 #[cfg(test)]
 mod tests;
 mod trace;
+pub mod transfers;
 mod visit;
 mod waits;
 mod wakeups;

@@ -17,6 +17,7 @@ use super::error::{RecordError, Warning};
 use super::options::{Attachment, Options, Outcome, Progress, Visits};
 use super::procfs::{self, Identity, Watch};
 use super::shared::Shared;
+use super::transfers::Transfers;
 use super::{Ended, Subject, Teller, begin, family, finish, program, storage};
 use crate::attach::{self, AttachError, Target, Visit};
 
@@ -87,6 +88,7 @@ pub fn attach(
     }
     progress(&Progress::Started { pid });
 
+    let transfers_before = Transfers::of_process(pid);
     let began = Instant::now();
     let mut teller = Teller::new(began);
     let mut cpu_after = cpu_before;
@@ -100,6 +102,9 @@ pub fn attach(
         teller.tell(shared, progress);
     }
     let recorded = began.elapsed();
+    // Of a program that has ended, its parent only could tell.
+    let transfers = Transfers::of_process(pid).filter(|_| !watch.has_ended());
+    let transfers = transfers.zip(transfers_before);
     begun.besides.stop();
 
     shared.mapping.control().switch.store(0, Ordering::SeqCst);
@@ -126,6 +131,7 @@ pub fn attach(
         wait_status: None,
         duration: recorded,
         cpu: Duration::from_nanos(cpu_after.saturating_sub(cpu_before)),
+        transfers: transfers.map(|(after, before)| after.since(before)),
     };
     let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
         is_told_to_leave(&begun.signal_descriptor, Duration::ZERO)

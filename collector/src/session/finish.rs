@@ -16,6 +16,7 @@ use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
+use super::ticker::now_ns;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
 use crate::symbolize::{self, Symbolizer};
@@ -50,6 +51,13 @@ impl Finisher<'_> {
             .store(0, Ordering::SeqCst);
         if let Some(status) = ended.wait_status {
             drain.drainer.census.set_wait_status(ended.pid, status);
+        }
+        if self.options.counters_ns.is_some()
+            && let Some(transfers) = ended.transfers
+        {
+            for batch in transfers.counters(now_ns()) {
+                drain.drainer.census.say(packet::Body::Counters(batch));
+            }
         }
         let stored = self.store_the_rest(&mut drain);
         let figures = &self.shared.figures;

@@ -29,6 +29,7 @@ pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;
 mod ticker;
+mod transfers;
 mod unix_peers;
 mod witness;
 
@@ -65,6 +66,7 @@ use sampler::Sampler;
 use shared::Shared;
 use spawn::{SignalState, Start};
 use supervise::{Supervisor, Wake};
+use transfers::Transfers;
 use witness::Witness;
 
 /// Distance between two reports of progress.
@@ -78,6 +80,8 @@ pub(crate) struct Ended {
     pub wait_status: Option<i32>,
     pub duration: Duration,
     pub cpu: Duration,
+    /// What it has read and written.
+    pub transfers: Option<Transfers>,
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
@@ -367,12 +371,14 @@ fn supervise(
                 wait_status,
                 user,
                 system,
+                transfers,
             } => {
                 return Ended {
                     pid: supervisor.pid() as u32,
                     wait_status: Some(wait_status),
                     duration: began.elapsed(),
                     cpu: user + system,
+                    transfers: transfers.map(|t| t.without_agents(shared.mapping.control())),
                 };
             }
             Wake::Timeout | Wake::Signal | Wake::Leave => {}

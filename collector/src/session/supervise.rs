@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::spawn::{Child, signal_set};
+use super::transfers::Transfers;
 use super::witness::Witness;
 
 /// Signals that are read from a descriptor while a session lasts.
@@ -40,6 +41,8 @@ pub enum Wake {
         wait_status: i32,
         user: Duration,
         system: Duration,
+        /// What it has read and written.
+        transfers: Option<Transfers>,
     },
 }
 
@@ -199,38 +202,61 @@ impl Supervisor {
 
     /// Takes note of the child's changes of state.
     fn reap(&mut self) -> Option<Wake> {
+        const STOPS: libc::c_int = libc::WSTOPPED | libc::WCONTINUED;
         loop {
-            let mut status = 0;
-            // SAFETY: plain data for which all zeros is valid.
-            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-            // SAFETY: both pointers are to valid objects.
-            let pid = unsafe {
-                libc::wait4(
-                    self.child.pid,
-                    &raw mut status,
-                    libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED,
-                    &raw mut usage,
-                )
-            };
-            if pid != self.child.pid {
-                return None;
+            match self.change(libc::WEXITED | STOPS | libc::WNOWAIT)? {
+                libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => return self.end(),
+                _ => {}
             }
-            if libc::WIFSTOPPED(status) {
-                // Stop too, so that the shell sees the job stopped, but only when the terminal's
-                // signal came to both: who stops the program alone does not mean the recording.
-                if self.stop_wanted {
-                    self.stop_wanted = false;
-                    // SAFETY: stops this process until somebody continues the job.
-                    unsafe { libc::raise(libc::SIGSTOP) };
-                }
-            } else if !libc::WIFCONTINUED(status) {
-                return Some(Wake::Ended {
-                    wait_status: status,
-                    user: duration(usage.ru_utime),
-                    system: duration(usage.ru_stime),
-                });
+            // Stop too, so that the shell sees the job stopped, but only when the terminal's
+            // signal came to both: who stops the program alone does not mean the recording.
+            if self.change(STOPS) == Some(libc::CLD_STOPPED) && self.stop_wanted {
+                self.stop_wanted = false;
+                // SAFETY: stops this process until somebody continues the job.
+                unsafe { libc::raise(libc::SIGSTOP) };
             }
         }
+    }
+
+    /// What happened to the child, of that which `flags` of waitid ask for.
+    fn change(&self, flags: libc::c_int) -> Option<libc::c_int> {
+        let pid = self.child.pid;
+        // SAFETY: plain data for which all zeros is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is a valid object.
+        let result = unsafe {
+            libc::waitid(
+                libc::P_PID,
+                pid as libc::id_t,
+                &raw mut info,
+                flags | libc::WNOHANG,
+            )
+        };
+        // SAFETY: waitid has filled it in, or left the pid zero.
+        (result == 0 && unsafe { info.si_pid() } == pid).then_some(info.si_code)
+    }
+
+    /// Waits for the child, which has ended. What it read and wrote is known until then.
+    fn end(&self) -> Option<Wake> {
+        let transfers = Transfers::of_process(self.child.pid as u32);
+        let mut status = 0;
+        // SAFETY: plain data for which all zeros is valid.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to valid objects.
+        let pid = unsafe {
+            libc::wait4(
+                self.child.pid,
+                &raw mut status,
+                libc::WNOHANG,
+                &raw mut usage,
+            )
+        };
+        (pid == self.child.pid).then(|| Wake::Ended {
+            wait_status: status,
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+            transfers,
+        })
     }
 }
 

@@ -40,6 +40,7 @@ fn find_in_maps(accept: impl Fn(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u6
     let mut found = None;
     let mut piece = [0u8; 4096];
     'reading: while let Ok(n) = sys::read(fd, &mut piece) {
+        super::process::count_own_read(n);
         if n == 0 {
             break;
         }

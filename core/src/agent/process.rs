@@ -417,6 +417,16 @@ fn publish_signal(mapping: &Mapping) {
     }
 }
 
+/// Keeps a read of the agent's own apart from those of the program.
+pub(super) fn count_own_read(bytes: usize) {
+    if let Some(control) = last_mapping().map(Mapping::control) {
+        control.own_read_calls.fetch_add(1, Ordering::Relaxed);
+        control
+            .own_read_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 /// Notes the executable and the command line.
 fn write_texts(mapping: &'static Mapping) {
     write(mapping, |writer, record, now| {
@@ -430,10 +440,11 @@ fn write_texts(mapping: &'static Mapping) {
             const MOST_PARTS: usize = 4;
             let mut offset = 0;
             for _ in 0..MOST_PARTS {
-                let length = match sys::read(fd, &mut part) {
-                    Ok(0) | Err(_) => break,
-                    Ok(length) => length,
-                };
+                let length = sys::read(fd, &mut part).unwrap_or(0);
+                count_own_read(length);
+                if length == 0 {
+                    break;
+                }
                 let text = part.get(..length).unwrap_or(&[]);
                 let words = record::write_text(TextKind::CommandLine, offset, text, record);
                 capture::append(writer, record, words, now);

@@ -81,7 +81,8 @@ impl Judge<'_> {
             let known = &f.explanation;
             let same_cause = known.cause == explanation.cause
                 || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
-                || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults;
+                || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults
+                || Cause::Transfers == explanation.cause && known.cause == Cause::Io;
             let same_function = known.function.is_some() && known.function == explanation.function;
             same_cause || same_function
         });

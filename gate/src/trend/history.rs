@@ -62,9 +62,14 @@ impl History {
         self.runs.iter().map(of_commit).collect()
     }
 
-    /// A metric of the whole run.
+    /// A metric of the whole run; of what runs read and wrote nothing, unless all of them know it.
     pub fn whole(&self, metric: Metric) -> Points {
-        self.points(|run| run.whole.get(metric))
+        let is_known =
+            !metric.is_transfer() || self.runs.iter().flatten().all(Run::knows_transfers);
+        self.points(|run| match is_known {
+            true => run.whole.get(metric),
+            false => 0,
+        })
     }
 
     /// Roles that occur, in the order of their numbers.

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
-use stackbeat_collector::model::{ThreadIndex, Trace};
+use stackbeat_collector::model::{ThreadIndex, Trace, transfers};
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
 
+use crate::report::counters::CounterRow;
 use crate::report::facts::{Facts, FunctionName, Recording};
 use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
 use crate::report::{Report, summarize_by, warn_of_damage};
@@ -73,6 +74,12 @@ impl Reader {
         }
         for (thread, time) in profile.threads.iter().enumerate() {
             builder.thread(roles[thread], &thread_values(time));
+        }
+        for (metric, name, unit) in TRANSFERS {
+            let is_it = |c: &&CounterRow| c.process_uid == 0 && c.name == name && c.unit == unit;
+            if let Some(counter) = facts.counters.iter().find(is_it) {
+                builder.whole(metric, u64::try_from(counter.last).unwrap_or(0));
+            }
         }
         let scopes = facts.scopes.iter().map(|scope| ScopeSum {
             name: scope.name.clone(),
@@ -175,6 +182,18 @@ impl Finder<'_> {
         below
     }
 }
+
+/// What the program read and wrote: metrics, and the counters that they are in the trace.
+const TRANSFERS: [(Metric, &str, &str); 4] = [
+    (Metric::ReadCalls, transfers::READ_CALLS, transfers::CALLS),
+    (Metric::WriteCalls, transfers::WRITE_CALLS, transfers::CALLS),
+    (Metric::ReadBytes, transfers::BYTES_READ, transfers::BYTES),
+    (
+        Metric::WrittenBytes,
+        transfers::BYTES_WRITTEN,
+        transfers::BYTES,
+    ),
+];
 
 /// The machine's fingerprint: what may make the same program faster or slower.
 pub fn machine(r: &Recording) -> String {

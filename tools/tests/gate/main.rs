@@ -1,6 +1,7 @@
 //! Gates of real recordings: an injected slowdown is found with its function and its cause.
 
 mod scale;
+mod transfers;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,0 +1,95 @@
+//! What a program has read and written, as the kernel counts it for the whole process.
+//!
+//! /proc/PID/io (proc(5)) of a process that has ended and nobody has waited for yet has the exact sums of all its
+//! threads, and of the children that it waited for itself (`wait_task_zombie` in the kernel's kernel/exit.c), theirs
+//! included. So one look at the program's end is enough, and nothing is asked of the program.
+
+use std::fs;
+
+use stackbeat_core::layout::Control;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1::CounterBatch;
+
+use crate::drain::counters::Counters;
+use crate::model::transfers::{
+    BYTES, BYTES_READ, BYTES_WRITTEN, CALLS, READ_CALLS, STORAGE_READ, STORAGE_WRITTEN, WRITE_CALLS,
+};
+
+/// Lines of the file, in the order in which they are kept: their names, those of the counters, and units.
+const LINES: [(&str, &str, &str); 6] = [
+    ("syscr", READ_CALLS, CALLS),
+    ("syscw", WRITE_CALLS, CALLS),
+    ("rchar", BYTES_READ, BYTES),
+    ("wchar", BYTES_WRITTEN, BYTES),
+    ("read_bytes", STORAGE_READ, BYTES),
+    ("write_bytes", STORAGE_WRITTEN, BYTES),
+];
+
+/// Places of two of them.
+const READ_CALLS_AT: usize = 0;
+const BYTES_READ_AT: usize = 2;
+
+/// Amounts of one process so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfers([u64; LINES.len()]);
+
+impl Transfers {
+    /// `None`: there is no such process, it may not be looked at (it has another user), or the kernel does not count.
+    pub fn of_process(pid: u32) -> Option<Transfers> {
+        parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    }
+
+    /// What came since an earlier look.
+    pub fn since(self, before: Transfers) -> Transfers {
+        let mut amounts = self.0;
+        for (amount, before) in amounts.iter_mut().zip(before.0) {
+            *amount = amount.saturating_sub(before);
+        }
+        Transfers(amounts)
+    }
+
+    /// Without what agents read themselves.
+    pub fn without_agents(mut self, control: &Control) -> Transfers {
+        let calls = u64::from(control.own_read_calls.load(Ordering::Relaxed));
+        let bytes = control.own_read_bytes.load(Ordering::Relaxed);
+        for (at, own) in [(READ_CALLS_AT, calls), (BYTES_READ_AT, bytes)] {
+            self.0[at] = self.0[at].saturating_sub(own);
+        }
+        self
+    }
+
+    /// As counters of the whole program, with one value each.
+    pub fn counters(self, time_ns: u64) -> impl Iterator<Item = CounterBatch> {
+        let mut counters = Counters::default();
+        for ((_, name, unit), amount) in LINES.into_iter().zip(self.0) {
+            let value = i64::try_from(amount).unwrap_or(i64::MAX);
+            counters.push(0, name.to_owned(), unit, time_ns, value);
+        }
+        counters.finish()
+    }
+}
+
+fn parse(text: &str) -> Option<Transfers> {
+    let mut amounts = [0; LINES.len()];
+    for (amount, (wanted, ..)) in amounts.iter_mut().zip(LINES) {
+        let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+        let (_, value) = lines.find(|(name, _)| *name == wanted)?;
+        *amount = value.parse().ok()?;
+    }
+    Some(Transfers(amounts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_found_by_name() {
+        let text = "rchar: 30\nwchar: 40\nsyscr: 1\nsyscw: 2\nread_bytes: 4096\nwrite_bytes: 8192\n\
+                    cancelled_write_bytes: 9\n";
+        let parsed = parse(text).expect("all lines are there");
+        assert_eq!(parsed, Transfers([1, 2, 30, 40, 4096, 8192]));
+        assert_eq!(parsed.since(parsed), Transfers([0; 6]));
+        assert_eq!(parse("rchar: 30\n"), None);
+    }
+}
