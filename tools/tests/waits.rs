@@ -433,3 +433,24 @@ fn what_may_not_be_looked_into_is_sampled_and_said() {
         assert_eq!(waits["in_read"].0, "read", "{how}: {waits:?}");
     }
 }
+
+/// Without the right to signal a process of another user nothing is known of who computes in it: the trace says so.
+#[test]
+fn what_may_not_be_signalled_is_said() {
+    let setpriv = Command::new("setpriv").arg("--version").output();
+    if fs::metadata("/proc/self").expect("is there").uid() != 0 || setpriv.is_err() {
+        eprintln!("only root can give up its rights: not tested");
+        return;
+    }
+    let starter = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"];
+    let mut program = Recorded::start_by(&starter, "closed.c", &["-O2"], &[], "user");
+    until("it is said", || {
+        let said = reasons(&program.dump()).concat();
+        match said.contains("may not be signalled") && said.contains("CAP_KILL") {
+            true => Ok(()),
+            false => Err(said),
+        }
+    });
+    drop(program.recorder.stdin.take());
+    assert!(program.recorder.wait().expect("ends").success());
+}

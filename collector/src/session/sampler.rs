@@ -18,9 +18,12 @@ use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_s
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, gate, registry, sys, throttle};
+use stackbeat_proto::v1::{self, packet};
 
+use super::drainer::Order;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
+use super::ticker::now_ns;
 
 /// Longest distance between two looks at a thread that was found blocked, ns.
 const MAX_BACKOFF_NS: u64 = 30_000_000;
@@ -128,6 +131,8 @@ pub struct Sampler {
     processes: HashMap<u32, Process>,
     strangers: HashMap<(u32, u32), u64>,
     running: Vec<Running>,
+    /// Pids that the kernel did not let us signal; said once.
+    unreachable: HashSet<u32>,
     next_cold_look_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
@@ -317,7 +322,12 @@ impl Sampler {
                     gate::sent(entry);
                     count(&shared.figures.signals_sent, 1);
                 }
-                Err(_) => gate::cancel(entry),
+                Err(error) => {
+                    gate::cancel(entry);
+                    if error.0 == libc::EPERM && self.unreachable.insert(thread.pid) {
+                        shared.order(Order::Say(Box::new(unreachable(thread.pid))));
+                    }
+                }
             }
         }
     }
@@ -644,6 +654,19 @@ impl Sampler {
         self.known.remove(&thread.uid);
         self.files -= usize::from(thread.state_file.is_some());
     }
+}
+
+/// What the trace says when a process may not be signalled.
+fn unreachable(pid: u32) -> packet::Body {
+    packet::Body::Event(v1::Event {
+        time_ns: now_ns(),
+        name: format!(
+            "process {pid} may not be signalled: only its hooks capture, so there is no evidence of what computes \
+             between them; record it with CAP_KILL (docker --cap-add=KILL), or do not let it change its user"
+        ),
+        kind: v1::event::Kind::Note.into(),
+        ..v1::Event::default()
+    })
 }
 
 /// Whether a thread has an entry now.
