@@ -246,7 +246,11 @@ fn describe(
         Some((role, name)) => heaviest_place(table, changes, role, name),
         None => None,
     };
-    let end = follow(table, changes, from.unwrap_or(start));
+    let end = match metric.is_transfer() {
+        // No place has any of it.
+        true => start,
+        false => follow(table, changes, from.unwrap_or(start)),
+    };
     let on_path: Vec<Label> = table.tree.outwards(end).collect();
     result.path = on_path
         .iter()

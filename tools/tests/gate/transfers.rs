@@ -64,6 +64,8 @@ fn reads_and_writes_are_counted_exactly_and_smaller_ones_are_found() {
     assert_eq!(code, Some(1));
     assert_eq!(found["metric"], "read-calls", "{found:#}");
     assert_eq!(found["p"], Value::Null, "counted exactly");
+    assert_eq!(found["path"], serde_json::json!([]), "of the whole run");
+    assert!(found["role"].is_null(), "{found:#}");
     assert_eq!(found["also"][0], "write-calls", "{found:#}");
 
     let (_, json) = gate("again");
