@@ -202,9 +202,10 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a run is over before a change that matters could be told from none.
+    /// Whether a run is over before a change that matters could be told from none. Counts can always be told.
     fn is_too_short(&self) -> bool {
-        self.wall_ns < SHORT * self.rules.floor_ns
+        let is_time = |metric: &Metric| metric.unit() == Unit::Nanoseconds;
+        self.rules.required.iter().any(is_time) && self.wall_ns < SHORT * self.rules.floor_ns
     }
 
     fn too_short(&self) -> String {

@@ -34,13 +34,17 @@ pub(crate) struct Totals {
 
 impl Totals {
     fn add(&mut self, other: &Totals) {
-        self.allocations += other.allocations;
-        self.allocated_bytes += other.allocated_bytes;
-        self.faults += other.faults;
-        self.voluntary_switches += other.voluntary_switches;
-        self.involuntary_switches += other.involuntary_switches;
-        self.lock_waits += other.lock_waits;
-        self.lock_wait_ns += other.lock_wait_ns;
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.allocated_bytes = self.allocated_bytes.saturating_add(other.allocated_bytes);
+        self.faults = self.faults.saturating_add(other.faults);
+        self.voluntary_switches = self
+            .voluntary_switches
+            .saturating_add(other.voluntary_switches);
+        self.involuntary_switches = self
+            .involuntary_switches
+            .saturating_add(other.involuntary_switches);
+        self.lock_waits = self.lock_waits.saturating_add(other.lock_waits);
+        self.lock_wait_ns = self.lock_wait_ns.saturating_add(other.lock_wait_ns);
     }
 }
 
@@ -69,7 +73,7 @@ struct Bucket {
 
 impl Bucket {
     fn add(&mut self, other: &Bucket) {
-        self.cpu_ns += other.cpu_ns;
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.totals.add(&other.totals);
     }
 }
@@ -129,7 +133,7 @@ impl Meters {
         }
         let process = trace.thread(segment.thread).process;
         let first = self.bucket_of(segment.begin_ns);
-        let last = self.bucket_of(segment.end_ns.max(segment.begin_ns + 1) - 1);
+        let last = self.bucket_of(segment.end_ns.max(segment.begin_ns.saturating_add(1)) - 1);
         self.reach(segment.thread, process, first, emit)?;
         let amounts = &segment.amounts;
         // CPU time is spread over the segment, except that a blocked thread used it on its way in
@@ -138,25 +142,27 @@ impl Meters {
             SegmentKind::Blocked(_) => 0,
             SegmentKind::Running | SegmentKind::Gap => amounts.cpu_ns,
         };
-        let length_ns = segment.end_ns - segment.begin_ns;
+        let length_ns = segment.end_ns.saturating_sub(segment.begin_ns);
         let is_lock_wait = segment.kind.cause() == Cause::Lock;
         let lock_wait_ns = if is_lock_wait { length_ns } else { 0 };
         let mut booked = (0, 0);
-        if last > first && spread_cpu_ns + lock_wait_ns > 0 {
+        if last > first && (spread_cpu_ns > 0 || lock_wait_ns > 0) {
             let stride = match is_lock_wait {
                 true => (last - first).div_ceil(self.steps_max) as usize,
                 false => 1,
             };
             for index in (first..last).step_by(stride) {
                 self.reach(segment.thread, process, index, emit)?;
-                let passed_ns = self.origin_ns + (index + 1) * self.width_ns - segment.begin_ns;
+                let passed_ns = self.begins_ns(index + 1).saturating_sub(segment.begin_ns);
                 let so_far = |ns: u64| {
                     (u128::from(passed_ns) * u128::from(ns) / u128::from(length_ns)) as u64
                 };
                 let reached = (so_far(spread_cpu_ns), so_far(lock_wait_ns));
                 let bucket = &mut self.threads[thread].bucket;
-                bucket.cpu_ns += reached.0 - booked.0;
-                bucket.totals.lock_wait_ns += reached.1 - booked.1;
+                bucket.cpu_ns = bucket
+                    .cpu_ns
+                    .saturating_add(reached.0.saturating_sub(booked.0));
+                bucket.totals.lock_wait_ns += reached.1.saturating_sub(booked.1);
                 booked = reached;
                 self.reach(segment.thread, process, index + 1, emit)?;
             }
@@ -165,15 +171,15 @@ impl Meters {
         }
         let meter = &mut self.threads[thread];
         meter.bucket.add(&Bucket {
-            cpu_ns: amounts.cpu_ns - booked.0,
+            cpu_ns: amounts.cpu_ns.saturating_sub(booked.0),
             totals: Totals {
                 allocations: amounts.allocations,
                 allocated_bytes: amounts.allocated_bytes,
-                faults: amounts.minor_faults + amounts.major_faults,
+                faults: amounts.minor_faults.saturating_add(amounts.major_faults),
                 voluntary_switches: amounts.voluntary_switches,
                 involuntary_switches: amounts.involuntary_switches,
                 lock_waits: u64::from(is_lock_wait),
-                lock_wait_ns: lock_wait_ns - booked.1,
+                lock_wait_ns: lock_wait_ns.saturating_sub(booked.1),
             },
         });
         meter.end_ns = segment.end_ns;
@@ -241,11 +247,17 @@ impl Meters {
         time_ns.saturating_sub(self.origin_ns) / self.width_ns.max(1)
     }
 
+    /// When a bucket begins, ns. Damaged traces have times up to the last one that there is.
+    fn begins_ns(&self, index: u64) -> u64 {
+        self.origin_ns
+            .saturating_add(index.saturating_mul(self.width_ns))
+    }
+
     fn reading(&self, index: u64, bucket: &Bucket, totals: Totals) -> Reading {
         // A tenth of a percent is more than a millisecond's sampling can tell.
-        let per_mille = bucket.cpu_ns * 1_000 / self.width_ns.max(1);
+        let per_mille = u128::from(bucket.cpu_ns) * 1_000 / u128::from(self.width_ns.max(1));
         Reading {
-            time_ns: self.origin_ns + index * self.width_ns,
+            time_ns: self.begins_ns(index),
             cpu_percent: per_mille as f64 / 10.0,
             totals,
         }

@@ -354,6 +354,13 @@ fn runs_of_a_few_ms_are_never_passed() {
     let obstacle = obstacle.expect("says what would help");
     assert!(obstacle.contains("until a run takes 100 ms"), "{obstacle}");
     assert_eq!(verdict(0.1), (Verdict::NoRegression, None));
+    // Where only counts are asked for, how short a run is plays no part.
+    let (table, _) = gate(&scaled(0.01), &scaled(0.01), 10, 4);
+    let rules = Rules {
+        required: vec![Metric::Allocations],
+        ..Rules::default()
+    };
+    assert_eq!(judge(&table, &rules).verdict, Verdict::NoRegression);
 }
 
 #[test]

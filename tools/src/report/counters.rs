@@ -182,7 +182,7 @@ impl Collected {
             for (name, unit, divisor, of) in PROCESS_RATES {
                 let mut row = CounterRow::new(name, unit, uid);
                 for pair in readings.windows(2) {
-                    let amount = of(&pair[1].totals) - of(&pair[0].totals);
+                    let amount = of(&pair[1].totals).saturating_sub(of(&pair[0].totals));
                     let value = per_second(amount, meters.width_ns()) / divisor as i64;
                     if row.values == 0 || row.last != value {
                         row.add_value(pair[0].time_ns, value);
