@@ -485,15 +485,17 @@ impl Sampler {
         {
             return false;
         }
+        let signal = || {
+            let process = shared.mapping.process(process);
+            process.map_or(0, |p| p.signal.load(Ordering::Relaxed))
+        };
         if entry.in_flight.load(Ordering::Relaxed) != 0 {
             // It was running when the signal was sent and has not gone on since.
             if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
                 return true;
             }
             // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
-            let process = shared.mapping.process(process);
-            let number = process.map_or(0, |p| p.signal.load(Ordering::Relaxed));
-            if procfs::is_pending(thread.pid, thread.tid, number).unwrap_or(false) {
+            if procfs::is_pending(thread.pid, thread.tid, signal()).unwrap_or(false) {
                 thread.sent_ns = now_ns;
                 return false;
             }
@@ -515,8 +517,7 @@ impl Sampler {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
                 thread.episode_sent = entry.episode.load(Ordering::Relaxed);
-                let process = shared.mapping.process(process);
-                let number = process.map_or(0, |p| p.signal.load(Ordering::Relaxed) as i32);
+                let number = signal() as i32;
                 if number != 0 {
                     self.running.push(Running {
                         entry: thread.entry,

@@ -88,7 +88,11 @@ const APART: Found = Found {
 };
 
 impl Slot {
+    /// A child of `vfork` has descriptors of its own, but its parent's memory: there nothing is kept.
     fn keep(&self, file: c_int, found: Found) {
+        if !agent::owns_memory() {
+            return;
+        }
         USED.fetch_max(file as u32 + 1, Ordering::Relaxed);
         self.inode.store(found.inode, Ordering::Relaxed);
         self.awaited.store(found.awaited, Ordering::Relaxed);
@@ -243,10 +247,9 @@ pub(crate) fn all_close(each: impl Fn(agent::Wake, c_int)) {
 pub(crate) fn opened(file: c_int) {
     if let Some(slot) = slot(file)
         && slot.state.load(Ordering::Relaxed) != state::APART
-        && agent::owns_memory()
     {
         slot.forget();
-        slot.state.store(state::APART, Ordering::Relaxed);
+        slot.keep(file, APART);
     }
 }
 
@@ -255,7 +258,7 @@ pub(crate) fn doubled(file: c_int, double: c_int) {
     let (Some(from), Some(to)) = (slot(file), slot(double)) else {
         return forget(double);
     };
-    if file != double && agent::owns_memory() {
+    if file != double {
         to.forget();
         to.keep(double, from.found());
     }
