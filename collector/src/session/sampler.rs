@@ -8,11 +8,11 @@
 //! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that is
 //! blocked is asked about at growing distances, so that 10,000 sleeping threads cost next to nothing.
 
+mod kernel;
+mod strangers;
+
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
@@ -24,6 +24,7 @@ use super::drainer::Order;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
+use kernel::Kernel;
 
 /// Longest distance between two looks at a thread that was found blocked, ns.
 const MAX_BACKOFF_NS: u64 = 30_000_000;
@@ -45,23 +46,6 @@ const SIGNAL_LOST_NS: u64 = 200_000_000;
 /// Waits without a signal after which a thread's gate is made light: what they saved together by then is
 /// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
 const LIGHT_AFTER_WAITS: u32 = 1_000;
-/// Distance between two searches for threads without an entry, ns. A search may take this share.
-const STRANGER_LOOK_NS: u64 = 100_000_000;
-const STRANGER_SHARE: u64 = 200;
-/// Threads without an entry that are interrupted in one look, and how long each is waited for, because
-/// one at a time can be announced.
-const MEETINGS_PER_LOOK: u32 = 16;
-const MEETING: Duration = Duration::from_micros(500);
-/// Descriptors kept open; beyond it files are opened for each look.
-const MAX_KEPT_FILES: usize = 512;
-
-/// What the kernel says about a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernel {
-    Running,
-    Blocked,
-    Gone,
-}
 
 /// A registered thread as the sampler sees it.
 #[derive(Debug)]
@@ -421,10 +405,7 @@ impl Sampler {
             active |= self.look_at_cold(shared, now_ns);
         }
         if self.interrupt && now_ns >= self.next_stranger_look_ns {
-            let began = Instant::now();
-            self.look_for_strangers(shared);
-            let took = began.elapsed().as_nanos() as u64;
-            self.next_stranger_look_ns = now_ns + (took * STRANGER_SHARE).max(STRANGER_LOOK_NS);
+            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared);
         }
         active
     }
@@ -531,102 +512,6 @@ impl Sampler {
         }
     }
 
-    fn ask_kernel(&mut self, thread: &mut Thread) -> Kernel {
-        let Some(file) = &thread.state_file else {
-            return match open_state(thread.pid, thread.tid) {
-                Ok((file, kernel)) => {
-                    if self.files < MAX_KEPT_FILES {
-                        self.files += 1;
-                        thread.state_file = Some(file);
-                    }
-                    kernel
-                }
-                // Only a file that was open before can tell that its thread has ended: the number
-                // may belong to another pid namespace.
-                Err(_) => Kernel::Blocked,
-            };
-        };
-        match read_state(file) {
-            // Its process has changed its user since.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                match open_state(thread.pid, thread.tid) {
-                    Ok((file, kernel)) => {
-                        thread.state_file = Some(file);
-                        kernel
-                    }
-                    Err(error) => gone_or_blocked(&error),
-                }
-            }
-            Err(error) => gone_or_blocked(&error),
-            Ok(kernel) => kernel,
-        }
-    }
-
-    /// Threads of live processes that no hook has registered: the handler does it.
-    fn look_for_strangers(&mut self, shared: &Shared) {
-        let cpu_ns = self.program_cpu_ns();
-        if cpu_ns == self.stranger_cpu_ns {
-            return;
-        }
-        self.stranger_cpu_ns = cpu_ns;
-        let registered: HashSet<(u32, u32)> = registry::threads(&shared.mapping)
-            .filter(|(_, e)| e.state.load(Ordering::Acquire) != entry_state::FREE)
-            .filter_map(|(_, e)| {
-                let process = shared.mapping.process(e.process.load(Ordering::Relaxed))?;
-                let pid = process.pid.load(Ordering::Relaxed);
-                Some((pid, e.tid.load(Ordering::Relaxed)))
-            })
-            .collect();
-        let mut met = HashMap::new();
-        let mut meetings = MEETINGS_PER_LOOK;
-        for (index, process) in self.processes.iter().filter(|(_, p)| p.is_ours) {
-            let Some(entry) = shared.mapping.process(*index) else {
-                continue;
-            };
-            let signal = entry.signal.load(Ordering::Relaxed) as i32;
-            // What was announced at the last look and has not arrived since is lost.
-            gate::withdraw(&entry.stranger);
-            let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
-                continue;
-            };
-            for task in tasks.flatten() {
-                let tid = task.file_name().to_str().and_then(|t| t.parse().ok());
-                let Some(tid) = tid.filter(|tid| !registered.contains(&(process.pid, *tid))) else {
-                    continue;
-                };
-                let looks = self
-                    .strangers
-                    .get(&(process.pid, tid))
-                    .map_or(1, |looks| looks + 1);
-                met.insert((process.pid, tid), looks);
-                // Seen twice: not one that is just about to register by itself.
-                if looks > 1
-                    && signal != 0
-                    && meetings > 0
-                    && !gate::is_announced(&entry.stranger)
-                    && open_state(process.pid, tid)
-                        .is_ok_and(|(_, kernel)| kernel == Kernel::Running)
-                    && gate::announce(&entry.stranger, tid, || {
-                        is_registered(&shared.mapping, *index, tid)
-                    })
-                {
-                    meetings -= 1;
-                    if sys::signal_thread(process.pid, tid, signal).is_err() {
-                        gate::withdraw(&entry.stranger);
-                        continue;
-                    }
-                    count(&shared.figures.strangers, u64::from(looks == 2));
-                    count(&shared.figures.signals_sent, 1);
-                    let deadline = Instant::now() + MEETING;
-                    while gate::is_announced(&entry.stranger) && Instant::now() < deadline {
-                        std::thread::yield_now();
-                    }
-                }
-            }
-        }
-        self.strangers = met;
-    }
-
     /// The program's live processes: uid and pid.
     pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
         let ours = self.processes.values().filter(|p| p.is_ours);
@@ -670,15 +555,6 @@ fn unreachable(pid: u32) -> packet::Body {
     })
 }
 
-/// Whether a thread has an entry now.
-fn is_registered(mapping: &Mapping, process: u32, tid: u32) -> bool {
-    registry::threads(mapping).any(|(_, e)| {
-        e.state.load(Ordering::SeqCst) == entry_state::LIVE
-            && e.process.load(Ordering::Relaxed) == process
-            && e.tid.load(Ordering::Relaxed) == tid
-    })
-}
-
 /// The entry of a thread, if it is still the same thread's and that lives.
 fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEntry> {
     mapping.thread(thread.entry).filter(|entry| {
@@ -707,46 +583,4 @@ fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
 pub fn process_clock(pid: u32) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
-}
-
-/// The file that says whether a thread runs, and what it says: `syscall` where we may read it (it takes the
-/// rights of a debugger, which the kernel asks for at the first read when the file's mode lets us open it),
-/// `stat` otherwise.
-fn open_state(pid: u32, tid: u32) -> io::Result<(File, Kernel)> {
-    let open = |name: &str| {
-        let file = File::open(format!("/proc/{pid}/task/{tid}/{name}"))?;
-        let kernel = read_state(&file)?;
-        Ok((file, kernel))
-    };
-    open("syscall").or_else(|error: io::Error| match error.kind() {
-        io::ErrorKind::PermissionDenied => open("stat"),
-        _ => Err(error),
-    })
-}
-
-/// `syscall` begins with "running" or a number (proc(5)); `stat` holds the state after the name, which
-/// ends with the last parenthesis.
-fn read_state(file: &File) -> io::Result<Kernel> {
-    let mut text = [0u8; 128];
-    let length = file.read_at(&mut text, 0)?;
-    let text = &text[..length];
-    if text.starts_with(b"running") {
-        return Ok(Kernel::Running);
-    }
-    let state = text
-        .iter()
-        .rposition(|b| *b == b')')
-        .and_then(|at| text.get(at + 2));
-    Ok(match state {
-        Some(b'R') => Kernel::Running,
-        Some(b'X' | b'x' | b'Z') => Kernel::Gone,
-        _ => Kernel::Blocked,
-    })
-}
-
-fn gone_or_blocked(error: &io::Error) -> Kernel {
-    match error.raw_os_error() {
-        Some(libc::ESRCH | libc::ENOENT) => Kernel::Gone,
-        _ => Kernel::Blocked,
-    }
 }

@@ -1,10 +1,20 @@
 //! The slow path: a capture is due, or somebody wants one.
 
+mod guard;
+mod request;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod signal;
+
 use core::sync::atomic::compiler_fence;
 
 use super::cost;
 use super::counted::Kind;
 use super::process;
+pub(super) use guard::Guard;
+pub(super) use request::{More, Request};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) use signal::on_signal;
+
 use super::stack;
 use super::thread::{self, Scratch};
 use super::{Wait, is_enabled, registered};
@@ -23,102 +33,6 @@ use crate::waiters;
 
 /// Forced captures that a rested thread may do at once.
 const FORCED_BURST: u64 = 16;
-
-/// Why and how to capture.
-pub(super) struct Request<'a> {
-    pub probe: Probe,
-    /// Argument and result of the call.
-    pub arg: Option<(u64, i64)>,
-    /// When a call that has just ended began, in cycles; 0: none.
-    pub begin: u64,
-    /// Bypasses the throttle, within the budget.
-    pub forced: bool,
-    /// Nobody asked for it: no loss when the budget refuses it.
-    pub spare: bool,
-    /// Bypasses throttle, budget and mask: starts and ends.
-    pub exempt: bool,
-    /// The thread writes nothing any more: hand its sub-buffer over.
-    pub last: bool,
-    /// Where a signal interrupted the thread.
-    pub interrupted: Option<&'a Registers>,
-    /// What to write down behind the sample.
-    pub more: Option<More>,
-}
-
-/// A record that goes with a sample and takes its stack.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum More {
-    Waited(Waited),
-    Woke(Woke),
-}
-
-impl Request<'_> {
-    /// A throttled capture at a moment.
-    pub fn point(probe: Probe) -> Self {
-        Request {
-            probe,
-            arg: None,
-            begin: 0,
-            forced: false,
-            spare: false,
-            exempt: false,
-            last: false,
-            interrupted: None,
-            more: None,
-        }
-    }
-
-    /// What was counted to ask for it.
-    fn counted(&self) -> Option<Kind> {
-        Kind::of(self.probe)
-    }
-
-    /// Nothing but the throttle asks for it.
-    fn is_plain(&self) -> bool {
-        !(self.exempt || self.forced || self.interrupted.is_some() || self.counted().is_some())
-    }
-}
-
-/// The re-entrancy guard: one capture at a time on a thread. Holds the stack pointer, so that one
-/// left behind by a longjmp out of a signal handler is recognized.
-pub(super) struct Guard<'a> {
-    block: &'a Block,
-}
-
-impl<'a> Guard<'a> {
-    /// Enters unless the thread is inside already.
-    #[inline(always)]
-    pub fn enter(block: &'a Block) -> Option<Guard<'a>> {
-        let here = 0u8;
-        let sp = (&raw const here).addr();
-        let held = block.guard.load(Ordering::Relaxed);
-        if held != 0 && !Self::is_stale(block, held, sp) {
-            return None;
-        }
-        block.guard.store(sp, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        Some(Guard { block })
-    }
-
-    /// The frame that took it has been left: the stack pointer is above it, on the same stack.
-    #[cold]
-    fn is_stale(block: &Block, held: usize, sp: usize) -> bool {
-        // SAFETY: only the bounds are read, which change under the guard on this thread only.
-        let Some(scratch) = (unsafe { thread::scratch(block) }) else {
-            return false;
-        };
-        let own = scratch.stack_low as usize..scratch.stack_high as usize;
-        own.contains(&held) && own.contains(&sp) && sp > held
-    }
-}
-
-impl Drop for Guard<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        self.block.guard.store(0, Ordering::Relaxed);
-    }
-}
 
 /// A throttled capture at a call that does not block.
 #[cold]
@@ -671,98 +585,3 @@ fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
 /// Modules are read from the image list by the platform's hooks.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn report_modules(_writer: &ThreadWriter, _to: &mut RecordBuffer, _now: u64) {}
-
-/// Handles the session's signal.
-///
-/// # Safety
-/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) unsafe fn on_signal(
-    info: *mut libc::siginfo_t,
-    context: *mut core::ffi::c_void,
-) -> bool {
-    if !process::is_active() {
-        return false;
-    }
-    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
-    let ours = unsafe {
-        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == process::collector_pid()
-    };
-    if !ours {
-        return false;
-    }
-    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
-        gate::met(&process.stranger, sys::thread_id);
-    }
-    let block = tls::block();
-    if registered(block).is_none() && !thread::register() {
-        // A thread whose entry is taken away (fork, vfork): it came too late, but it came.
-        // SAFETY: null or the entry of this thread, in the mapping, which is never unmapped.
-        if let Some(entry) = unsafe { block.saved_entry.load(Ordering::Relaxed).as_ref() } {
-            gate::arrived(entry);
-        }
-        return true;
-    }
-    let Some((entry, _)) = registered(block) else {
-        return true;
-    };
-    gate::arrived(entry);
-    if block.guard.load(Ordering::Relaxed) != 0 {
-        count(entry, loss::SIGNAL_MISSED);
-        return true;
-    }
-    // SAFETY: by contract.
-    let registers = unsafe { registers_of(context) };
-    slow(&Request {
-        interrupted: Some(&registers),
-        ..Request::point(Probe::Running)
-    });
-    true
-}
-
-/// The registers that a signal interrupted.
-///
-/// # Safety
-/// `context` is the third argument of a handler with SA_SIGINFO.
-#[cfg(all(
-    any(target_os = "linux", target_os = "android"),
-    target_arch = "x86_64"
-))]
-unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
-    // SAFETY: by contract it points to a `ucontext_t`.
-    let g = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let register = |i: i32| g[i as usize] as u64;
-    Registers {
-        pc: register(libc::REG_RIP),
-        sp: register(libc::REG_RSP),
-        fp: register(libc::REG_RBP),
-        lr: 0,
-        saved: [
-            register(libc::REG_RBX),
-            register(libc::REG_R12),
-            register(libc::REG_R13),
-            register(libc::REG_R14),
-            register(libc::REG_R15),
-        ],
-    }
-}
-
-/// The registers that a signal interrupted.
-///
-/// # Safety
-/// `context` is the third argument of a handler with SA_SIGINFO.
-#[cfg(all(
-    any(target_os = "linux", target_os = "android"),
-    target_arch = "aarch64"
-))]
-unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
-    // SAFETY: by contract it points to a `ucontext_t`.
-    let m = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    Registers {
-        pc: m.pc,
-        sp: m.sp,
-        fp: m.regs[29],
-        lr: m.regs[30],
-        saved: [0; 5],
-    }
-}

@@ -1,0 +1,61 @@
+//! What asks for a capture.
+
+use crate::agent::counted::Kind;
+use crate::probe::Probe;
+use crate::record::{Waited, Woke};
+use crate::unwind::Registers;
+
+/// Why and how to capture.
+pub(in crate::agent) struct Request<'a> {
+    pub probe: Probe,
+    /// Argument and result of the call.
+    pub arg: Option<(u64, i64)>,
+    /// When a call that has just ended began, in cycles; 0: none.
+    pub begin: u64,
+    /// Bypasses the throttle, within the budget.
+    pub forced: bool,
+    /// Nobody asked for it: no loss when the budget refuses it.
+    pub spare: bool,
+    /// Bypasses throttle, budget and mask: starts and ends.
+    pub exempt: bool,
+    /// The thread writes nothing any more: hand its sub-buffer over.
+    pub last: bool,
+    /// Where a signal interrupted the thread.
+    pub interrupted: Option<&'a Registers>,
+    /// What to write down behind the sample.
+    pub more: Option<More>,
+}
+
+/// A record that goes with a sample and takes its stack.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::agent) enum More {
+    Waited(Waited),
+    Woke(Woke),
+}
+
+impl Request<'_> {
+    /// A throttled capture at a moment.
+    pub fn point(probe: Probe) -> Self {
+        Request {
+            probe,
+            arg: None,
+            begin: 0,
+            forced: false,
+            spare: false,
+            exempt: false,
+            last: false,
+            interrupted: None,
+            more: None,
+        }
+    }
+
+    /// What was counted to ask for it.
+    pub(super) fn counted(&self) -> Option<Kind> {
+        Kind::of(self.probe)
+    }
+
+    /// Nothing but the throttle asks for it.
+    pub(super) fn is_plain(&self) -> bool {
+        !(self.exempt || self.forced || self.interrupted.is_some() || self.counted().is_some())
+    }
+}

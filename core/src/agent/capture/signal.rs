@@ -1,0 +1,99 @@
+//! The session's signal: a thread is captured where it runs.
+
+use super::{Request, count, slow};
+use crate::agent::{process, registered, thread};
+use crate::gate;
+use crate::layout::loss;
+use crate::probe::Probe;
+use crate::sync::Ordering;
+use crate::sys;
+use crate::sys::tls;
+use crate::unwind::Registers;
+
+/// Handles the session's signal.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
+pub(in crate::agent) unsafe fn on_signal(
+    info: *mut libc::siginfo_t,
+    context: *mut core::ffi::c_void,
+) -> bool {
+    if !process::is_active() {
+        return false;
+    }
+    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
+    let ours = unsafe {
+        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == process::collector_pid()
+    };
+    if !ours {
+        return false;
+    }
+    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+        gate::met(&process.stranger, sys::thread_id);
+    }
+    let block = tls::block();
+    if registered(block).is_none() && !thread::register() {
+        // A thread whose entry is taken away (fork, vfork): it came too late, but it came.
+        // SAFETY: null or the entry of this thread, in the mapping, which is never unmapped.
+        if let Some(entry) = unsafe { block.saved_entry.load(Ordering::Relaxed).as_ref() } {
+            gate::arrived(entry);
+        }
+        return true;
+    }
+    let Some((entry, _)) = registered(block) else {
+        return true;
+    };
+    gate::arrived(entry);
+    if block.guard.load(Ordering::Relaxed) != 0 {
+        count(entry, loss::SIGNAL_MISSED);
+        return true;
+    }
+    // SAFETY: by contract.
+    let registers = unsafe { registers_of(context) };
+    slow(&Request {
+        interrupted: Some(&registers),
+        ..Request::point(Probe::Running)
+    });
+    true
+}
+
+/// The registers that a signal interrupted.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+#[cfg(target_arch = "x86_64")]
+unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+    // SAFETY: by contract it points to a `ucontext_t`.
+    let g = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let register = |i: i32| g[i as usize] as u64;
+    Registers {
+        pc: register(libc::REG_RIP),
+        sp: register(libc::REG_RSP),
+        fp: register(libc::REG_RBP),
+        lr: 0,
+        saved: [
+            register(libc::REG_RBX),
+            register(libc::REG_R12),
+            register(libc::REG_R13),
+            register(libc::REG_R14),
+            register(libc::REG_R15),
+        ],
+    }
+}
+
+/// The registers that a signal interrupted.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+#[cfg(target_arch = "aarch64")]
+unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+    // SAFETY: by contract it points to a `ucontext_t`.
+    let m = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    Registers {
+        pc: m.pc,
+        sp: m.sp,
+        fp: m.regs[29],
+        lr: m.regs[30],
+        saved: [0; 5],
+    }
+}
