@@ -260,6 +260,11 @@ def main():
     if arguments.quick:
         arguments.runs, arguments.replicates = 6, 1
         kinds, cases = [k for k in KINDS if k.key in QUICK], CASES[:1]
+    for name in sorted({k.program for k in kinds}):
+        if lacks := PROGRAMS[name].lacks():
+            print("%s is left out: %s not found" % (name, ", ".join(lacks)), file=sys.stderr)
+            kinds = [k for k in kinds if k.program != name]
+            cases = [c for c in cases if c.program != name]
     experiment = Experiment(arguments)
     if arguments.step:
         run_step(experiment, arguments.step)

@@ -1,46 +1,21 @@
 """The programs that the experiment records: how they are made ready and how one run is recorded."""
+import fcntl
 import os
 import random
 import shutil
-import socket
+import sqlite3
 import subprocess
+import threading
 import time
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-ENVIRONMENT = dict(os.environ, PYTHONHASHSEED="0", LC_ALL="C")
-
-
-class Program:
-    """A program and its workload. `folder` is its own; what `prepare` puts there is kept."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def prepare(self, folder):
-        pass
-
-    def command(self, folder, kind, amount):
-        """The words of a run with this kind of change ("none": without), and its standard input."""
-        raise NotImplementedError
-
-    def clear(self, folder):
-        """Removes what the last run left, outside of the recording."""
-
-    def run(self, recorder, folder, kind, amount):
-        """One run under `recorder`, the words that stand before the command."""
-        self.clear(folder)
-        words, text = self.command(folder, kind, amount)
-        # A program's temporary files are on a disk, where a sync means something.
-        environment = dict(ENVIRONMENT, TMPDIR=str(folder))
-        subprocess.run(
-            recorder + words, input=text, text=True, env=environment, check=True,
-            stdout=subprocess.DEVNULL,
-        )
+from program import HERE, ROOT, Program
+from servers import Nginx, Postgres, Redis
 
 
 class Python(Program):
+    needs = ("python3",)
+    script = "work.py"
+
     def prepare(self, folder):
         # The interpreter itself, not a script that looks for one.
         say = "import sys; print(sys.executable)"
@@ -48,11 +23,19 @@ class Python(Program):
         self.interpreter = found.stdout.strip()
 
     def command(self, folder, kind, amount):
-        words = [self.interpreter, str(HERE / "work.py")]
+        words = [self.interpreter, str(HERE / self.script)]
         return words + ([] if kind == "none" else [kind, "%g" % amount]), None
 
 
+class Crew(Python):
+    """Threads of python that wait for each other."""
+
+    script = "crew.py"
+
+
 class Node(Program):
+    needs = ("node",)
+
     def command(self, folder, kind, amount):
         words = ["node", str(HERE / "work.js")]
         return words + ([] if kind == "none" else [kind, str(round(amount))]), None
@@ -61,6 +44,7 @@ class Node(Program):
 class Press(Program):
     """examples/cpp/press.cpp, unmodified, or with the patch of the kind's name."""
 
+    needs = ("g++", "patch")
     PAGES = "44"
     RENAMED = {"typeset": "compose", "sort_letters": "arrange_case", "read_pages": "work_off"}
 
@@ -100,25 +84,63 @@ class Press(Program):
 class Sqlite(Program):
     """The command line shell with a script; the database is on a disk."""
 
+    needs = ("sqlite3",)
     QUESTIONS = 4000
 
     def clear(self, folder):
         for old in folder.glob("work.db*"):
             old.unlink()
+        (folder / "rest").unlink(missing_ok=True)
 
     def command(self, folder, kind, amount):
-        amount = round(amount)
+        """The first half of the script on standard input, which ends with reading the rest from a pipe."""
+        rest = folder / "rest"
+        os.mkfifo(rest)
+        return ["sqlite3", str(folder / "work.db")], self.first_half(rest)
+
+    def run(self, recorder, folder, kind, amount):
+        held_ms = amount if kind == "busy-database" else 0
+        text = self.second_half(kind, round(amount))
+        helper = threading.Thread(target=self.go_on, args=(folder, text, held_ms), daemon=True)
+        self.clear(folder)
+        words, first = self.command(folder, kind, amount)
+        helper.start()
+        subprocess.run(recorder + words, input=first, text=True, env=self.environment(folder), check=True,
+                       stdout=subprocess.DEVNULL)
+        helper.join()
+
+    @staticmethod
+    def go_on(folder, text, held_ms):
+        """Gives the second half, and has the database locked for so long from then on."""
+        with open(folder / "rest", "w") as rest:
+            other = sqlite3.connect(folder / "work.db", isolation_level=None)
+            if held_ms:
+                other.execute("BEGIN IMMEDIATE")
+            rest.write(text[:text.index(";") + 1] + "\n")
+            rest.flush()
+            if held_ms:
+                time.sleep(held_ms / 1e3)
+                other.execute("ROLLBACK")
+            other.close()
+            rest.write(text)
+
+    def first_half(self, rest):
+        return (
+            ".timeout 10000\n"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, v INT);"
+            "BEGIN; WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<200000)"
+            " INSERT INTO t(name,v) SELECT 'n'||(x%%997), x*7919%%10007 FROM c; COMMIT;"
+            "CREATE INDEX i ON t(v); SELECT sum(length(name)) FROM t WHERE v BETWEEN 100 AND 4000;\n"
+            ".read %s\n" % rest
+        )
+
+    def second_half(self, kind, amount):
         small_cache = amount if kind == "small-cache" else 0
         look_up = (
             "WITH RECURSIVE c(x) AS (SELECT %d UNION ALL SELECT x+1 FROM c WHERE x<%d)"
             " SELECT sum(t.v) FROM c JOIN t ON t.id = x*7919%%200000+1;"
         )
-        script = (
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, v INT);"
-            "BEGIN; WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<200000)"
-            " INSERT INTO t(name,v) SELECT 'n'||(x%997), x*7919%10007 FROM c; COMMIT;"
-            "CREATE INDEX i ON t(v); SELECT sum(length(name)) FROM t WHERE v BETWEEN 100 AND 4000;"
-        )
+        script = "INSERT INTO t(name,v) VALUES('first',0);"
         # The same rows are looked up, some of them with next to no cache.
         if small_cache:
             script += "PRAGMA cache_size=2;" + look_up % (1, small_cache) + "PRAGMA cache_size=-2000;"
@@ -140,92 +162,13 @@ class Sqlite(Program):
         if synced:
             script += "PRAGMA synchronous=FULL;"
         script += "".join("INSERT INTO t(name,v) VALUES('x',%d);" % i for i in range(synced))
-        return ["sqlite3", str(folder / "work.db")], script
-
-
-class Redis(Program):
-    """The server alone is recorded; its client sends the same commands in every run."""
-
-    COMMANDS = 80000
-    SINGLE = 300
-    SEARCHES = 8000
-
-    def clear(self, folder):
-        shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
-
-    def requests(self, kind, amount):
-        """What is sent at once, then what is sent one by one."""
-        chances = random.Random(3)
-        many = ["RPUSH list " + " ".join("entry-%d" % i for i in range(400))]
-        for i in range(self.COMMANDS):
-            key = chances.randrange(5000)
-            many.append(["SET key:%d value-%d", "GET key:%d", "INCRBY count:%d %d"][i % 3] % (
-                (key, i) if i % 3 != 1 else (key,)))
-        many.append("RPUSH short one two three")
-        searches = round(amount) if kind == "linear-search" else 0
-        many += ["LPOS %s absent" % ("list" if i < searches else "short") for i in range(self.SEARCHES)]
-        if kind == "script":
-            # A hundred scripts, spread over the other commands.
-            loop = "EVAL \"local n=0; for i=1,%d do n=(n*31+i)%%1009 end; return n\" 0" % (amount / 100)
-            for i in range(100):
-                many.insert((i + 1) * len(many) // 101, loop)
-        one_by_one = ["SET single:%d x" % i for i in range(self.SINGLE)]
-        if kind == "fsync-per-write" and amount:
-            one_by_one.insert(0, "CONFIG SET appendfsync always")
-            one_by_one.insert(round(amount) + 1, "CONFIG SET appendfsync no")
-        if kind == "server-sleeps":
-            one_by_one += ["DEBUG SLEEP 0.0005"] * round(amount)
-        return many, one_by_one
-
-    def run(self, recorder, folder, kind, amount):
-        self.clear(folder)
-        many, one_by_one = self.requests(kind, amount)
-        path = folder / "redis.socket"
-        path.unlink(missing_ok=True)
-        words = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", "",
-                 "--appendonly", "yes", "--appendfsync", "no", "--dir", str(folder),
-                 "--enable-debug-command", "yes"]
-        server = subprocess.Popen(recorder + words, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-        try:
-            with self.connect(server, path) as client:
-                replies = client.makefile("rb")
-                client.settimeout(60)
-                for start in range(0, len(many), 1000):
-                    part = many[start:start + 1000]
-                    client.sendall("".join(c + "\r\n" for c in part).encode())
-                    self.read(replies, len(part))
-                for command in one_by_one:
-                    client.sendall((command + "\r\n").encode())
-                    self.read(replies, 1)
-                client.sendall(b"SHUTDOWN NOSAVE\r\n")
-        finally:
-            if server.wait(timeout=60) != 0:
-                raise RuntimeError("redis-server ended with %d" % server.returncode)
-
-    @staticmethod
-    def connect(server, path):
-        while server.poll() is None:
-            client = socket.socket(socket.AF_UNIX)
-            try:
-                client.connect(str(path))
-                return client
-            except OSError:
-                client.close()
-                time.sleep(0.001)
-        raise RuntimeError("redis-server did not start")
-
-    @staticmethod
-    def read(replies, count):
-        for _ in range(count):
-            line = replies.readline()
-            if line[:1] == b"-" or not line:
-                raise RuntimeError("redis answered %r" % line)
-            if line[:1] == b"$" and line != b"$-1\r\n":
-                replies.readline()
+        return script + "\n"
 
 
 class Git(Program):
     """Packs objects of this repository; a setting makes it look for better deltas."""
+
+    needs = ("git",)
 
     def prepare(self, folder):
         self.list = folder / "objects"
@@ -240,7 +183,32 @@ class Git(Program):
         return words, self.list.read_text()
 
 
+class GitRead(Git):
+    """Prints objects of this repository, some of them again."""
+
+    OBJECTS = 3000
+
+    def prepare(self, folder):
+        self.list = folder / "objects"
+        if not self.list.exists():
+            words = ["git", "-C", str(ROOT), "rev-list", "--objects", "--no-object-names", "HEAD"]
+            found = subprocess.run(words, capture_output=True, text=True, check=True)
+            self.list.write_text("".join(l + "\n" for l in found.stdout.splitlines()[:self.OBJECTS]))
+
+    def command(self, folder, kind, amount):
+        names = self.list.read_text().split()
+        # Evenly spread over all of them, so that what is read again is like what is read.
+        again = round(amount)
+        chosen = [names[i * 7919 % len(names)] for i in range(again)]
+        return ["git", "-C", str(ROOT), "cat-file", "--batch", "--buffer"], "\n".join(names + chosen) + "\n"
+
+
 class Xz(Program):
+    """Compresses what it is sent; the sender may pause."""
+
+    needs = ("xz",)
+    PAUSES = 3
+
     def prepare(self, folder):
         self.input = folder / "words"
         if not self.input.exists():
@@ -254,13 +222,60 @@ class Xz(Program):
         more = lambda of: round(amount) if kind == of else 0
         options = "--lzma2=preset=1,dict=%d,mf=hc4,mode=fast,nice=64,depth=%d" % (
             (1 << 20) + more("bigger-dictionary"), 32 + more("deeper-search"))
-        return ["xz", "-T1", "-k", "-c", options, str(self.input)], None
+        return ["xz", "-T1", "-c", options], None
+
+    def run(self, recorder, folder, kind, amount):
+        pause_s = amount / 1e3 / self.PAUSES if kind == "slow-input" else 0
+        words, _ = self.command(folder, kind, amount)
+        data = self.input.read_bytes()
+        program = subprocess.Popen(recorder + words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0)
+        # A small pipe: what is in it when a pause begins hides the pause.
+        fcntl.fcntl(program.stdin, fcntl.F_SETPIPE_SZ, 4096)
+        step = len(data) // (self.PAUSES + 1)
+        for start in range(0, len(data), step):
+            if start:
+                time.sleep(pause_s)
+            with memoryview(data)[start:start + step] as part:
+                sent = 0
+                while sent < len(part):
+                    sent += program.stdin.write(part[sent:])
+        program.stdin.close()
+        if program.wait() != 0:
+            raise RuntimeError("xz ended with %d" % program.returncode)
+
+
+class Perl(Program):
+    needs = ("perl",)
+
+    def command(self, folder, kind, amount):
+        if kind == "more-input":
+            return ["perl", str(HERE / "work.pl"), "none", "0", "%g" % (1 + amount)], None
+        return ["perl", str(HERE / "work.pl")] + ([] if kind == "none" else [kind, "%g" % amount]), None
+
+
+class Openssl(Program):
+    """Derives a key from a password and encrypts a file with it."""
+
+    needs = ("openssl",)
+    ITERATIONS = 150_000
+    INPUT_BYTES = 96 << 20
+
+    def prepare(self, folder):
+        self.input = folder / "zeros"
+        with open(self.input, "ab") as file:
+            file.truncate(self.INPUT_BYTES)
+
+    def command(self, folder, kind, amount):
+        iterations = self.ITERATIONS + (round(amount) if kind == "key-iterations" else 0)
+        return ["openssl", "enc", "-aes-256-cbc", "-pbkdf2", "-iter", str(iterations), "-S", "0123456789abcdef",
+                "-pass", "pass:stackbeat", "-in", str(self.input), "-out", "/dev/null"], None
 
 
 PROGRAMS = {
     program.name: program
     for program in [
-        Python("python"), Node("node"), Press("press"), Sqlite("sqlite3"), Redis("redis"),
-        Git("git"), Xz("xz"),
+        Python("python"), Crew("crew"), Node("node"), Press("press"), Sqlite("sqlite3"), Redis("redis"),
+        Git("git"), GitRead("git-read"), Xz("xz"), Perl("perl"), Openssl("openssl"), Nginx("nginx"),
+        Postgres("postgres"),
     ]
 }

@@ -47,6 +47,10 @@ CASES = [
     Case("renamed-and-slower", "press", ("renamed", 0), ("lock-held-longer", 0.2),
          "a regression in proof_letters or borrow", is_found_in("proof_letters", "borrow"),
          "press-lock-held-longer"),
+    Case("faster-server", "redis", ("keys-pattern", 0.2), ("none", 0), "no regression, CPU or wall time lower",
+         is_faster, "redis-keys-pattern"),
+    Case("other-input-perl", "perl", ("none", 0), ("more-input", 0.25),
+         "a regression, and a warning that arguments differ", says_other_arguments),
     Case("other-input", "press", ("none", 0), ("more-input", 0.25),
          "a regression, and a warning that arguments differ", says_other_arguments),
 ]

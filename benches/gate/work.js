@@ -3,6 +3,8 @@
 "use strict";
 
 const crypto = require("crypto");
+const { promisify } = require("util");
+const zlib = require("zlib");
 
 const UNITS = 180;
 const KIND = process.argv[2] || "none";
@@ -44,14 +46,31 @@ function waitForNobody(count) {
   for (let i = 0; i < count; i++) Atomics.wait(never, 0, 0, 1);
 }
 
-let result = 0;
-for (let unit = 0; unit < UNITS; unit++) {
-  for (let i = 0; i < 6; i++) result += parse();
-  result += sort();
-  const amount = share(unit);
-  if (KIND === "parsed-again") for (let i = 0; i < amount; i++) parse();
-  if (KIND === "hashes") hash(amount);
-  if (KIND === "waits-for-nobody") waitForNobody(amount);
-  if (KIND === "garbage") result += garbage(amount) * 0;
+// Compressed by a thread of the pool, while this one waits.
+const deflate = promisify(zlib.deflate);
+async function compressInPool(count) {
+  for (let i = 0; i < count; i++) await deflate(data);
 }
-console.log(result);
+
+const pause = promisify(setTimeout);
+async function waitForTimers(count) {
+  for (let i = 0; i < count; i++) await pause(1);
+}
+
+async function main() {
+  let result = 0;
+  for (let unit = 0; unit < UNITS; unit++) {
+    for (let i = 0; i < 6; i++) result += parse();
+    result += sort();
+    const amount = share(unit);
+    if (KIND === "parsed-again") for (let i = 0; i < amount; i++) parse();
+    if (KIND === "hashes") hash(amount);
+    if (KIND === "waits-for-nobody") waitForNobody(amount);
+    if (KIND === "pool-compression") await compressInPool(amount);
+    if (KIND === "timers") await waitForTimers(amount);
+    if (KIND === "garbage") result += garbage(amount) * 0;
+  }
+  console.log(result);
+}
+
+main();

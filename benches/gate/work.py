@@ -3,6 +3,7 @@
 The work is a few hundred equal units of the things scripts do: JSON, regular expressions, compression,
 hashes, files. AMOUNT, in a measure of the kind's own, is spread evenly over them.
 """
+import gc
 import hashlib
 import json
 import mmap
@@ -147,6 +148,11 @@ def look_at_file(file, times):
         os.stat(file.fileno())
 
 
+def collect(times):
+    for _ in range(times):
+        gc.collect()
+
+
 class Files:
     """What the units read and write, in the folder that TMPDIR names."""
 
@@ -186,6 +192,8 @@ def change(kind, amount, files):
         start_child(amount)
     elif kind == "stat-calls":
         look_at_file(files.raw, amount)
+    elif kind == "collections":
+        collect(amount)
 
 
 def unit(number, files):

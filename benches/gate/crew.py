@@ -1,0 +1,87 @@
+"""Threads that wait for each other: crew.py [KIND AMOUNT].
+
+The main thread parses, lets a checker derive a key from what it parsed, and waits for that; an archivist writes
+what it is told to. AMOUNT, in a measure of the kind's own, is spread evenly over the units.
+"""
+import hashlib
+import json
+import os
+import queue
+import sys
+import tempfile
+import threading
+
+UNITS = 240
+KIND = sys.argv[1] if len(sys.argv) > 1 else "none"
+AMOUNT = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+# Iterations of every key.
+ITERATIONS = 300
+
+
+def share(unit):
+    return int(AMOUNT * (unit + 1) / UNITS) - int(AMOUNT * unit / UNITS)
+
+
+def parse(rows):
+    total = 0
+    for i in range(rows):
+        row = json.loads(json.dumps({"id": i, "tags": list(range(20)), "name": "x" * (i % 40)}))
+        total += len(row["tags"])
+    return total
+
+
+class Checker:
+    def __init__(self):
+        self.asked, self.answers = queue.SimpleQueue(), queue.SimpleQueue()
+        self.thread = threading.Thread(target=self.work, name="checker")
+        self.thread.start()
+
+    def work(self):
+        while (iterations := self.asked.get()) is not None:
+            self.answers.put(hashlib.pbkdf2_hmac("sha256", b"a page", b"a pinch", iterations))
+
+    def ask(self, iterations):
+        self.asked.put(iterations)
+        return len(self.answers.get())
+
+
+class Archivist:
+    """Has the ledger locked until the disk has what it wrote."""
+
+    def __init__(self):
+        self.asked, self.begun = queue.SimpleQueue(), queue.SimpleQueue()
+        self.ledger = threading.Lock()
+        self.file = tempfile.TemporaryFile(buffering=0)
+        self.thread = threading.Thread(target=self.work, name="archivist")
+        self.thread.start()
+
+    def work(self):
+        while self.asked.get() is not None:
+            with self.ledger:
+                self.begun.put(True)
+                self.file.write(b"a line of the ledger\n")
+                os.fsync(self.file.fileno())
+
+    def write_and_look(self, times):
+        for _ in range(times):
+            self.asked.put(True)
+            self.begun.get()
+            with self.ledger:
+                pass
+
+
+def main():
+    checker, archivist = Checker(), Archivist()
+    result = 0
+    for unit in range(UNITS):
+        result += parse(60)
+        result += checker.ask(ITERATIONS + (share(unit) if KIND == "slower-worker" else 0))
+        if KIND == "lock-during-sync":
+            archivist.write_and_look(share(unit))
+    for helper in (checker, archivist):
+        helper.asked.put(None)
+        helper.thread.join()
+    print(result)
+
+
+main()
