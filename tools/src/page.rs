@@ -53,6 +53,7 @@ struct Meta<'a> {
     recording: &'a Recording,
     processes: &'a [ProcessRow],
     threads: Vec<ThreadMeta<'a>>,
+    start_stacks: &'a [Vec<String>],
     functions: Vec<&'a FunctionName>,
     causes: Vec<&'static str>,
     /// By probe number.
@@ -73,6 +74,9 @@ struct ThreadMeta<'a> {
     is_main: bool,
     begin_ns: u64,
     end_ns: u64,
+    /// Uid of the thread that started it, 0: not known; and the place of the stack in which it did.
+    started_by: u32,
+    start_stack: usize,
     running_ns: u64,
     blocked_ns: [u64; CAUSES],
     gap_ns: u64,
@@ -142,6 +146,8 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             is_main: t.is_main,
             begin_ns: t.begin_ns,
             end_ns: t.end_ns,
+            started_by: t.started_by_uid,
+            start_stack: t.start_stack,
             running_ns: time.running_ns,
             blocked_ns: time.blocked_ns,
             gap_ns: time.gap_ns,
@@ -165,6 +171,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         recording: &facts.recording,
         processes: &facts.processes,
         threads: threads.collect(),
+        start_stacks: &facts.start_stacks,
         functions: packed
             .functions
             .iter()

@@ -120,6 +120,19 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
         Some(3),
         "no end without a begin"
     );
+    // The worker's start is main's.
+    let threads = report["threads"].as_array().expect("threads");
+    let is_main = |thread: &&Value| thread["is_main"] == true;
+    let main = threads.iter().find(is_main).expect("the main thread");
+    let worker = threads.iter().find(|t| !is_main(t)).expect("the worker");
+    assert_eq!(worker["started_by_uid"], main["uid"]);
+    let starts_in_main = |f: &Value| f == "main";
+    let started_at = worker["started_at"].as_array().expect("a stack");
+    assert!(started_at.iter().any(starts_in_main), "{worker}");
+    assert_eq!(
+        (&main["started_by_uid"], &main["started_at"]),
+        (&0.into(), &Value::Array(vec![]))
+    );
     let queue = named(&report["counters"], "queue");
     assert_eq!(
         (&queue["min"], &queue["max"], &queue["last"]),
@@ -162,6 +175,10 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
         (1, 1, 5)
     );
     assert_eq!(phases("i", "answer"), 1);
+    // One thread started, one end of a thread waited for.
+    for arrow in ["thread start", "wakeup"] {
+        assert_eq!((phases("s", arrow), phases("f", arrow)), (1, 1), "{arrow}");
+    }
     let firefox = stackbeat(at, &["export", "t.beat", "--to", "firefox", "-o", "-"]);
     let firefox: Value = serde_json::from_slice(&firefox.stdout).expect("JSON");
     let of_main = &firefox["threads"][0]["markers"];
@@ -194,6 +211,12 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
             "select count(*) as arrows, s.name as waker, t.name as woken from flow f \
              join slice s on f.slice_out = s.id join slice t on f.slice_in = t.id \
              where s.name like 'wakes %' and s.ts <= t.ts group by s.name, t.name",
+            "select count(*) as starts, st.is_main_thread as starter, tt.is_main_thread as started \
+             from flow f join slice s on f.slice_out = s.id join slice t on f.slice_in = t.id \
+             join thread_track sr on s.track_id = sr.id join thread st on sr.utid = st.utid \
+             join thread_track tr on t.track_id = tr.id join thread tt on tr.utid = tt.utid \
+             where s.name like 'starts %' and t.name like 'started by %' and s.ts <= t.ts \
+             group by 2, 3",
             "select count(*) as n, max(value) as highest from counter c join track t \
              on c.track_id = t.id where t.name = 'queue'",
         ],
@@ -227,6 +250,8 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
         is("waker", "wakes ") && is("woken", "woken by ") && r["arrows"] == 1
     };
     assert!(rows.iter().any(is_join), "{rows:?}");
+    let is_start = |r: &Value| r["starts"] == 1 && r["starter"] == 1 && r["started"] == 0;
+    assert!(rows.iter().any(is_start), "{rows:?}");
     assert!(
         rows.iter().any(|r| r["highest"].as_f64() == Some(40.0)),
         "{rows:?}"

@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, LongWait, Segment, StackIndex, ThreadIndex, Trace, Visitor,
+    Counter, LongWait, Segment, StackIndex, Thread, ThreadIndex, Trace, Visitor,
 };
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
@@ -14,6 +14,11 @@ use super::{Selection, Summary};
 /// An exporter's side: what [`Visitor`] gives, cut to the selection, with errors.
 pub(super) trait Sink {
     fn thread_begin(&mut self, _: &Trace, _: ThreadIndex) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Another thread of the recording started the one that has just begun.
+    fn thread_started(&mut self, _: &Trace, _: ThreadIndex, _: ThreadIndex) -> io::Result<()> {
         Ok(())
     }
 
@@ -74,6 +79,16 @@ impl Visitor for Feed<'_> {
         if self.result.is_ok() && self.selection.has_thread(thread) {
             self.summary.threads += 1;
             self.result = self.sink.thread_begin(trace, thread);
+            let Thread {
+                creator, start_ns, ..
+            } = *trace.thread(thread);
+            if self.result.is_ok()
+                && let Some(creator) = creator
+                && self.selection.has_thread(creator)
+                && self.selection.has_time(start_ns)
+            {
+                self.result = self.sink.thread_started(trace, thread, creator);
+            }
         }
     }
 

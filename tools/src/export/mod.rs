@@ -6,6 +6,7 @@
 //! has the same stack. Whatever the format, the amounts of a function add up to the same totals:
 //! nothing is rounded away, scaled or left out. `docs/exports.md` says where each amount ends up.
 
+mod arrows;
 mod chrome;
 mod feed;
 mod firefox;

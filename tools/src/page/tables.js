@@ -138,7 +138,7 @@ class Tables {
       { key: "running", title: "Where", class: "short optional", cell: kinds },
       { key: "tid", title: "Tid", format: String },
       { key: "process", title: "Process", class: "short", format: (v) => v, optional: true },
-      { key: "name", title: "Thread", class: "name", format: (v) => v },
+      { key: "name", title: "Thread", class: "name", cell: (r) => element("span", { title: this.startOf(r.t) || undefined }, r.name) },
     ];
     const legend = element("p", { class: "note" }, this.chip(0, "running "),
       ...data.meta.causes.map((name, cause) => (cause && rows.some((r) => r.t.blocked_ns[cause] > 0) ? this.chip(cause, name + " ") : null)),
@@ -146,6 +146,14 @@ class Tables {
     return [...this.table("threads", columns, rows, (r) => {
       view.set({ scope: r.chosen ? "all" : "t" + r.i });
     }), legend];
+  }
+
+  // Who started a thread, and where.
+  startOf(thread) {
+    const { meta } = this.data;
+    this.threadOfUid ||= new Map(meta.threads.map((t) => [t.uid, t]));
+    const by = this.threadOfUid.get(thread.started_by);
+    return by ? [`started by ${by.name} ${by.tid}`, ...(meta.start_stacks[thread.start_stack] || [])].join("\n") : "";
   }
 
   causesOf(r) {

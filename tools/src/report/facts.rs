@@ -62,6 +62,11 @@ pub struct ThreadFacts {
     pub is_main: bool,
     pub begin_ns: u64,
     pub end_ns: u64,
+    /// The thread that started it; 0: not known.
+    pub started_by_uid: u32,
+    /// Where that was: place in `Facts::start_stacks`.
+    #[serde(skip)]
+    pub start_stack: usize,
     /// Exact counters, when the thread's end was recorded.
     pub exact_cpu_ns: Option<u64>,
     pub exact_allocations: Option<u64>,
@@ -95,6 +100,8 @@ pub struct Facts {
     pub recording: Recording,
     pub processes: Vec<ProcessRow>,
     pub threads: Vec<ThreadFacts>,
+    /// Stacks in which threads were started, innermost function first. The first one is empty.
+    pub start_stacks: Vec<Vec<String>>,
     pub losses: Vec<LossRow>,
     pub functions: Vec<FunctionName>,
     /// Marks and changed settings, in order of time, and how many more there were.

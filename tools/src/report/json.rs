@@ -61,6 +61,8 @@ struct Time {
 struct ThreadJson {
     #[serde(flatten)]
     facts: ThreadFacts,
+    /// Where it was started, innermost function first; empty: not known.
+    started_at: Vec<String>,
     #[serde(flatten)]
     time: Time,
     /// Of a recording with counters.
@@ -127,6 +129,9 @@ pub fn report(
             totals.add(&time);
             threads.push(ThreadJson {
                 facts: thread.clone(),
+                started_at: (facts.start_stacks.get(thread.start_stack))
+                    .cloned()
+                    .unwrap_or_default(),
                 time: (&time).into(),
                 counters: (facts.thread_counters.get(&ThreadIndex(index as u32)))
                     .cloned()

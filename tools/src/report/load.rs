@@ -104,6 +104,7 @@ fn facts(trace: &Trace) -> Facts {
         begin_ns: since_start(p.start_ns),
         end_ns: since_start(p.end_ns),
     });
+    let mut starts = StartStacks::default();
     let threads = trace.threads().iter().map(|t| {
         let process = trace.process(t.process);
         ThreadFacts {
@@ -119,6 +120,8 @@ fn facts(trace: &Trace) -> Facts {
             is_main: t.is_main,
             begin_ns: since_start(t.start_ns),
             end_ns: since_start(t.end_ns),
+            started_by_uid: t.creator.map_or(0, |creator| trace.thread(creator).uid),
+            start_stack: starts.place(trace, t.creator_stack),
             exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
             exact_allocations: t.totals.map(|a| a.allocations),
             exact_allocated_bytes: t.totals.map(|a| a.allocated_bytes),
@@ -144,6 +147,7 @@ fn facts(trace: &Trace) -> Facts {
         recording: recording(trace),
         processes: processes.collect(),
         threads: threads.collect(),
+        start_stacks: starts.names,
         losses: losses.collect(),
         functions: functions.collect(),
         events: Vec::new(),
@@ -152,6 +156,32 @@ fn facts(trace: &Trace) -> Facts {
         counters: Vec::new(),
         thread_counters: Default::default(),
         long_waits: Vec::new(),
+    }
+}
+
+/// The stacks in which threads were started, each once.
+struct StartStacks {
+    names: Vec<Vec<String>>,
+    places: HashMap<StackIndex, usize>,
+}
+
+impl Default for StartStacks {
+    fn default() -> Self {
+        StartStacks {
+            names: vec![Vec::new()],
+            places: HashMap::from([(StackIndex::NONE, 0)]),
+        }
+    }
+}
+
+impl StartStacks {
+    fn place(&mut self, trace: &Trace, stack: StackIndex) -> usize {
+        *self.places.entry(stack).or_insert_with(|| {
+            let frames = trace.stack_frames(stack).into_iter().rev();
+            let name = |frame| trace.function(trace.frame(frame).function).name.clone();
+            self.names.push(frames.map(name).collect());
+            self.names.len() - 1
+        })
     }
 }
 

@@ -3,20 +3,20 @@
 //! - Slices: a packet sequence for each thread with its own interned names. A slice's begin carries
 //!   name, category and source line, its end the amounts, so nothing waits for a slice to close.
 //! - Counters and samples: a sequence each. Callstacks are interned once for the whole trace.
-//! - Wake-ups: an arrow from the moment in the waker's thread to the end of the wait.
+//! - Wake-ups and starts of threads: an arrow from the thread that caused it.
 //! - Tracks: process and thread descriptors with ids derived from the session, so that traces can
 //!   be concatenated (with a system trace, too: our clock is CLOCK_MONOTONIC, snapshots say how it
 //!   relates to the others).
 //!
 //! Packets are not in order of time across sequences; Perfetto sorts them.
 
+mod arrows;
 mod callstacks;
 mod counters;
 mod packets;
 mod program;
 mod session;
 mod slices;
-mod wakeups;
 mod wire;
 
 use std::io::{self, Write};
@@ -29,6 +29,7 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
+use super::arrows::Arrow;
 use super::feed::{self, Sink};
 use super::identity::Identities;
 use super::names::{self, Names};
@@ -59,7 +60,7 @@ pub(super) fn write(
         described: vec![false; trace.processes().len()],
         described_threads: Seen::default(),
         slices: 0,
-        wakeups: 0,
+        arrows: 0,
     };
     exporter.begin(trace, options)?;
     let mut summary = feed::run(trace, selection, &mut exporter)?;
@@ -81,7 +82,7 @@ struct Exporter<'a> {
     described: Vec<bool>,
     described_threads: Seen,
     slices: u64,
-    wakeups: u32,
+    arrows: u32,
 }
 
 impl Exporter<'_> {
@@ -194,6 +195,18 @@ impl Exporter<'_> {
     }
 }
 
+impl Exporter<'_> {
+    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
+        for end in [&arrow.from, &arrow.to] {
+            let track = self.track(trace, end.thread)?;
+            self.threads[end.thread.0 as usize] = Some(track);
+        }
+        self.arrows += 1;
+        let id = self.uuids.arrow(self.arrows);
+        arrows::write(arrow, id, &self.uuids, &mut self.packets)
+    }
+}
+
 impl Sink for Exporter<'_> {
     fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()> {
         let mut track = self.track(trace, segment.thread)?;
@@ -241,13 +254,16 @@ impl Sink for Exporter<'_> {
     }
 
     fn wakeup(&mut self, trace: &Trace, wait: &LongWait, waker: ThreadIndex) -> io::Result<()> {
-        for thread in [wait.thread, waker] {
-            let track = self.track(trace, thread)?;
-            self.threads[thread.0 as usize] = Some(track);
-        }
-        self.wakeups += 1;
-        let id = self.uuids.wakeup(self.wakeups);
-        wakeups::write(trace, wait, waker, id, &self.uuids, &mut self.packets)
+        self.arrow(trace, &Arrow::wakeup(trace, wait, waker))
+    }
+
+    fn thread_started(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        creator: ThreadIndex,
+    ) -> io::Result<()> {
+        self.arrow(trace, &Arrow::start(trace, thread, creator))
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

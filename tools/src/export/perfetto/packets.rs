@@ -159,8 +159,8 @@ impl Uuids {
         self.id(3, self.identities.thread(thread).0)
     }
 
-    /// The flow of a wake-up, by its number in this export.
-    pub fn wakeup(&self, number: u32) -> u64 {
+    /// The flow between two threads, by its number in this export.
+    pub fn arrow(&self, number: u32) -> u64 {
         self.id(4, number)
     }
 

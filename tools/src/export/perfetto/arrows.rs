@@ -1,0 +1,39 @@
+//! Arrows between threads: a flow from an instant of the one to an instant of the other.
+
+use std::io;
+
+use stackbeat_proto::perfetto as pb;
+
+use super::super::arrows::Arrow;
+use super::packets::{self, Packets, Sequence, Uuids};
+
+/// Writes one. `flow` is unique in the export.
+pub(super) fn write(
+    arrow: &Arrow,
+    flow: u64,
+    uuids: &Uuids,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let ends = [
+        (&arrow.from, vec![flow], Vec::new()),
+        (&arrow.to, Vec::new(), vec![flow]),
+    ];
+    for (end, flow_ids, terminating_flow_ids) in ends {
+        packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SESSION.0),
+            timestamp: Some(end.time_ns),
+            timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+            track_event: Some(pb::TrackEvent {
+                r#type: Some(pb::track_event::Type::Instant as i32),
+                track_uuid: Some(uuids.thread(end.thread)),
+                name: Some(end.text.clone()),
+                categories: vec![arrow.category.to_owned()],
+                flow_ids,
+                terminating_flow_ids,
+                ..pb::TrackEvent::default()
+            }),
+            ..pb::TracePacket::default()
+        })?;
+    }
+    Ok(())
+}
