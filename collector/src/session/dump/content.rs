@@ -1,0 +1,271 @@
+//! What a session's trace says besides samples, as much of it as a window needs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+
+use stackbeat_core::clock::Snapshot;
+use stackbeat_core::layout::node_kind;
+use stackbeat_proto::columns::{Rusage, SampleRow};
+use stackbeat_proto::nodes;
+use stackbeat_proto::v1::{self, NodeKind, event, loss, packet};
+
+use super::window::Thread;
+use super::{Frozen, Out, each_packet};
+use crate::symbolize::{Query, Symbolizer};
+
+const NODES_PER_PACKET: usize = 64 << 10;
+
+/// What the session's trace says besides samples.
+#[derive(Default)]
+pub(super) struct Content {
+    header: v1::SessionHeader,
+    clocks: Vec<v1::ClockSnapshot>,
+    processes: BTreeMap<u32, v1::Process>,
+    process_ends: BTreeMap<u32, v1::ProcessEnd>,
+    threads: BTreeMap<u32, v1::Thread>,
+    ends: BTreeMap<u32, v1::ThreadEnd>,
+    modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    /// By id: parent, address, kind.
+    nodes: HashMap<u32, (u32, u64, u32)>,
+    losses: BTreeMap<(u32, i32), v1::Loss>,
+    /// The settings in force when the window begins, by kind and name.
+    settings: BTreeMap<(i32, String), v1::Event>,
+    /// By thread, of one wait each.
+    pub(super) waits: HashMap<u32, Vec<v1::Waits>>,
+}
+
+impl Content {
+    pub(super) fn read(frozen: &Frozen, from_ns: u64) -> io::Result<Content> {
+        let mut content = Content::default();
+        each_packet(frozen, |packet| {
+            content.take(packet, from_ns);
+            Ok(())
+        })?;
+        Ok(content)
+    }
+
+    fn take(&mut self, packet: packet::Body, from_ns: u64) {
+        match packet {
+            packet::Body::Header(header) => self.header = header,
+            packet::Body::Clock(clock) => self.clocks.push(clock),
+            packet::Body::Process(p) => drop(self.processes.insert(p.uid, p)),
+            packet::Body::ProcessEnd(end) => drop(self.process_ends.insert(end.uid, end)),
+            packet::Body::Thread(t) => drop(self.threads.insert(t.uid, t)),
+            packet::Body::ThreadEnd(end) => drop(self.ends.insert(end.uid, end)),
+            packet::Body::Module(m) => {
+                self.modules.insert((m.process_uid, m.start, m.epoch), m);
+            }
+            packet::Body::Loss(loss) => {
+                self.losses.insert((loss.thread_uid, loss.cause), loss);
+            }
+            packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
+            packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
+                self.settings
+                    .insert((event.kind, event.name.clone()), event);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_nodes(&mut self, columns: &v1::CallstackNodes) {
+        // The drain of this session wrote them: columns that do not fit are nobody's.
+        for node in nodes::nodes(columns).into_iter().flatten() {
+            self.nodes
+                .insert(node.id, (node.parent, node.address, node.kind));
+        }
+    }
+
+    /// Each thread's waits that reach into the window, as far as their begins tell.
+    fn take_waits(&mut self, packet: &v1::Waits, from_ns: u64) {
+        for wait in &packet.wait {
+            let waits = self.waits.entry(wait.thread_uid).or_default();
+            let is_over = |seen: &v1::Waits| {
+                let begin_ns = seen.wait[0].begin_ns;
+                begin_ns == wait.begin_ns || begin_ns.max(wait.begin_ns) < from_ns
+            };
+            waits.retain(|seen| !is_over(seen));
+            waits.push(v1::Waits {
+                wait: vec![*wait],
+                ..*packet
+            });
+        }
+    }
+
+    /// The header of a trace that begins with the window.
+    pub(super) fn header(&self, from_ns: u64, last: &Snapshot) -> v1::SessionHeader {
+        let mut header = self.header.clone();
+        if let Some(start) = &mut header.start
+            && from_ns > start.monotonic_ns
+            && last.monotonic_ns > start.monotonic_ns
+        {
+            let later = from_ns - start.monotonic_ns;
+            let wide = u128::from(last.cycles - start.cycles) * u128::from(later)
+                / u128::from(last.monotonic_ns - start.monotonic_ns);
+            start.cycles += wide as u64;
+            start.monotonic_ns = from_ns;
+            start.boottime_ns += later;
+            start.realtime_ns += later;
+        }
+        header
+    }
+
+    /// Threads that live in the window.
+    pub(super) fn threads(&self, frozen: &Frozen, from_ns: u64) -> BTreeMap<u32, Thread> {
+        let living: HashMap<u32, &(v1::ThreadEnd, u64)> =
+            frozen.living.iter().map(|l| (l.0.uid, l)).collect();
+        let mut threads = BTreeMap::new();
+        for (uid, packet) in &self.threads {
+            let key = (*uid, loss::Cause::Overwritten as i32);
+            let ended = self.ends.get(uid);
+            let (end, overwritten) = match (ended, living.get(uid)) {
+                (Some(end), _) => (Some(*end), self.losses.get(&key).map_or(0, |l| l.count)),
+                (None, Some((end, overwritten))) => (Some(*end), *overwritten),
+                (None, None) => (None, 0),
+            };
+            if end.is_some_and(|end| end.end_ns < from_ns) {
+                continue;
+            }
+            let is_whole = packet.start_ns >= from_ns && overwritten == 0;
+            let thread = Thread {
+                packet: v1::Thread {
+                    start_ns: packet.start_ns.max(from_ns),
+                    ..packet.clone()
+                },
+                end,
+                base: is_whole.then(SampleRow::default),
+                base_rusage: is_whole.then(Rusage::default),
+                rows: 0,
+            };
+            threads.insert(*uid, thread);
+        }
+        threads
+    }
+
+    /// Everything that stands before the samples.
+    pub(super) fn begin(&self, from_ns: u64, out: &mut Out) -> io::Result<()> {
+        let is_over =
+            |uid: u32| (self.process_ends.get(&uid)).is_some_and(|end| end.end_ns < from_ns);
+        for clock in self.clocks.iter().filter(|c| c.monotonic_ns >= from_ns) {
+            out.say(packet::Body::Clock(*clock))?;
+        }
+        for process in self.processes.values().filter(|p| !is_over(p.uid)) {
+            out.say(packet::Body::Process(v1::Process {
+                start_ns: process.start_ns.max(from_ns),
+                ..process.clone()
+            }))?;
+        }
+        for end in self.process_ends.values().filter(|p| !is_over(p.uid)) {
+            out.say(packet::Body::ProcessEnd(*end))?;
+        }
+        let modules = self.modules.values();
+        for module in modules.filter(|m| !is_over(m.process_uid)) {
+            out.say(packet::Body::Module(module.clone()))?;
+        }
+        for event in self.settings.values() {
+            out.say(packet::Body::Event(v1::Event {
+                time_ns: from_ns,
+                ..event.clone()
+            }))?;
+        }
+        // What the ring forgot by then is no loss of what is written here.
+        let overwritten = loss::Cause::Overwritten as i32;
+        for loss in self.losses.values().filter(|l| l.cause != overwritten) {
+            out.say(packet::Body::Loss(*loss))?;
+        }
+        Ok(())
+    }
+
+    /// Writes these nodes and those above them; gives what wants a name.
+    pub(super) fn nodes(&self, used: &BTreeSet<u32>, out: &mut Out) -> io::Result<Vec<Query>> {
+        let mut wanted = BTreeSet::new();
+        for id in used {
+            let mut at = *id;
+            while wanted.insert(at) {
+                match self.nodes.get(&at) {
+                    Some((parent, ..)) if *parent != 0 => at = *parent,
+                    _ => break,
+                }
+            }
+        }
+        let mut queries = BTreeSet::new();
+        let mut columns = v1::CallstackNodes::default();
+        let (mut last_id, mut last_address) = (0i64, 0i64);
+        // A parent has a lower id than its children.
+        for id in wanted {
+            if columns.id.len() == NODES_PER_PACKET {
+                out.say(packet::Body::Nodes(std::mem::take(&mut columns)))?;
+                (last_id, last_address) = (0, 0);
+            }
+            let Some((parent, address, kind)) = self.nodes.get(&id).copied() else {
+                continue;
+            };
+            columns.id.push(i64::from(id) - last_id);
+            last_id = id.into();
+            columns.parent.push(match parent {
+                0 => 0,
+                parent => i64::from(id) - i64::from(parent),
+            });
+            columns
+                .address
+                .push((address as i64).wrapping_sub(last_address));
+            last_address = address as i64;
+            columns.kind_runs.extend([1, kind]);
+            if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
+                let root = self.root(id);
+                queries.insert(((root >> 32) as u32, root as u32, address, kind));
+            }
+        }
+        out.say(packet::Body::Nodes(columns))?;
+        let query = |(process_uid, epoch, address, kind)| Query {
+            process_uid,
+            epoch,
+            address,
+            kind: match kind {
+                node_kind::LEAF_PC => NodeKind::LeafPc,
+                _ => NodeKind::Native,
+            },
+        };
+        Ok(queries.into_iter().map(query).collect())
+    }
+
+    /// The address field of a node's root: process uid and epoch.
+    fn root(&self, id: u32) -> u64 {
+        let mut at = id;
+        while let Some((parent, address, kind)) = self.nodes.get(&at) {
+            if *kind == node_kind::ROOT || *parent == 0 || *parent >= at {
+                return *address;
+            }
+            at = *parent;
+        }
+        0
+    }
+
+    pub(super) fn add_names(
+        &self,
+        symbolizer: &mut Symbolizer,
+        queries: &[Query],
+        out: &mut Out,
+    ) -> io::Result<()> {
+        for process in self.processes.values() {
+            symbolizer.add_process(process.uid, process.pid);
+        }
+        for module in self.modules.values() {
+            symbolizer.add_module(module);
+        }
+        let mut result = Ok(());
+        symbolizer.symbolize(queries, &mut |_| {}, &mut |symbols| {
+            if result.is_ok() {
+                result = out.say(packet::Body::Symbols(symbols));
+            }
+        });
+        result
+    }
+}
+
+fn is_setting(event: &v1::Event) -> bool {
+    matches!(
+        event.kind(),
+        event::Kind::IntervalChanged | event::Kind::ConfigChanged
+    )
+}
