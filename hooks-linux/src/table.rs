@@ -82,12 +82,19 @@ macro_rules! versions {
     )*};
 }
 
-/// Begins a wait, for something that another thread lets go of when it is given.
-macro_rules! begin {
-    ($probe:expr, $value:expr) => {
+/// Calls the original as a wait, for something that another thread lets go of when that is given.
+macro_rules! waited {
+    ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)?) => {{
+        let wait = waited!(begin Probe::$probe, $value as u64 $(, $awaited)?);
+        // SAFETY: the arguments of the hook's caller, passed on.
+        let result = unsafe { $name::call($($arg),*) };
+        wait.end(result as i64);
+        result
+    }};
+    (begin $probe:expr, $value:expr) => {
         agent::begin_wait($probe, $value)
     };
-    ($probe:expr, $value:expr, $awaited:expr) => {
+    (begin $probe:expr, $value:expr, $awaited:expr) => {
         agent::begin_wait_for($probe, $value, $awaited)
     };
 }
@@ -170,11 +177,7 @@ macro_rules! hooks {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let wait = begin!(Probe::$probe, $value as u64 $(, $awaited)?);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            wait.end(result as i64);
-            result
+            waited!($name($($arg),*) = $probe, $value $(, for $awaited)?)
         }
         hooks! { $($rest)* }
     };
@@ -185,11 +188,7 @@ macro_rules! hooks {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn waiting($($arg: $type,)* object: u64) -> $result {
-                let wait = agent::begin_wait_for(Probe::$probe, $value as u64, agent::written(object));
-                // SAFETY: the caller's arguments, passed on.
-                let result = unsafe { $name::call($($arg),*) };
-                wait.end(result as i64);
-                result
+                waited!($name($($arg),*) = $probe, $value, for agent::written(object))
             }
             if !agent::hit_quietly() {
                 $name::called();
@@ -200,11 +199,7 @@ macro_rules! hooks {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { waiting($($arg,)* object) };
             }
-            let wait = agent::begin_wait(Probe::$probe, $value as u64);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            wait.end(result as i64);
-            result
+            waited!($name($($arg),*) = $probe, $value)
         }
         hooks! { $($rest)* }
     };
@@ -223,10 +218,7 @@ macro_rules! hooks {
             unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
                 let wake = $crate::descriptor::$announce($file);
                 $before($file);
-                let wait = agent::begin_wait(Probe::$probe, $value as u64);
-                // SAFETY: the caller's arguments, passed on.
-                let result = unsafe { $name::call($($arg),*) };
-                wait.end(result as i64);
+                let result = waited!($name($($arg),*) = $probe, $value);
                 wake.end(Probe::$probe, $value as u64);
                 result
             }
@@ -238,11 +230,7 @@ macro_rules! hooks {
                 return unsafe { awaited($($arg),*) };
             }
             $before($file);
-            let wait = agent::begin_wait(Probe::$probe, $value as u64);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            wait.end(result as i64);
-            result
+            waited!($name($($arg),*) = $probe, $value)
         }
         hooks! { $($rest)* }
     };
@@ -253,10 +241,7 @@ macro_rules! hooks {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let wait = agent::begin_wait(Probe::$probe, $value as u64);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            wait.end(result as i64);
+            let result = waited!($name($($arg),*) = $probe, $value);
             $crate::descriptor::$noted(result as core::ffi::c_int);
             result
         }
@@ -270,13 +255,8 @@ macro_rules! hooks {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn contended($($arg: $type),*) -> $result {
-                // SAFETY: the caller's arguments, passed on; the lock is there.
-                unsafe {
-                    let wait = begin!(Probe::$probe, $value as u64 $(, $awaited)?);
-                    let result = $name::call($($arg),*);
-                    wait.end(result as i64);
-                    result
-                }
+                // SAFETY: the caller's arguments; the lock is there.
+                waited!($name($($arg),*) = $probe, $value $(, for unsafe { $awaited })?)
             }
             if !agent::hit_quietly() {
                 $name::called();
