@@ -22,6 +22,15 @@ fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     builder.check(test);
 }
 
+/// Whether a signal was on its way to the thread (1) and has arrived: then its handler has run.
+fn delivered(signal: &AtomicU32, handler: impl Fn()) -> bool {
+    let arrives = signal.swap(0, Ordering::SeqCst) == 1;
+    if arrives {
+        handler();
+    }
+    arrives
+}
+
 /// A thread between `close` and `reopen` is never interrupted.
 #[test]
 fn no_signal_arrives_behind_a_closed_gate() {
@@ -56,14 +65,7 @@ fn closed_gate(light: bool) {
             }
         })
     };
-    let deliver = || {
-        if signal.swap(0, Ordering::SeqCst) == 1 {
-            gate::arrived(&entry);
-            true
-        } else {
-            false
-        }
-    };
+    let deliver = || delivered(&signal, || gate::arrived(&entry));
     let mut sampler = Some(sampler);
     let before = gate::close(&entry, |_| {
         // Waiting is: the sampler gets on with it, then the signal is delivered.
@@ -98,13 +100,7 @@ fn no_signal_arrives_that_was_given_up() {
                 }
             })
         };
-        let deliver = || {
-            let comes = signal.swap(0, Ordering::SeqCst) == 1;
-            if comes {
-                gate::arrived(&entry);
-            }
-            comes
-        };
+        let deliver = || delivered(&signal, || gate::arrived(&entry));
         let mut sampler = Some(sampler);
         let before = gate::close(&entry, |_| {
             if gate::give_up(&entry) {
@@ -146,13 +142,7 @@ fn no_signal_arrives_in_the_first_call_of_a_stranger() {
                 }
             })
         };
-        let deliver = || {
-            let arrives = signal.swap(0, Ordering::SeqCst) == 1;
-            if arrives {
-                gate::met(&stranger, || TID);
-            }
-            arrives
-        };
+        let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
         state.store(2, Ordering::Release);
         let mut sampler = Some(sampler);
         gate::introduce(&stranger, TID, |attempt| {

@@ -1,12 +1,14 @@
 //! `stackbeat attach` on programs that were running before: they neither notice nor change.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -14,18 +16,7 @@ use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, process::Origin};
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
-
-fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(STACKBEAT)
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
+use common::{STACKBEAT, stackbeat};
 
 /// Attaches for a time and gives the summary.
 #[track_caller]

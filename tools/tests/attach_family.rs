@@ -2,6 +2,8 @@
 //! and that those who use them notice nothing.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::{command_in, json};
+
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,25 +49,6 @@ workers = [start(work), start(work), start(runs_another)]
 print('running', flush=True)
 sys.stdin.read()
 ";
-
-fn stackbeat(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(STACKBEAT);
-    command
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped());
-    command
-}
-
-#[track_caller]
-fn json(folder: &Path, arguments: &[&str]) -> Value {
-    let output = stackbeat(folder, arguments).output().expect("runs");
-    assert!(output.status.success(), "{arguments:?}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 #[track_caller]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -187,11 +171,11 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
     let pids = family(pid);
     let before: Vec<_> = pids.iter().map(|pid| state(*pid)).collect();
 
-    let alone = stackbeat(
+    let mut alone = command_in(
         at,
         &["attach", "-f", "--json", "-o", "t.beat", &pid.to_string()],
     );
-    let alone = Program({ alone }.spawn().expect("starts"));
+    let alone = Program(alone.stderr(Stdio::piped()).spawn().expect("starts"));
     wait_until("it is attached to", || is_attached(pid));
     assert_eq!(pids.iter().filter(|pid| is_attached(**pid)).count(), 1);
     let summary = end(alone);
@@ -204,7 +188,9 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
 
     for _ in 0..3 {
         let options = ["attach", "-f", "--json", "-o", "t.beat", "--children"];
-        let all = stackbeat(at, &[&options[..], &[&pid.to_string()]].concat()).spawn();
+        let all = command_in(at, &[&options[..], &[&pid.to_string()]].concat())
+            .stderr(Stdio::piped())
+            .spawn();
         let all = Program(all.expect("starts"));
         wait_until("all are attached to", || {
             pids.iter().all(|pid| is_attached(*pid))
@@ -284,7 +270,9 @@ fn nginx_serves_on_while_master_and_workers_are_attached_to() {
     let before: Vec<_> = pids.iter().map(|pid| state(*pid)).collect();
     for _ in 0..3 {
         let options = ["attach", "-f", "--json", "-o", "t.beat", "--children"];
-        let recorder = stackbeat(at, &[&options[..], &[&pid.to_string()]].concat()).spawn();
+        let recorder = command_in(at, &[&options[..], &[&pid.to_string()]].concat())
+            .stderr(Stdio::piped())
+            .spawn();
         let recorder = Program(recorder.expect("starts"));
         wait_until("all are attached to", || {
             ask(&socket, 1);

@@ -2,13 +2,19 @@
 //! program cannot reach.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::command;
+
+fn stackbeat(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("runs")
+}
 
 /// Calls in known numbers, by three named threads, the main thread and a forked child.
 const CALLS: &str = r#"
@@ -79,16 +85,6 @@ int main(void) {
   return 0;
 }
 "#;
-
-fn stackbeat(arguments: &[&str]) -> Output {
-    Command::new(STACKBEAT)
-        .args(arguments)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
 
 #[track_caller]
 fn json(bytes: &[u8]) -> Value {
@@ -215,7 +211,7 @@ fn said_of_hooks(program: &str, options: &[(&str, &str)]) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("t.beat");
     let trace = trace.to_str().expect("UTF-8");
-    let recorded = Command::new(STACKBEAT)
+    let recorded = Command::new(common::STACKBEAT)
         .args(["record", "-q", "-o", trace, "--", program])
         .env_remove("STACKBEAT_AGENT")
         .envs(options.iter().copied())
@@ -272,7 +268,7 @@ fn hooks_that_are_out_of_reach_are_named_and_cost_the_others_nothing() {
             format!("{all} of {all} hooks in place"),
             "{library}"
         );
-        let output = Command::new(STACKBEAT)
+        let output = Command::new(common::STACKBEAT)
             .args(["probes", "--count", "--json", "--", known])
             .env("LD_PRELOAD", &path)
             .output()

@@ -1,17 +1,19 @@
 //! What a program says about itself, from `stackbeat.h` and from the Rust crate, through a real recording into
 //! every view; and the counters that the recorder reads.
 
+mod common;
+
 #[allow(dead_code, reason = "the tests of exports use the rest")]
 #[path = "exports/tools.rs"]
 mod tools;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::{json, stackbeat};
 
 /// Two threads hand work over; scopes nest; one is never ended, one end has no begin.
 const PROGRAM: &str = r#"
@@ -52,25 +54,6 @@ int main(void) {
     return 3;
 }
 "#;
-
-fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(STACKBEAT)
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
-
-#[track_caller]
-fn json(folder: &Path, arguments: &[&str]) -> Value {
-    let output = stackbeat(folder, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 fn named<'a>(rows: &'a Value, name: &str) -> &'a Value {
     let rows = rows.as_array().expect("rows");

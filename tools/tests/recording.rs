@@ -1,32 +1,17 @@
 //! Real recordings through the command: what the program's caller sees, and what comes out.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
-
-/// Runs `stackbeat` in a folder.
-fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(STACKBEAT)
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
+use common::{STACKBEAT, stackbeat, text};
 
 #[track_caller]
 fn json(output: &Output) -> Value {

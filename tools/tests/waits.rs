@@ -2,6 +2,8 @@
 //! long also before they end: in a dump, and when the program is killed.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -14,18 +16,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::{STACKBEAT, command};
+
 /// A program that hangs must not hang the tests.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn stackbeat(arguments: &[&str]) -> Command {
-    let mut command = Command::new(STACKBEAT);
-    command
-        .args(arguments)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1");
-    command
-}
 
 fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits");
@@ -71,7 +65,7 @@ impl Recorded {
         arguments.extend(flags);
         arguments.extend(["--", text(&program), argument]);
         let mut command = match starter {
-            [] => stackbeat(&arguments),
+            [] => command(&arguments),
             [starter, options @ ..] => {
                 let copy = folder.path().join("stackbeat");
                 fs::copy(STACKBEAT, &copy).expect("copies");
@@ -110,7 +104,7 @@ impl Recorded {
         let path = self.file("dump.beat");
         let recorder = self.recorder.id().to_string();
         let arguments = ["dump", &recorder, "--force", "-o", text(&path)];
-        let output = stackbeat(&arguments).output().expect("runs");
+        let output = command(&arguments).output().expect("runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         report(&path)
@@ -137,7 +131,7 @@ impl Recorded {
 
 /// Whether a trace is there, and complete.
 fn is_finished(trace: &Path) -> bool {
-    let output = stackbeat(&["info", "--json", text(trace)]).output();
+    let output = command(&["info", "--json", text(trace)]).output();
     let info: Value = serde_json::from_slice(&output.expect("runs").stdout).unwrap_or_default();
     info["recording"]["outcome"] == "finished"
 }
@@ -150,7 +144,7 @@ fn text(path: &Path) -> &str {
 struct Report(Value);
 
 fn report(trace: &Path) -> Report {
-    let checked = stackbeat(&["info", "--check", "--json", text(trace)])
+    let checked = command(&["info", "--check", "--json", text(trace)])
         .output()
         .expect("runs");
     let info: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
@@ -160,7 +154,7 @@ fn report(trace: &Path) -> Report {
         assert!(violation.contains("cpu time of a segment"), "{violation}");
     }
     let arguments = ["report", "--json", "--top", "0", text(trace)];
-    let output = stackbeat(&arguments).output().expect("runs");
+    let output = command(&arguments).output().expect("runs");
     Report(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
@@ -423,7 +417,7 @@ fn what_may_not_be_looked_into_is_sampled_and_said() {
         drop(program.recorder.stdin.take());
         assert!(program.recorder.wait().expect("ends").success());
         let trace = program.file("t.beat");
-        let output = stackbeat(&["info", "--json", text(&trace)]).output();
+        let output = command(&["info", "--json", text(&trace)]).output();
         let info: Value = serde_json::from_slice(&output.expect("runs").stdout).expect("JSON");
         let refused = array(&info, "recorder_figures")
             .find(|figure| figure["name"] == "outside_refused")

@@ -77,6 +77,11 @@ fn redis_under_load_does_not_notice_the_switch() {
         assert!(began.elapsed() < Duration::from_secs(20), "redis listens");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // What it opens while it starts is closed once it answers.
+    let mut ping = Command::new("redis-cli");
+    ping.args(["-s", &socket, "ping"]);
+    assert!(ping.output().expect("runs").status.success());
+    std::thread::sleep(Duration::from_millis(300));
     let status = recording.status();
     let before = (
         descriptors(status.program_pid),

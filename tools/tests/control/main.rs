@@ -1,6 +1,9 @@
 //! Steering live recordings of real programs: what the commands do, who may use them, and that clients of
 //! any kind leave the recording alone.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod access;
 mod budget;
 mod dumps;
@@ -18,7 +21,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::control::protocol::{Request, SessionStatus, Settings};
 use tempfile::TempDir;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::{STACKBEAT, command, text};
 
 /// Threads that allocate, lock and sleep until the file in the first argument goes, and then say what
 /// they did, which does not depend on how long it took.
@@ -39,16 +42,6 @@ for t in threads: t.start()
 for t in threads: t.join()
 print('worked' if rounds > 10 else 'idle', len(threads))
 ";
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(STACKBEAT);
-    command
-        .args(arguments)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null());
-    command
-}
 
 #[track_caller]
 fn stackbeat(arguments: &[&str]) -> Output {
@@ -76,10 +69,6 @@ fn check(trace: &str) {
         let violation = violation.as_str().expect("text");
         assert!(violation.contains("cpu time of a segment"), "{violation}");
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The real interpreter: version managers put scripts in its place.

@@ -1,27 +1,20 @@
 //! Gates of real recordings: an injected slowdown is found with its function and its cause.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod scale;
 mod transfers;
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+use common::{STACKBEAT, stackbeat};
+
 /// Enough for an exact test at half a percent.
 const RUNS: usize = 6;
-
-fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(STACKBEAT)
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("STACKBEAT_AGENT")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
 
 fn compile(folder: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate/shop.c");

@@ -1,0 +1,43 @@
+//! The tool as tests call it: no agent but its own, no colours, nothing to read.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub const STACKBEAT: &str = env!("CARGO_BIN_EXE_stackbeat");
+
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(STACKBEAT);
+    command
+        .args(arguments)
+        .env_remove("STACKBEAT_AGENT")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+pub fn command_in(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = command(arguments);
+    command.current_dir(folder);
+    command
+}
+
+/// Runs it in a folder.
+pub fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
+    command_in(folder, arguments).output().expect("runs")
+}
+
+/// Runs it in a folder; gives what it says, which must be JSON.
+#[track_caller]
+pub fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let output = stackbeat(folder, arguments);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
