@@ -153,6 +153,22 @@ pub struct Question<'a> {
     pub only_differences: bool,
 }
 
+impl<'a> Question<'a> {
+    /// Runs that may vary, without groups, of a machine that stayed the same; all is to be said about them.
+    /// `floor` is the least absolute change that matters, in the unit of the values.
+    pub fn new(baseline: &'a [f64], candidate: &'a [f64], floor: f64) -> Question<'a> {
+        Question {
+            baseline,
+            candidate,
+            groups: None,
+            is_exact: false,
+            floor,
+            drift: 0.0,
+            only_differences: false,
+        }
+    }
+}
+
 /// Power that "smallest change that could have been seen" refers to.
 const POWER: f64 = 0.9;
 /// Nobody makes more runs than this.
@@ -327,13 +343,8 @@ mod tests {
 
     fn ask(baseline: &[f64], candidate: &[f64], is_exact: bool) -> Comparison {
         let question = Question {
-            baseline,
-            candidate,
-            groups: None,
             is_exact,
-            floor: 1.0,
-            drift: 0.0,
-            only_differences: false,
+            ..Question::new(baseline, candidate, 1.0)
         };
         let comparison = compare(&question, &Rules::default());
         // Without the description of what did not change, the answer is the same where it is a difference.
@@ -449,15 +460,7 @@ mod tests {
                 (0..8).map(one).collect()
             };
             let (x, y) = (draw(), draw());
-            let question = Question {
-                baseline: &x,
-                candidate: &y,
-                groups: None,
-                is_exact: false,
-                floor: 1e6,
-                drift: 0.0,
-                only_differences: false,
-            };
+            let question = Question::new(&x, &y, 1e6);
             alarms += usize::from(compare(&question, &rules).answer == Answer::Higher);
         }
         // 7.5 would be half a percent.

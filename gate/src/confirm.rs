@@ -107,18 +107,10 @@ mod tests {
         Table::new(runs.collect(), names)
     }
 
-    fn finding(table: &Table, metric: Metric, is_exact: bool) -> Finding {
+    fn finding(table: &Table, metric: Metric) -> Finding {
         let column = table.whole(metric);
         let (baseline, candidate) = table.split(&column);
-        let question = Question {
-            baseline,
-            candidate,
-            groups: None,
-            is_exact,
-            floor: 1.0,
-            drift: 0.0,
-            only_differences: false,
-        };
+        let question = Question::new(baseline, candidate, 1.0);
         Finding {
             way: Way::Whole,
             changed: None,
@@ -152,7 +144,7 @@ mod tests {
             let table = table(&runs);
             let is_fresh = |run: &Run| run.about.started_unix_ns >= 12;
             for (metric, is_exact) in [(Metric::Wall, false), (Metric::Allocations, true)] {
-                let mut finding = finding(&table, metric, false);
+                let mut finding = finding(&table, metric);
                 if is_exact {
                     finding.row.comparison.p = None;
                 }
@@ -172,7 +164,7 @@ mod tests {
             let run = |at| (side(at), 100.0 + random.normal(), 1);
             let runs: Vec<_> = (0..10).map(run).collect();
             let table = table(&runs);
-            let finding = finding(&table, Metric::Wall, false);
+            let finding = finding(&table, Metric::Wall);
             let said = confirm(&table, &finding, |_| true, ALPHA);
             confirmed += usize::from(said.is_confirmed);
         }

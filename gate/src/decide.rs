@@ -242,16 +242,14 @@ impl Judge<'_> {
         let (baseline, candidate) = self.table.split(column);
         let is_time = metric.unit() == Unit::Nanoseconds;
         let question = Question {
-            baseline,
-            candidate,
             groups: Some((
                 self.table.grouped(column, Side::Baseline),
                 self.table.grouped(column, Side::Candidate),
             )),
             is_exact,
-            floor: self.floor(metric),
             drift: if is_time { self.drift } else { 0.0 },
             only_differences,
+            ..Question::new(baseline, candidate, self.floor(metric))
         };
         compare(&question, self.rules)
     }
