@@ -1,8 +1,11 @@
 //! Why a metric grew: which of the other metrics can account for its growth.
 
+use std::collections::HashMap;
+
 use crate::explain::{Explanation, change};
 use crate::metric::Metric;
-use crate::run::Label;
+use crate::names::{self, Form};
+use crate::run::{Label, ROOT};
 use crate::stats::mean;
 use crate::table::Table;
 
@@ -105,6 +108,10 @@ const BYTE_NS: f64 = 0.05;
 const MINOR_FAULT_NS: f64 = 800.0;
 /// Share of the growth that it has to account for.
 const ACCOUNTS: f64 = 0.3;
+/// Share of the growth of allocations that a function that allocates more has, callees included.
+const ALLOCATES: f64 = 0.05;
+/// Share of the growth that is seen in functions that manage memory, above which that is the cause whatever it should cost.
+const MANAGES: f64 = 0.5;
 
 /// What a thread takes that does nothing, from its start until it was joined: its stack, an arena and two switches
 /// of context, 20 to 200 µs; and the few blocks that are allocated for it.
@@ -126,24 +133,52 @@ pub(crate) fn starts_threads(table: &Table, metric: Metric, grown: f64) -> bool 
     threads >= 1.0 && threads * cost >= ACCOUNTS * grown
 }
 
-/// More CPU time is put down to what grew at least as much, relatively, and can account for it.
+/// Whether a function gives out or takes back memory, by its name: `malloc`, `_int_free`, `operator new`, `list_dealloc`,
+/// `__rust_alloc`, `v8::internal::Heap::AllocateRaw`.
+fn is_allocator(name: &str) -> bool {
+    const PARTS: [&str; 4] = ["alloc", "Alloc", "unlink_chunk", "operator delete"];
+    const RELEASES: [&str; 5] = ["free", "cfree", "_int_free", "PyMem_Free", "PyObject_Free"];
+    let name = names::reduce(name, Form::Parameters);
+    // Rust's collections are in a crate named alloc.
+    let name = name.rsplit("::").next().unwrap_or(&name);
+    let is_new = name == "operator new" || name == "operator new[]";
+    is_new || PARTS.iter().any(|part| name.contains(part)) || RELEASES.contains(&name)
+}
+
+/// How much more CPU time was seen, in ns, inside of functions that manage memory, and in these and all that lead to more
+/// allocations: what a malloc costs is seen in part in the function that called it, and with few samples in its callers.
+fn seen_allocating(table: &Table) -> (f64, f64) {
+    let cpu = table.own_places(Metric::Cpu);
+    let allocations = [Metric::Allocations, Metric::AllocatedBytes].map(|metric| {
+        let grown = table.places(metric);
+        let grown: Vec<f64> = grown.iter().map(|column| change(table, column)).collect();
+        let least = ALLOCATES * grown[ROOT as usize];
+        (grown, least.max(f64::MIN_POSITIVE))
+    });
+    let places = table.tree.places();
+    let mut known = HashMap::new();
+    let mut is_inside = vec![false; places.len()];
+    let (mut inside, mut beside) = (0.0, 0.0);
+    for (at, place) in places.iter().enumerate() {
+        let is_one = match place.label {
+            Label::Function(name) => *known
+                .entry(name)
+                .or_insert_with(|| is_allocator(table.names.text(name))),
+            _ => false,
+        };
+        is_inside[at] = is_one || is_inside[place.parent as usize];
+        if is_inside[at] {
+            inside += change(table, &cpu[at]);
+        } else if allocations.iter().any(|(grown, least)| grown[at] >= *least) {
+            beside += change(table, &cpu[at]);
+        }
+    }
+    (inside, inside + beside)
+}
+
+/// More CPU time is put down to what grew at least as much, relatively, and can account for it. Memory that nobody touches costs
+/// nothing: so the time has to have been seen where memory is managed or allocated, too.
 pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Cause {
-    const ALLOCATORS: [&str; 14] = [
-        "malloc",
-        "calloc",
-        "realloc",
-        "free",
-        "cfree",
-        "_int_malloc",
-        "_int_free",
-        "_int_realloc",
-        "malloc_consolidate",
-        "unlink_chunk",
-        "sysmalloc",
-        "operator new",
-        "operator delete",
-        "posix_memalign",
-    ];
     // Of the whole run: there they are exact.
     let grown = |metric: Metric| -> (f64, f64) {
         let column = table.whole(metric);
@@ -161,15 +196,45 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
     let deepest = explanation
         .deepest
         .map_or("", |name| table.names.text(name));
-    let is_allocator = ALLOCATORS
-        .iter()
-        .any(|a| deepest == *a || deepest.starts_with(&format!("{a}(")));
     let least = ACCOUNTS * grown_ns;
-    if is_allocator || allocations >= least {
+    let (managing, allocating) = seen_allocating(table);
+    let allocates = allocations > 0.0 && managing >= MANAGES * grown_ns
+        || allocations >= least && allocating >= least;
+    if is_allocator(deepest) || allocates {
         Cause::Allocation
     } else if faults >= least {
         Cause::PageFaults
     } else {
         Cause::Cpu
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_allocator;
+
+    #[test]
+    fn functions_that_manage_memory_are_known_by_their_names() {
+        for name in [
+            "malloc",
+            "_int_free",
+            "operator new(unsigned long)",
+            "operator delete(void*)",
+            "list_dealloc",
+            "alloc::alloc::exchange_malloc",
+            "v8::internal::Heap::AllocateRaw(int)",
+        ] {
+            assert!(is_allocator(name), "{name}");
+        }
+        for name in [
+            "freeze",
+            "parse(Allocator&)",
+            "alloc::vec::Vec<T>::push",
+            "sort<std::allocator<int>>",
+            "operator newer",
+            "",
+        ] {
+            assert!(!is_allocator(name), "{name}");
+        }
     }
 }

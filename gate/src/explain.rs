@@ -1,18 +1,21 @@
 //! Where a change sits, and why: the deepest function that explains it, the path to it, and what it is
 //! made of.
 
-use std::collections::{HashMap, HashSet};
+mod evidence;
+mod place;
+
+use std::collections::HashMap;
+
+use evidence::{calls, parts};
+use place::{follow, heaviest_place, most_specific};
 
 use crate::cause::{self, Cause};
 use crate::metric::Metric;
+use crate::names;
 use crate::run::{Label, NameId, ROOT, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};
-
-/// A function explains a change when it has at least this share of it, callees included.
-const EXPLAINS: f64 = 0.7;
-/// A path goes on into the callee that has at least this share of its caller's change.
-const GOES_ON: f64 = 0.6;
+use crate::waits::{self, Answering, WaitedFor};
 
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +58,8 @@ pub struct Explanation {
     /// What the change of `function` is made of, callees included; the largest first.
     pub parts: Vec<Part>,
     pub calls: Vec<CallChange>,
+    /// Whom was waited for longer, when it was followed into waits.
+    pub waited_for: Vec<WaitedFor>,
 }
 
 /// The change of a column's mean.
@@ -118,10 +123,16 @@ fn explain_wall(table: &Table) -> Explanation {
     };
     // Others are the reason only if they took longer by about as much as was waited for them; who answers late
     // may also be outside of the recording.
+    let waited = passive.map_or(0.0, |(waited, ..)| waited);
+    let asked = match waits::answering(table, &main, &PASSIVE, waited) {
+        Answering::Roles(known) => others.into_iter().filter(|r| known.contains(r)).collect(),
+        Answering::Nobody => Vec::new(),
+        Answering::Unknown => others,
+    };
     let of_others = waits_for_others
-        .then(|| largest(&others, &ACTIVE))
+        .then(|| largest(&asked, &ACTIVE))
         .flatten()
-        .filter(|(grown, ..)| passive.is_some_and(|(waited, ..)| *grown >= ANSWERS * waited));
+        .filter(|(grown, ..)| *grown >= ANSWERS * waited);
     let followed = match waits_for_others {
         true => of_others.or(passive),
         false => active,
@@ -241,6 +252,7 @@ fn describe(
         cause: Cause::of(metric),
         parts: Vec::new(),
         calls: Vec::new(),
+        waited_for: waits::waited_for(table, metric, role),
     };
     let from = match deepest {
         Some((role, name)) => heaviest_place(table, changes, role, name),
@@ -262,14 +274,19 @@ fn describe(
         result.role = Some(*role);
     }
     result.deepest = deepest.map(|(_, name)| name);
-    // libc and the loader do what they are asked for: name who asks.
-    let own = from.and_then(|place| {
-        table.tree.outwards(place).find_map(|label| match label {
-            Label::Function(name) if !table.names.names()[name.0 as usize].is_system => Some(name),
+    // libc and the loader do what they are asked for: name who asks. Where a file has no names, an exported function
+    // further out says more than an address.
+    let own = |is_named: bool| {
+        table.tree.outwards(from?).find_map(|label| match label {
+            Label::Function(id) => {
+                let name = &table.names.names()[id.0 as usize];
+                let fits = !is_named || names::module_of_address(&name.text).is_none();
+                (fits && !name.is_system).then_some(id)
+            }
             _ => None,
         })
-    });
-    result.function = own.or(result.deepest);
+    };
+    result.function = own(true).or_else(|| own(false)).or(result.deepest);
     if let (Some(role), Some(name)) = (result.role, result.function) {
         let of_function = totals.iter().filter(|((_, n), _)| *n == name);
         let grown: f64 = of_function.map(|(_, total)| change(table, total)).sum();
@@ -352,65 +369,6 @@ fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, Nam
     totals
 }
 
-/// Of the functions that have most of the change, the one with the least other cost: ancestors of it
-/// have the change too, and more besides. Among those that cost the same, the deepest.
-fn most_specific(
-    table: &Table,
-    changes: &[f64],
-    totals: &HashMap<(RoleId, NameId), Column>,
-    whole: f64,
-) -> Option<(RoleId, NameId)> {
-    const THE_SAME: f64 = 1.02;
-    let cost = |column: &[f64]| mean(table.split(column).1);
-    let explains = |column: &Column| whole > 0.0 && change(table, column) >= EXPLAINS * whole;
-    let mut found: Vec<_> = totals
-        .iter()
-        .filter(|(_, column)| explains(column))
-        .map(|(key, column)| (cost(column), *key))
-        .collect();
-    if found.is_empty() {
-        // Threads of several roles may do the same; then it is in the one where it grew most.
-        found = over_roles(table, totals)
-            .into_iter()
-            .filter(|(_, (_, column))| explains(column))
-            .map(|(name, (role, column))| (cost(&column), (role, name)))
-            .collect();
-    }
-    found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let least = found.first()?.0;
-    let alike = found
-        .iter()
-        .take_while(|(cost, _)| *cost <= THE_SAME * least);
-    let depth = |(role, name): (RoleId, NameId)| {
-        let place = heaviest_place(table, changes, role, name);
-        place.map_or(0, |place| table.tree.outwards(place).count())
-    };
-    let deepest = alike.max_by_key(|(_, key)| (depth(*key), std::cmp::Reverse(*key)));
-    deepest.map(|(_, key)| *key)
-}
-
-/// Functions summed over roles, each with the role in which it grew most.
-fn over_roles(
-    table: &Table,
-    totals: &HashMap<(RoleId, NameId), Column>,
-) -> HashMap<NameId, (RoleId, Column)> {
-    let mut keys: Vec<_> = totals.keys().collect();
-    keys.sort_by(|a, b| {
-        let grown = |key| change(table, &totals[key]);
-        grown(*b).total_cmp(&grown(*a)).then(a.cmp(b))
-    });
-    let mut sums: HashMap<NameId, (RoleId, Column)> = HashMap::new();
-    for (role, name) in keys {
-        let (_, sum) = sums
-            .entry(*name)
-            .or_insert_with(|| (*role, vec![0.0; table.runs.len()]));
-        for (sum, more) in sum.iter_mut().zip(&totals[&(*role, *name)]) {
-            *sum += more;
-        }
-    }
-    sums
-}
-
 /// A function and its callers, from the inside out, where it changed most.
 pub fn callers(table: &Table, metric: Metric, role: RoleId, name: NameId) -> Vec<NameId> {
     let columns = table.own_places(metric);
@@ -423,130 +381,4 @@ pub fn callers(table: &Table, metric: Metric, role: RoleId, name: NameId) -> Vec
         _ => None,
     });
     functions.collect()
-}
-
-/// Where a function changed most.
-fn heaviest_place(table: &Table, changes: &[f64], role: RoleId, name: NameId) -> Option<u32> {
-    let places = table.tree.places();
-    (0..places.len())
-        .filter(|at| places[*at].label == Label::Function(name))
-        .filter(|at| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
-        .max_by(|a, b| changes[*a].total_cmp(&changes[*b]).then(b.cmp(a)))
-        .map(|at| at as u32)
-}
-
-/// Goes on into the callee that has most of the change, as long as there is one.
-fn follow(table: &Table, changes: &[f64], start: u32) -> u32 {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for (at, place) in table.tree.places().iter().enumerate().skip(1) {
-        if place.label != Label::Small {
-            children.entry(place.parent).or_default().push(at as u32);
-        }
-    }
-    let mut at = start;
-    loop {
-        let below = children.get(&at).into_iter().flatten();
-        let best = below.max_by(|a, b| changes[**a as usize].total_cmp(&changes[**b as usize]));
-        match best {
-            Some(next) if changes[*next as usize] >= GOES_ON * changes[at as usize] => at = *next,
-            _ => return at,
-        }
-        if changes[at as usize] <= 0.0 {
-            return at;
-        }
-    }
-}
-
-/// What a function's change is made of, by metric, callees included.
-fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
-    let inside: HashSet<u32> = (0..table.tree.places().len() as u32)
-        .filter(|place| {
-            let mut labels = table.tree.outwards(*place);
-            let mut is_inside = false;
-            labels.any(|label| {
-                is_inside |= label == Label::Function(name);
-                is_inside && label == Label::Role(role)
-            })
-        })
-        .collect();
-    let mut parts: Vec<Part> = Metric::ALL
-        .into_iter()
-        .filter_map(|metric| {
-            let mut sum = vec![0.0; table.runs.len()];
-            for (place, column) in table.own_places(metric).iter().enumerate() {
-                if inside.contains(&(place as u32)) {
-                    for (sum, more) in sum.iter_mut().zip(column) {
-                        *sum += more;
-                    }
-                }
-            }
-            let (baseline, candidate) = table.split(&sum);
-            let part = Part {
-                metric,
-                baseline: mean(baseline),
-                candidate: mean(candidate),
-            };
-            (part.baseline != 0.0 || part.candidate != 0.0).then_some(part)
-        })
-        .collect();
-    // Times first, by how much they changed.
-    parts.sort_by(|a, b| {
-        let key = |p: &Part| {
-            (
-                p.metric as u8 >= Metric::Allocations as u8,
-                -p.change().abs(),
-            )
-        };
-        key(a)
-            .partial_cmp(&key(b))
-            .unwrap_or(std::cmp::Ordering::Equal)
-    });
-    parts
-}
-
-/// Callers within a function whose waiting calls became more or fewer.
-fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange> {
-    const SHOWN: usize = 3;
-    let mut changes: HashMap<(NameId, NameId), Column> = HashMap::new();
-    let columns = table.own_places(Metric::Calls);
-    for (at, place) in table.tree.places().iter().enumerate() {
-        let Label::Call(call) = place.label else {
-            continue;
-        };
-        let is_inside = {
-            let mut labels = table.tree.outwards(place.parent);
-            let below = labels.by_ref().any(|l| l == Label::Function(name));
-            below && labels.last() == Some(Label::Role(role))
-        };
-        let (true, Some((_, caller))) = (is_inside, table.function_of(at as u32)) else {
-            continue;
-        };
-        let sum = changes
-            .entry((caller, call))
-            .or_insert_with(|| vec![0.0; table.runs.len()]);
-        for (sum, more) in sum.iter_mut().zip(&columns[at]) {
-            *sum += more;
-        }
-    }
-    let mut list: Vec<CallChange> = changes
-        .into_iter()
-        .map(|((caller, call), column)| {
-            let (baseline, candidate) = table.split(&column);
-            CallChange {
-                caller: table.names.text(caller).into(),
-                call: table.names.text(call).into(),
-                baseline: mean(baseline),
-                candidate: mean(candidate),
-            }
-        })
-        .filter(|c| (c.candidate - c.baseline).abs() >= 1.0_f64.max(0.05 * c.baseline))
-        .collect();
-    list.sort_by(|a, b| {
-        let size = |c: &CallChange| (c.candidate - c.baseline).abs();
-        size(b)
-            .total_cmp(&size(a))
-            .then_with(|| (&a.caller, &a.call).cmp(&(&b.caller, &b.call)))
-    });
-    list.truncate(SHOWN);
-    list
 }

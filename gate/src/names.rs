@@ -212,12 +212,16 @@ fn closing(text: &str) -> usize {
     text.len()
 }
 
+/// The module of a function that has no name of its own: `libx.so` of `libx.so+0x1240`.
+pub(crate) fn module_of_address(name: &str) -> Option<&str> {
+    let (module, offset) = name.rsplit_once("+0x")?;
+    let is_number = !offset.is_empty() && offset.bytes().all(|b| b.is_ascii_hexdigit());
+    is_number.then_some(module)
+}
+
 /// `f(int, char) const` → `f`, `libx.so+0x1240` → `libx.so+…`.
 fn without_parameters(name: &str) -> String {
-    if let Some((module, offset)) = name.rsplit_once("+0x")
-        && !offset.is_empty()
-        && offset.bytes().all(|b| b.is_ascii_hexdigit())
-    {
+    if let Some(module) = module_of_address(name) {
         return format!("{module}+…");
     }
     let text = name.replace("(anonymous namespace)", "{anonymous}");

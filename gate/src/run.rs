@@ -1,11 +1,13 @@
 //! One run, summed up: what stays of a trace while the others are read. Its size follows the number of
 //! places that matter, not the length of the recording.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
 use crate::packed::{Amounts, Packed};
+use crate::waits::{WaitKey, WaitSum};
 
 /// Which set a run belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -228,6 +230,8 @@ pub struct Run {
     pub whole: Values,
     pub roles: Vec<(RoleId, Values)>,
     pub scopes: Vec<ScopeSum>,
+    /// In order of their keys.
+    pub waits: Vec<WaitSum>,
     functions: Amounts,
     places: Packed,
     entries: Amounts,
@@ -342,6 +346,8 @@ impl Label {
 const KEPT_SHARE: f64 = 0.0002;
 /// Most places kept of one run.
 const PLACES: usize = 20_000;
+/// Most sums of long waits kept of one run: the longest.
+const WAITS: usize = 2_000;
 
 /// Collects a run.
 #[derive(Debug)]
@@ -350,6 +356,7 @@ pub struct Builder {
     about: About,
     pub tree: Tree,
     pub scopes: Vec<ScopeSum>,
+    waits: BTreeMap<WaitKey, WaitSum>,
     cells: HashMap<u32, Values>,
     roles: HashMap<RoleId, Values>,
     whole: Values,
@@ -362,6 +369,7 @@ impl Builder {
             about,
             tree: Tree::default(),
             scopes: Vec::new(),
+            waits: BTreeMap::new(),
             cells: HashMap::new(),
             roles: HashMap::new(),
             whole: Values::default(),
@@ -381,6 +389,17 @@ impl Builder {
         self.whole.add(&values);
     }
 
+    /// Adds long waits.
+    pub fn wait(&mut self, key: WaitKey, count: u64, total_ns: u64) {
+        let sum = self.waits.entry(key).or_insert(WaitSum {
+            key,
+            count: 0,
+            total_ns: 0,
+        });
+        sum.count += count;
+        sum.total_ns = sum.total_ns.saturating_add(total_ns);
+    }
+
     /// Sets an amount that is known of the whole run only.
     pub fn whole(&mut self, metric: Metric, value: u64) {
         self.whole.set(metric, value);
@@ -393,6 +412,12 @@ impl Builder {
         let (places, entries) = self.kept_places();
         let mut roles: Vec<_> = self.roles.into_iter().collect();
         roles.sort_by_key(|(role, _)| *role);
+        let mut waits: Vec<_> = self.waits.into_values().collect();
+        if waits.len() > WAITS {
+            waits.sort_by_key(|wait| (Reverse(wait.total_ns), wait.key));
+            waits.truncate(WAITS);
+            waits.sort_by_key(|wait| wait.key);
+        }
         Run {
             side: self.side,
             about: self.about,
@@ -400,6 +425,7 @@ impl Builder {
             roles,
             functions,
             scopes: self.scopes,
+            waits,
             places,
             entries,
         }

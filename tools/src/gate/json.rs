@@ -167,6 +167,20 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
                     })
                     .collect(),
             ),
+            (
+                "waited_for",
+                e.waited_for
+                    .iter()
+                    .map(|w| {
+                        json!({
+                            "how": w.tie.name(),
+                            "role": w.party.map(|p| role(gate, p.role)),
+                            "function": name(w.party.and_then(|p| p.function)),
+                            "baseline_ns": w.baseline, "candidate_ns": w.candidate,
+                        })
+                    })
+                    .collect(),
+            ),
         ],
     )
 }

@@ -10,6 +10,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
+use stackbeat_gate::waits::{End, Party, WaitKey};
 
 use crate::report::counters::CounterRow;
 use crate::report::facts::{Facts, FunctionName, Recording};
@@ -75,6 +76,7 @@ impl Reader {
         for (thread, time) in profile.threads.iter().enumerate() {
             builder.thread(roles[thread], &thread_values(time));
         }
+        self.waits(report, &roles, &functions, &mut builder);
         for (metric, name, unit) in TRANSFERS {
             let is_it = |c: &&CounterRow| c.process_uid == 0 && c.name == name && c.unit == unit;
             if let Some(counter) = facts.counters.iter().find(is_it) {
@@ -89,6 +91,51 @@ impl Reader {
         });
         builder.scopes = scopes.collect();
         builder.finish(facts.recording.duration_ns)
+    }
+
+    /// Long waits: who held what was waited for, and who ended the wait.
+    fn waits(
+        &self,
+        report: &Report,
+        roles: &[RoleId],
+        functions: &[NameId],
+        builder: &mut Builder,
+    ) {
+        let role = |thread: ThreadIndex| roles.get(thread.0 as usize).copied();
+        let own_function = |place: u32| {
+            let labels = report.profile.tree.outwards(place);
+            let names = labels.filter_map(|(_, label)| match label {
+                Label::Function(f) => functions.get(f.0 as usize).copied(),
+                _ => None,
+            });
+            let names: Vec<NameId> = names.collect();
+            let is_system = |name: &NameId| self.names.names()[name.0 as usize].is_system;
+            names
+                .iter()
+                .find(|name| !is_system(name))
+                .or(names.first())
+                .copied()
+        };
+        for wait in report.waits.sums() {
+            let Some(waiter) = role(wait.thread) else {
+                continue;
+            };
+            let end = match wait.waker.and_then(role) {
+                _ if wait.in_vain => End::InVain,
+                Some(role) => End::By(Party {
+                    role,
+                    function: wait.waking.and_then(own_function),
+                }),
+                None => End::Unknown,
+            };
+            let key = WaitKey {
+                waiter,
+                metric: blocked_metric(wait.probe.cause()),
+                holder: wait.owner.and_then(role),
+                end,
+            };
+            builder.wait(key, wait.count, wait.total_ns);
+        }
     }
 
     /// The role of each thread.

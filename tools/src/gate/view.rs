@@ -8,6 +8,7 @@ use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
+use stackbeat_gate::waits::{Tie, WaitedFor};
 
 use super::summarize::Sources;
 use crate::units;
@@ -218,7 +219,29 @@ impl Gate {
                 c.call, c.caller, c.baseline, c.candidate
             )
         }));
+        lines.extend(e.waited_for.iter().map(|w| self.waited_for(w)));
         lines
+    }
+
+    /// `held by keeper of press in keep_keys: 1.20 ms → 57.0 ms of waits`.
+    fn waited_for(&self, waited: &WaitedFor) -> String {
+        let how = match waited.tie {
+            Tie::Held => "held by ",
+            Tie::Ended => "ended by ",
+            Tie::InVain => "timed out or failed",
+        };
+        let who = waited.party.map_or(String::new(), |party| {
+            let role = self.role(party.role);
+            match party.function {
+                Some(function) => format!("{role} in {}", self.table.names.text(function)),
+                None => role,
+            }
+        });
+        format!(
+            "{how}{who}: {} → {} of long waits",
+            amount(Metric::Wall, waited.baseline),
+            amount(Metric::Wall, waited.candidate)
+        )
     }
 
     /// Budgets that were exceeded.

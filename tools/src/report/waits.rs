@@ -27,6 +27,10 @@ struct Pair {
     waking: Option<u32>,
     thread: ThreadIndex,
     waker: Option<ThreadIndex>,
+    /// Who held the lock when the wait began.
+    owner: Option<ThreadIndex>,
+    /// Nobody ended it: it timed out or failed.
+    in_vain: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -35,8 +39,23 @@ struct Sum {
     total_ns: u64,
     longest_ns: u64,
     longest_at_ns: u64,
-    in_vain: u64,
-    owners: BTreeSet<ThreadIndex>,
+}
+
+/// Long waits that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitSum {
+    pub probe: ProbeId,
+    pub thread: ThreadIndex,
+    /// Place of the waiting stack in the tree of the profile.
+    pub waiting: u32,
+    pub owner: Option<ThreadIndex>,
+    pub waker: Option<ThreadIndex>,
+    /// Place of the waker's stack.
+    pub waking: Option<u32>,
+    /// Nobody ended them: they timed out or failed.
+    pub in_vain: bool,
+    pub count: u64,
+    pub total_ns: u64,
 }
 
 /// Collects long waits while a trace is read.
@@ -54,18 +73,33 @@ impl Waits {
             waking,
             thread: wait.thread,
             waker: wait.waker,
+            owner: wait.owner,
+            in_vain: !wait.succeeded(),
         };
         if self.sums.len() >= MOST && !self.sums.contains_key(&pair) {
             (pair.waiting, pair.waking) = (super::profile::ROOT, None);
         }
         let sum = self.sums.entry(pair).or_default();
         sum.count += 1;
-        sum.in_vain += u64::from(!wait.succeeded());
         sum.total_ns += wait.wall_ns();
         if wait.wall_ns() >= sum.longest_ns {
             (sum.longest_ns, sum.longest_at_ns) = (wait.wall_ns(), wait.begin_ns);
         }
-        sum.owners.extend(wait.owner);
+    }
+
+    /// All of them, in no order.
+    pub fn sums(&self) -> impl Iterator<Item = WaitSum> + '_ {
+        self.sums.iter().map(|(pair, sum)| WaitSum {
+            probe: pair.probe,
+            thread: pair.thread,
+            waiting: pair.waiting,
+            owner: pair.owner,
+            waker: pair.waker,
+            waking: pair.waking,
+            in_vain: pair.in_vain,
+            count: sum.count,
+            total_ns: sum.total_ns,
+        })
     }
 }
 
@@ -74,6 +108,7 @@ impl Waits {
 struct Row {
     sum: Sum,
     threads: BTreeSet<ThreadIndex>,
+    owners: BTreeSet<ThreadIndex>,
     wakers: BTreeSet<ThreadIndex>,
 }
 
@@ -85,7 +120,7 @@ impl Row {
             self.sum.longest_ns = sum.longest_ns;
             self.sum.longest_at_ns = sum.longest_at_ns;
         }
-        self.sum.owners.extend(&sum.owners);
+        self.owners.extend(pair.owner);
         self.threads.insert(pair.thread);
         self.wakers.extend(pair.waker);
     }
@@ -130,7 +165,7 @@ fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
         known.count += sum.count;
         known.total_ns += sum.total_ns;
         known.with_waker += sum.count * u64::from(pair.waker.is_some());
-        known.in_vain += sum.in_vain;
+        known.in_vain += sum.count * u64::from(pair.in_vain);
         known.with_waker_stack += sum.count * u64::from(pair.waking.is_some());
     }
     known
@@ -195,7 +230,7 @@ pub fn table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Lay
             names(facts, &row.threads),
             probe.name().into_owned(),
             waiting.clone(),
-            names(facts, &row.sum.owners),
+            names(facts, &row.owners),
             names(facts, &row.wakers),
             waking.clone(),
         ]);
@@ -258,7 +293,7 @@ pub fn json(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, top: usize) -
             longest_at_ns: (row.sum.longest_at_ns).saturating_sub(facts.recording.start_ns),
             thread_uid,
             stack: stack(facts, profile, waiting),
-            owner_uids: row.sum.owners.iter().copied().map(uid).collect(),
+            owner_uids: row.owners.iter().copied().map(uid).collect(),
             waker_uid,
             waker_stack: waking.map_or(Vec::new(), |place| stack(facts, profile, place)),
         }

@@ -1,6 +1,7 @@
 //! Which function and which cause a gate names.
 
 use super::*;
+use crate::waits::Tie;
 
 #[test]
 fn work_of_libc_is_its_callers() {
@@ -174,4 +175,145 @@ fn computing_longer_on_a_busy_machine_is_computing() {
     let (table, outcome) = gate(&busy(1.0), &pushed, 10, 4);
     let found = function(&table, &outcome);
     assert_eq!(found, ("parse".into(), Cause::Scheduling));
+}
+
+#[test]
+fn a_function_without_a_name_is_named_by_its_caller_that_has_one() {
+    let path = &["main", "serve", "deflate", "libz.so.1+0x5d80"];
+    let mut costs = shop();
+    costs.push(("main", path, Metric::Cpu, 100.0 * MS));
+    let slower = program(with(costs.clone(), 9, 1.8));
+    let (table, outcome) = gate(&program(costs), &slower, 10, 4);
+    assert_eq!(function(&table, &outcome), ("deflate".into(), Cause::Cpu));
+    let deepest = outcome.findings[0].explanation.deepest;
+    assert_eq!(
+        deepest.map(|d| table.names.text(d)),
+        Some("libz.so.1+0x5d80")
+    );
+}
+
+#[test]
+fn what_is_hardly_anything_but_change_is_named_before_what_has_more_of_it() {
+    // A third of what grew is noise of the machine, spread over everything.
+    let sorting = &["main", "serve", "sort"];
+    let slower = |factor: f64| {
+        let mut costs = shop();
+        costs.iter_mut().for_each(|cost| cost.3 *= factor);
+        costs.push(("main", sorting, Metric::Cpu, 40.0 * MS));
+        program(costs)
+    };
+    let (table, outcome) = gate(&program(shop()), &slower(1.04), 10, 4);
+    assert_eq!(function(&table, &outcome), ("sort".into(), Cause::Cpu));
+    // A small function that grew by chance has too little of the change.
+    let mut costs = with(shop(), 1, 1.3);
+    costs.push(("main", &["main", "serve", "tiny"], Metric::Cpu, 8.0 * MS));
+    let (table, outcome) = gate(&program(shop()), &program(costs), 10, 4);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+}
+
+#[test]
+fn memory_that_costs_no_time_is_not_why_it_takes_longer() {
+    let costs = |pack: f64, bytes: f64| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "pack", "deflate"], Metric::Cpu, pack * MS));
+        let init = &["main", "pack", "init"];
+        costs.push(("main", init, Metric::AllocatedBytes, bytes));
+        costs
+    };
+    let packing = |pack, bytes: u64| Program {
+        allocated_bytes: bytes,
+        ..program(costs(pack, bytes as f64))
+    };
+    let base = packing(100.0, 200_000_000);
+    let (table, outcome) = gate(&base, &packing(180.0, 900_000_000), 10, 4);
+    let found = function(&table, &outcome);
+    assert_eq!(
+        found,
+        ("deflate".into(), Cause::Cpu),
+        "{:#?}",
+        outcome.findings
+    );
+    // The same memory, and the time is spent where it is asked for.
+    let mut more = packing(100.0, 900_000_000);
+    let init = &["main", "pack", "init", "list_dealloc"];
+    more.costs.push(("main", init, Metric::Cpu, 80.0 * MS));
+    let (table, outcome) = gate(&base, &more, 10, 4);
+    assert_eq!(function(&table, &outcome).1, Cause::Allocation);
+}
+
+/// Waits of the main thread: who has the lock, and who ends them (`Some(None)`: nobody does).
+fn waits(
+    metric: Metric,
+    holder: Option<&'static str>,
+    end: Option<Option<&'static str>>,
+) -> Wait<'static> {
+    Wait {
+        waiter: "main",
+        metric,
+        holder,
+        end,
+        ns: 0.0,
+    }
+}
+
+#[test]
+fn who_holds_the_lock_is_named() {
+    let kept = |ms: f64| Program {
+        waits: vec![Wait {
+            ns: ms * MS,
+            ..waits(Metric::Lock, Some("worker-*"), Some(Some("worker-*")))
+        }],
+        ..program(with(shop(), 5, ms / 40.0))
+    };
+    let (table, outcome) = gate(&kept(40.0), &kept(100.0), 10, 3);
+    assert_eq!(function(&table, &outcome), ("store".into(), Cause::Lock));
+    let held = &outcome.findings[0].explanation.waited_for;
+    assert_eq!(held.len(), 1, "{held:?}");
+    assert_eq!((held[0].tie, held[0].change()), (Tie::Held, 60.0 * MS));
+    let by = held[0].party.expect("is known");
+    assert_eq!(table.names.roles()[by.role.0 as usize].thread, "worker-*");
+    assert_eq!(by.function.map(|f| table.names.text(f)), Some("let_go"));
+}
+
+#[test]
+fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
+    let waiting = |more: f64, end: Option<Option<&'static str>>| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "ask"], Metric::Wait, more * MS));
+        // Another thread has more time without evidence, because all takes longer.
+        costs.push(("logger", &["log"], Metric::Gap, more * MS));
+        costs.push((
+            "worker-*",
+            &["work", "answer"],
+            Metric::Cpu,
+            0.5 * more * MS,
+        ));
+        Program {
+            waits: vec![Wait {
+                ns: more * MS,
+                ..waits(Metric::Wait, None, end)
+            }],
+            ..program(costs)
+        }
+    };
+    let asked = |end| {
+        let (table, outcome) = gate(&waiting(10.0, end), &waiting(90.0, end), 10, 4);
+        (
+            function(&table, &outcome),
+            outcome.findings[0].explanation.waited_for.clone(),
+        )
+    };
+    // They timed out.
+    let (found, ends) = asked(Some(None));
+    assert_eq!(found, ("ask".into(), Cause::Wait));
+    assert_eq!(
+        (ends.len(), ends[0].tie, ends[0].party),
+        (1, Tie::InVain, None)
+    );
+    // The worker ended them, not the logger.
+    let (found, _) = asked(Some(Some("worker-*")));
+    assert_eq!(found, ("answer".into(), Cause::Cpu));
+    // Nothing is known: who took longer most.
+    let (found, ends) = asked(None);
+    assert_eq!((found.0.as_str(), ends.len()), ("log", 0));
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::cause::Cause;
 use crate::names::Form;
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run};
+use crate::waits::{End, Party, WaitKey};
 
 /// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
 type Cost<'a> = (&'a str, &'a [&'a str], Metric, f64);
@@ -42,14 +43,34 @@ fn shop() -> Vec<Cost<'static>> {
     ]
 }
 
+/// Long waits of a role's threads.
+struct Wait<'a> {
+    waiter: &'a str,
+    metric: Metric,
+    /// Who holds the lock.
+    holder: Option<&'a str>,
+    /// Who ends them; `Some(None)`: nobody does, `None`: that is not known.
+    end: Option<Option<&'a str>>,
+    ns: f64,
+}
+
 struct Program<'a> {
     costs: Vec<Cost<'a>>,
+    waits: Vec<Wait<'a>>,
     allocations: u64,
     allocated_bytes: u64,
     /// Threads of the worker's role that spend nothing.
     threads: u64,
     /// Relative deviation of each cost between runs, of all of them together, and of wall time.
     noise: f64,
+}
+
+fn role_of(names: &mut Names, thread: &str) -> RoleId {
+    names.role(Role {
+        process: "shop".into(),
+        thread: thread.into(),
+        is_root: thread == "main",
+    })
 }
 
 impl Program<'_> {
@@ -65,11 +86,7 @@ impl Program<'_> {
         let together = 1.0 + self.noise / 2.0 * random.normal();
         let mut wall = 0.0;
         for (thread, path, metric, amount) in &self.costs {
-            let role = names.role(Role {
-                process: "shop".into(),
-                thread: (*thread).into(),
-                is_root: *thread == "main",
-            });
+            let role = role_of(names, thread);
             let mut place = builder.tree.child(ROOT, Label::Role(role));
             for function in *path {
                 let is_system = *function == "memcpy";
@@ -93,6 +110,23 @@ impl Program<'_> {
                 None => roles.push((role, values)),
             }
         }
+        for wait in &self.waits {
+            let mut party = |thread: &str| Party {
+                role: role_of(names, thread),
+                function: Some(names.function("let_go", false, side)),
+            };
+            let key = WaitKey {
+                waiter: party(wait.waiter).role,
+                metric: wait.metric,
+                holder: wait.holder.map(|thread| party(thread).role),
+                end: match wait.end {
+                    Some(Some(by)) => End::By(party(by)),
+                    Some(None) => End::InVain,
+                    None => End::Unknown,
+                },
+            };
+            builder.wait(key, 1, wait.ns as u64);
+        }
         for (at, (role, values)) in roles.iter_mut().enumerate() {
             if at == 0 {
                 values.set(Metric::Allocations, self.allocations);
@@ -112,6 +146,7 @@ impl Program<'_> {
 fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
     Program {
         costs,
+        waits: Vec::new(),
         allocations: 10_000,
         allocated_bytes: 0,
         threads: 0,

@@ -1,0 +1,166 @@
+//! Which function a change is narrowed down to, and the path that goes on from it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::change;
+use crate::run::{Label, NameId, RoleId};
+use crate::stats::{mean, rank};
+use crate::table::{Column, Table};
+
+/// A function explains a change when it has at least this share of it, callees included.
+const EXPLAINS: f64 = 0.7;
+/// A function that has less of it, but this much, is named when it is made of little else.
+const IS_PART: f64 = 0.4;
+/// How much more of its cost has to be change, for the share that it has: share times (change / cost) is so many times as high.
+const NARROWER: f64 = 2.0;
+/// Chance of its growth between equal programs.
+const LEAST_P: f64 = 0.005;
+/// A path goes on into the callee that has at least this share of its caller's change.
+const GOES_ON: f64 = 0.6;
+/// Costs and scores that differ by less are the same.
+const THE_SAME: f64 = 1.02;
+
+type Key = (RoleId, NameId);
+
+/// A function that may be named.
+struct Candidate {
+    key: Key,
+    /// Callees included, mean of the candidate's runs.
+    cost: f64,
+    change: f64,
+    is_sure: bool,
+}
+
+impl Candidate {
+    fn new(table: &Table, key: Key, column: &Column) -> Candidate {
+        let (baseline, candidate) = table.split(column);
+        Candidate {
+            key,
+            cost: mean(candidate),
+            change: change(table, column),
+            is_sure: rank::rank_sum(baseline, candidate) <= LEAST_P,
+        }
+    }
+
+    /// The share of the change that it has, times the share of its cost that the change is: high for a function that has much
+    /// of the change and little besides (recall and precision of "this function is the change").
+    fn score(&self) -> f64 {
+        self.change * self.change / self.cost.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Of the functions that have most of the change, the one with the least other cost: ancestors of it
+/// have the change too, and more besides. Among those that cost the same, the deepest. Where the noise of all the rest looks
+/// like a part of the change, one below it that is hardly anything but change.
+pub(super) fn most_specific(
+    table: &Table,
+    changes: &[f64],
+    totals: &HashMap<Key, Column>,
+    whole: f64,
+) -> Option<Key> {
+    if whole <= 0.0 {
+        return None;
+    }
+    let has = |share: f64| move |column: &Column| change(table, column) >= share * whole;
+    let candidates: Vec<Candidate> = totals
+        .iter()
+        .filter(|(_, column)| has(IS_PART)(column))
+        .map(|(key, column)| Candidate::new(table, *key, column))
+        .collect();
+    let (most, parts): (Vec<_>, Vec<_>) = candidates
+        .into_iter()
+        .partition(|c| c.change >= EXPLAINS * whole);
+    let most = match most.is_empty() {
+        false => most,
+        // Threads of several roles may do the same; then it is in the one where it grew most.
+        true => over_roles(table, totals)
+            .into_iter()
+            .filter(|(_, (_, column))| has(EXPLAINS)(column))
+            .map(|(name, (role, column))| Candidate::new(table, (role, name), &column))
+            .collect(),
+    };
+    let depth = |(role, name): Key| {
+        let place = heaviest_place(table, changes, role, name);
+        place.map_or(0, |place| table.tree.outwards(place).count())
+    };
+    let deepest = |alike: Vec<Candidate>| {
+        let chosen = |c: &Candidate| (depth(c.key), Reverse(c.key));
+        alike.into_iter().max_by_key(chosen)
+    };
+    let least = most.iter().map(|c| c.cost).fold(f64::INFINITY, f64::min);
+    let alike = most.into_iter().filter(|c| c.cost <= THE_SAME * least);
+    let named = deepest(alike.collect());
+    let is_below = |key: Key| {
+        named.as_ref().is_none_or(|named| {
+            heaviest_place(table, changes, key.0, key.1).is_some_and(|place| {
+                let mut labels = table.tree.outwards(place);
+                key.0 == named.key.0 && labels.any(|l| l == Label::Function(named.key.1))
+            })
+        })
+    };
+    let least = named.as_ref().map_or(0.0, |c| NARROWER * c.score());
+    let mut narrower: Vec<Candidate> = parts
+        .into_iter()
+        .filter(|c| c.is_sure && c.score() >= least && is_below(c.key))
+        .collect();
+    let highest = narrower.iter().map(Candidate::score).fold(0.0, f64::max);
+    narrower.retain(|c| THE_SAME * c.score() >= highest);
+    deepest(narrower).or(named).map(|c| c.key)
+}
+
+/// Functions summed over roles, each with the role in which it grew most.
+fn over_roles(table: &Table, totals: &HashMap<Key, Column>) -> HashMap<NameId, (RoleId, Column)> {
+    let mut keys: Vec<_> = totals.keys().collect();
+    keys.sort_by(|a, b| {
+        let grown = |key| change(table, &totals[key]);
+        grown(*b).total_cmp(&grown(*a)).then(a.cmp(b))
+    });
+    let mut sums: HashMap<NameId, (RoleId, Column)> = HashMap::new();
+    for (role, name) in keys {
+        let (_, sum) = sums
+            .entry(*name)
+            .or_insert_with(|| (*role, vec![0.0; table.runs.len()]));
+        for (sum, more) in sum.iter_mut().zip(&totals[&(*role, *name)]) {
+            *sum += more;
+        }
+    }
+    sums
+}
+
+/// Where a function changed most.
+pub(super) fn heaviest_place(
+    table: &Table,
+    changes: &[f64],
+    role: RoleId,
+    name: NameId,
+) -> Option<u32> {
+    let places = table.tree.places();
+    (0..places.len())
+        .filter(|at| places[*at].label == Label::Function(name))
+        .filter(|at| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
+        .max_by(|a, b| changes[*a].total_cmp(&changes[*b]).then(b.cmp(a)))
+        .map(|at| at as u32)
+}
+
+/// Goes on into the callee that has most of the change, as long as there is one.
+pub(super) fn follow(table: &Table, changes: &[f64], start: u32) -> u32 {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (at, place) in table.tree.places().iter().enumerate().skip(1) {
+        if place.label != Label::Small {
+            children.entry(place.parent).or_default().push(at as u32);
+        }
+    }
+    let mut at = start;
+    loop {
+        let below = children.get(&at).into_iter().flatten();
+        let best = below.max_by(|a, b| changes[**a as usize].total_cmp(&changes[**b as usize]));
+        match best {
+            Some(next) if changes[*next as usize] >= GOES_ON * changes[at as usize] => at = *next,
+            _ => return at,
+        }
+        if changes[at as usize] <= 0.0 {
+            return at;
+        }
+    }
+}

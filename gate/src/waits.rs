@@ -1,0 +1,217 @@
+//! Whom threads waited for: who held a lock when a wait for it began, and who ended a wait.
+//!
+//! Only waits above the recording's threshold (`--long-wait`) are known like that. What is not known stays
+//! unknown: nobody is guessed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::metric::Metric;
+use crate::run::{NameId, RoleId};
+use crate::stats::mean;
+use crate::table::{Column, Table};
+
+/// Threads of a role, in a function of theirs where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Party {
+    pub role: RoleId,
+    /// The innermost function of the program itself.
+    pub function: Option<NameId>,
+}
+
+/// How a wait came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum End {
+    /// Somebody let go, signalled, wrote or ended.
+    By(Party),
+    /// It timed out or failed: nobody ended it.
+    InVain,
+    Unknown,
+}
+
+/// What long waits have in common that are summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WaitKey {
+    /// Who waited.
+    pub waiter: RoleId,
+    /// The kind of blocked time.
+    pub metric: Metric,
+    /// Who held the lock when the wait began.
+    pub holder: Option<RoleId>,
+    pub end: End,
+}
+
+/// Long waits of a run that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitSum {
+    pub key: WaitKey,
+    pub count: u64,
+    pub total_ns: u64,
+}
+
+/// What is said of whom was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tie {
+    /// They held the lock when waits for it began. The function is the one that let go of it.
+    Held,
+    /// They ended waits.
+    Ended,
+    /// Nobody ended the waits: they timed out or failed.
+    InVain,
+}
+
+impl Tie {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tie::Held => "held-by",
+            Tie::Ended => "ended-by",
+            Tie::InVain => "in-vain",
+        }
+    }
+}
+
+/// How long was waited for somebody, in ns a run (means).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WaitedFor {
+    pub tie: Tie,
+    /// `None` when there is nobody.
+    pub party: Option<Party>,
+    pub baseline: f64,
+    pub candidate: f64,
+}
+
+impl WaitedFor {
+    pub fn change(&self) -> f64 {
+        self.candidate - self.baseline
+    }
+}
+
+/// Sums of waits that `wanted` accepts, by what `of` makes of them.
+fn columns<K: Ord>(
+    table: &Table,
+    wanted: impl Fn(&WaitKey) -> bool,
+    of: impl Fn(&WaitKey) -> Option<K>,
+) -> BTreeMap<K, Column> {
+    let mut columns: BTreeMap<K, Column> = BTreeMap::new();
+    for (at, run) in table.runs.iter().enumerate() {
+        for wait in run.waits.iter().filter(|wait| wanted(&wait.key)) {
+            if let Some(key) = of(&wait.key) {
+                let column = columns.entry(key);
+                column.or_insert_with(|| vec![0.0; table.runs.len()])[at] += wait.total_ns as f64;
+            }
+        }
+    }
+    columns
+}
+
+/// Who held the lock, when that is what was waited for, and otherwise who ended the waits.
+fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
+    let same = |party: Party| Party {
+        function: party.function.map(|name| table.same(name)),
+        ..party
+    };
+    match (key.holder, key.end) {
+        (Some(role), End::By(by)) if by.role == role => Some((Tie::Held, Some(same(by)))),
+        (Some(role), _) => {
+            let party = Party {
+                role,
+                function: None,
+            };
+            Some((Tie::Held, Some(party)))
+        }
+        (None, End::By(by)) => Some((Tie::Ended, Some(same(by)))),
+        (None, End::InVain) => Some((Tie::InVain, None)),
+        (None, End::Unknown) => None,
+    }
+}
+
+/// Whom the waits of one kind are for that became longer, those that grew most first: of a role's threads, or of all.
+pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) -> Vec<WaitedFor> {
+    /// Of the growth of all.
+    const LEAST_SHARE: f64 = 0.1;
+    const SHOWN: usize = 3;
+    let wanted = |key: &WaitKey| key.metric == metric && role.is_none_or(|role| key.waiter == role);
+    let mut list: Vec<WaitedFor> = columns(table, wanted, |key| tie(table, key))
+        .into_iter()
+        .map(|((tie, party), column)| {
+            let (baseline, candidate) = table.split(&column);
+            WaitedFor {
+                tie,
+                party,
+                baseline: mean(baseline),
+                candidate: mean(candidate),
+            }
+        })
+        .filter(|waited| waited.change() > 0.0)
+        .collect();
+    let all: f64 = list.iter().map(WaitedFor::change).sum();
+    list.retain(|waited| waited.change() >= LEAST_SHARE * all);
+    list.sort_by(|a, b| {
+        let order = b.change().total_cmp(&a.change());
+        order.then((a.tie, a.party).cmp(&(b.tie, b.party)))
+    });
+    list.truncate(SHOWN);
+    list
+}
+
+/// Who can be the reason for longer waits of some threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answering {
+    /// These, as far as is known.
+    Roles(BTreeSet<RoleId>),
+    /// Nobody: the waits timed out.
+    Nobody,
+    /// The trace says too little.
+    Unknown,
+}
+
+/// Who answers the waits of these roles that grew by `grown` ns: those who ended them, those who ended the waits of
+/// those, and so on. Half of the growth has to be known.
+pub(crate) fn answering(
+    table: &Table,
+    waiters: &[RoleId],
+    metrics: &[Metric],
+    grown: f64,
+) -> Answering {
+    const KNOWN: f64 = 0.5;
+    // Who ended less than this share of them is no reason.
+    const LEAST_SHARE: f64 = 0.1;
+    let growth = |column: &Column| {
+        let (baseline, candidate) = table.split(column);
+        (mean(candidate) - mean(baseline)).max(0.0)
+    };
+    let is_asked = |key: &WaitKey| waiters.contains(&key.waiter) && metrics.contains(&key.metric);
+    let by_end = columns(table, is_asked, |key| match key.end {
+        End::By(by) => Some(Some(by.role)),
+        End::InVain => Some(None),
+        End::Unknown => None,
+    });
+    let in_vain = by_end.get(&None).map_or(0.0, growth);
+    let all: f64 = by_end.values().map(growth).sum();
+    if all < KNOWN * grown {
+        return Answering::Unknown;
+    }
+    if in_vain >= KNOWN * grown.min(all) {
+        return Answering::Nobody;
+    }
+    let mut found = BTreeSet::new();
+    let first = by_end
+        .iter()
+        .filter(|(_, column)| growth(column) >= LEAST_SHARE * all);
+    let mut open: Vec<RoleId> = first.filter_map(|(role, _)| *role).collect();
+    while let Some(role) = open.pop() {
+        if !found.insert(role) {
+            continue;
+        }
+        let of_role = columns(
+            table,
+            |key| key.waiter == role,
+            |key| match key.end {
+                End::By(by) => Some(by.role),
+                _ => None,
+            },
+        );
+        open.extend(of_role.into_keys());
+    }
+    Answering::Roles(found)
+}
