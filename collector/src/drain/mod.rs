@@ -12,9 +12,11 @@ pub mod census;
 pub mod counters;
 pub mod decode;
 pub mod nodes;
+mod rows;
+mod scan;
 pub mod waits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::buffer::{self, Drained};
@@ -22,13 +24,14 @@ use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::layout::{ClockSource, buffer_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::record::COUNTER;
-use stackbeat_core::record::{Sample, Waited, Woke};
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_proto::columns::{self, Rusage, SampleRow};
-use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
+use stackbeat_proto::columns::{self, SampleRow};
+use stackbeat_proto::v1::{self, packet};
 
 use crate::writer::encode;
+pub use rows::clock_packet;
+
 use census::Census;
 use counters::Counters;
 use decode::Record;
@@ -86,15 +89,6 @@ struct Claim {
     samples: u64,
     damaged: u64,
     bytes: u64,
-}
-
-/// A sub-buffer with records to drain. Sorts by thread, then by record.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Waiting {
-    thread_uid: u32,
-    first: u64,
-    end: u64,
-    buffer: u32,
 }
 
 /// Packets on their way to the sink.
@@ -247,78 +241,6 @@ impl Drainer {
         self.flush(mapping, sink, &mut Batch::default())
     }
 
-    /// Sub-buffers with records that were not drained, each thread's in the order of its records, and
-    /// the number of the first record to expect.
-    ///
-    /// A thread may complete a sub-buffer behind our back, after its place was looked at, and take
-    /// another one that is seen. So where records are missing before a sub-buffer the pool is looked at
-    /// once more: what was completed before the first look ended is seen then, and a gap that is still
-    /// there is a loss.
-    fn waiting(&self, mapping: &Mapping) -> Vec<(u32, u64)> {
-        let first_look = self.undrained(mapping);
-        let is_complete = self.in_sequence(&first_look, |_| false).len() == first_look.len();
-        let found = if is_complete {
-            first_look.clone()
-        } else {
-            self.undrained(mapping)
-        };
-        let seen: HashSet<u32> = first_look.iter().map(|w| w.buffer).collect();
-        self.in_sequence(&found, |buffer| seen.contains(&buffer))
-    }
-
-    /// Those that follow each thread's records without a gap, or after one that may be believed.
-    fn in_sequence(&self, found: &[Waiting], believe: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
-        let mut ready = Vec::new();
-        let mut thread = (0, 0, false);
-        for w in found {
-            if thread.0 != w.thread_uid || ready.is_empty() {
-                thread = (w.thread_uid, self.census.next_record(w.thread_uid), true);
-            }
-            let (_, next, go_on) = &mut thread;
-            *go_on &= w.first <= *next || believe(w.buffer);
-            if *go_on {
-                ready.push((w.buffer, *next));
-                *next = w.end.max(*next);
-            }
-        }
-        ready
-    }
-
-    /// Looks at the pool once: what has records, in the order of threads and their records.
-    fn undrained(&self, mapping: &Mapping) -> Vec<Waiting> {
-        let mut found = Vec::new();
-        for i in 0..mapping.buffers() {
-            let Some(header) = mapping.buffer(i) else {
-                continue;
-            };
-            let state = header.state.load(Ordering::Acquire);
-            let owner = (state >> 32) as u32;
-            match state as u32 {
-                buffer_state::FREE => continue,
-                buffer_state::COMPLETE => {}
-                _ if self.census.is_dead_owner(owner) => buffer::owner_died(mapping, i),
-                buffer_state::REVOKED => {
-                    buffer::settle(mapping, i, mapping.thread(owner));
-                }
-                _ => {}
-            }
-            let complete = header.state.load(Ordering::Acquire) as u32 == buffer_state::COMPLETE;
-            let committed = header.committed.load(Ordering::Acquire);
-            let drained = header.drained.load(Ordering::Relaxed);
-            if committed != drained || complete {
-                let first = header.first_record.load(Ordering::Relaxed);
-                found.push(Waiting {
-                    thread_uid: header.thread_uid.load(Ordering::Relaxed),
-                    first: first.wrapping_add(drained >> 32),
-                    end: first.wrapping_add(committed >> 32),
-                    buffer: i,
-                });
-            }
-        }
-        found.sort_unstable();
-        found
-    }
-
     /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
     fn is_of_a_stranger(&self, mapping: &Mapping, i: u32) -> bool {
         mapping.buffer(i).is_some_and(|header| {
@@ -410,18 +332,6 @@ impl Drainer {
         self.words = words;
         events.extend(counters.finish().map(packet::Body::Counters));
         (samples, events)
-    }
-
-    fn event(&mut self, thread_uid: u32, kind: u8, cycles: u64, value: i64, name: String) -> Event {
-        Event {
-            thread_uid,
-            time_ns: self.date(cycles),
-            name,
-            // A kind that this version does not know keeps its number.
-            kind: kind.into(),
-            value,
-            node: 0,
-        }
     }
 
     /// Turns words into packets. Records below `next` are in the trace already.
@@ -528,69 +438,6 @@ impl Drainer {
         claim
     }
 
-    fn wait(&mut self, thread_uid: u32, wait: &Waited) -> packet::Body {
-        let end_ns = self.date(wait.end_cycles);
-        packet::Body::LongWait(v1::LongWait {
-            thread_uid,
-            begin_ns: self.converter.to_ns(wait.begin_cycles).min(end_ns),
-            end_ns,
-            node: wait.node,
-            probe: wait.probe.into(),
-            object: wait.object,
-            result: wait.result,
-            owner_tid: wait.owner_tid,
-            waker_uid: wait.waker_uid,
-            wake_number: wait.wake_number,
-        })
-    }
-
-    fn wake(&mut self, thread_uid: u32, wake: &Woke) -> packet::Body {
-        packet::Body::Wake(v1::Wake {
-            thread_uid,
-            number: wake.number,
-            time_ns: self.date(wake.cycles),
-            node: wake.node,
-            object: wake.object,
-        })
-    }
-
-    fn row(&mut self, record: u64, sample: &Sample) -> SampleRow {
-        let time_ns = self.date(sample.end_cycles);
-        let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
-        SampleRow {
-            record,
-            time_ns,
-            duration_ns: match sample.duration_cycles {
-                0 => 0,
-                _ => time_ns - self.converter.to_ns(begin).min(time_ns),
-            },
-            cpu_ns: sample.cpu_ns,
-            allocations: sample.allocations,
-            allocated_bytes: sample.allocated_bytes,
-            frees: sample.frees,
-            node: sample.node,
-            probe: sample.probe,
-            flags: sample.flags,
-            arg: sample.arg,
-            rusage: sample.usage.map(|usage| Rusage {
-                minor_faults: usage.minor_faults,
-                major_faults: usage.major_faults,
-                voluntary_switches: usage.voluntary_switches,
-                involuntary_switches: usage.involuntary_switches,
-            }),
-            waker_tid: sample.waker_tid,
-        }
-    }
-
-    /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
-    /// that is newer than the last reading asks for another one first.
-    fn date(&mut self, cycles: u64) -> u64 {
-        if cycles > self.newest_cycles {
-            self.take_snapshot();
-        }
-        self.converter.to_ns(cycles)
-    }
-
     /// Hands the batch to the sink: what the census has to say, new nodes, samples, in this order, so
     /// that a cut-off file holds no sample whose stack it does not know.
     fn flush(
@@ -678,16 +525,6 @@ impl Claim {
             samples: self.samples,
             damaged: self.damaged,
         }
-    }
-}
-
-/// A reading of the clocks as a packet.
-pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
-    ClockSnapshot {
-        cycles: s.cycles,
-        monotonic_ns: s.monotonic_ns,
-        boottime_ns: s.boottime_ns,
-        realtime_ns: s.realtime_ns,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Draining of a mapping that the test itself writes to, as an agent would.
 
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 

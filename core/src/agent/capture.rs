@@ -9,7 +9,6 @@ use core::sync::atomic::compiler_fence;
 
 use super::cost;
 use super::counted::Kind;
-use super::process;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -18,6 +17,7 @@ pub(super) use signal::on_signal;
 use super::stack;
 use super::thread::{self, Scratch};
 use super::{Wait, is_enabled, registered};
+use super::{children, process};
 use crate::buffer::{self, Writer};
 use crate::gate;
 use crate::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
@@ -89,7 +89,7 @@ pub(super) fn slow(request: &Request) -> u32 {
         process::leave(tls::block());
         return 0;
     }
-    process::check_for_fork();
+    children::check_for_fork();
     let block = tls::block();
     if registered(block).is_some_and(|(entry, _)| process::is_stale(entry)) {
         thread::rejoin(block);

@@ -1,7 +1,7 @@
 //! Events of the program itself: marks, scopes, counters, flows.
 
 use super::capture::{self, Guard, ThreadWriter};
-use super::{process, registered, thread};
+use super::{children, process, registered, thread};
 use crate::buffer::{self, Writer};
 use crate::layout::loss;
 use crate::record;
@@ -19,7 +19,7 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
     let Some(mapping) = process::mapping() else {
         return;
     };
-    process::check_for_fork();
+    children::check_for_fork();
     let control = mapping.control();
     let Some((entry, _)) = registered(block) else {
         return;

@@ -6,7 +6,8 @@
 //! - `calls`: counts by function, where they are wanted
 //! - `event`: marks, scopes and counters of the program itself
 //! - `wake`: waits that other threads end, and ending them
-//! - `thread`, `process`: who takes part; start, fork, exec, exit
+//! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
+//! - `patience`: waiting for a signal of ours
 //!
 //! # Signal safety
 //! Everything but [`init`] may be called from signal handlers, before main and after exit, and on
@@ -15,10 +16,12 @@
 
 mod calls;
 mod capture;
+mod children;
 mod cost;
 mod counted;
 mod event;
 mod main_stack;
+mod patience;
 mod process;
 mod rusage;
 mod stack;
@@ -36,10 +39,12 @@ use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use calls::called;
+pub use children::{
+    before_exec, before_fork, exec_failed, fork_child, fork_parent, vfork_child, vfork_parent,
+};
 pub use event::event;
 pub use process::{
-    Refusal, attach, before_exec, before_fork, detach, exec_failed, follow_children, fork_child,
-    fork_parent, handler_installed, init, process_exiting, say, vfork_child, vfork_parent,
+    Refusal, attach, detach, follow_children, handler_installed, init, process_exiting, say,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 pub use wake::{
@@ -250,7 +255,7 @@ pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
             }
         },
     };
-    let gate_before = gate::close(entry, process::await_signal);
+    let gate_before = gate::close(entry, patience::await_signal);
     let begin = process::now();
     let [pc, sp, fp] = at;
     if gate_before == 0 || is_left(entry, sp) {

@@ -1,19 +1,19 @@
 //! The process: start, fork, exec, exit, and being switched off.
 
 use super::capture::{self, More, Request, ThreadWriter};
+use super::children;
 use super::main_stack;
 use super::thread;
 use super::{PROBE_MASK, registered, wake};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
-use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state, loss};
+use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state};
 use crate::mapping::{Mapping, MappingError};
 use crate::probe::{Category, Probe};
 use crate::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
 use crate::registry::{self, NewProcess};
-use crate::sync::add_own;
-use crate::sys::tls::{self, Block, flag};
+use crate::sys::tls::{self, Block};
 use crate::sys::{self, Backing};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(super) const ALWAYS: u64 = Category::Sampler.bit() | Category::User.bit();
 
 /// `proto::v1::process::Origin`.
-mod origin {
+pub(super) mod origin {
     pub const STARTED: u32 = 0;
     pub const FORKED: u32 = 1;
     pub const EXECED: u32 = 2;
@@ -30,7 +30,7 @@ mod origin {
 }
 
 /// States of the agent.
-mod state {
+pub(super) mod state {
     pub const OFF: u32 = 0;
     pub const STARTING: u32 = 1;
     pub const ACTIVE: u32 = 2;
@@ -38,8 +38,8 @@ mod state {
     pub const DISABLED: u32 = 3;
 }
 
-struct Agent {
-    state: AtomicU32,
+pub(super) struct Agent {
+    pub(super) state: AtomicU32,
     /// Set before `state` becomes ACTIVE; what it points to is never dropped. Null before the first
     /// session.
     mapping: AtomicPtr<Mapping>,
@@ -49,13 +49,13 @@ struct Agent {
     collector_pid: AtomicU32,
     clock: AtomicU32,
     /// Signal that the handler stands behind, 0: none. Forked children inherit it.
-    signal: AtomicU32,
+    pub(super) signal: AtomicU32,
     /// That handler, as the kernel has it.
-    handler: AtomicU64,
+    pub(super) handler: AtomicU64,
     /// Our gates may be light. Forked children inherit it.
     barrier: AtomicU32,
     /// A page that is zeroed in forked children; null where that cannot be had.
-    own_page: AtomicPtr<AtomicU32>,
+    pub(super) own_page: AtomicPtr<AtomicU32>,
     main_stack: [AtomicU64; 2],
     /// What is done once in a process has been done.
     prepared: AtomicBool,
@@ -63,7 +63,7 @@ struct Agent {
     late: AtomicBool,
 }
 
-static AGENT: Agent = Agent {
+pub(super) static AGENT: Agent = Agent {
     state: AtomicU32::new(state::OFF),
     mapping: AtomicPtr::new(core::ptr::null_mut()),
     index: AtomicU32::new(0),
@@ -379,7 +379,7 @@ fn mark_own_page() {
 }
 
 /// Takes a process entry and becomes active, then writes down what the process is.
-fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
+pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     let Some((index, uid)) = registry::add_process(mapping, new) else {
         AGENT.state.store(state::DISABLED, Ordering::Release);
         return false;
@@ -406,7 +406,7 @@ pub fn handler_installed(signal: u32) {
     }
 }
 
-fn publish_signal(mapping: &Mapping) {
+pub(super) fn publish_signal(mapping: &Mapping) {
     if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
         entry
             .barrier
@@ -428,7 +428,7 @@ pub(super) fn count_own_read(bytes: usize) {
 }
 
 /// Notes the executable and the command line.
-fn write_texts(mapping: &'static Mapping) {
+pub(super) fn write_texts(mapping: &'static Mapping) {
     write(mapping, |writer, record, now| {
         let mut part = [0u8; TEXT_PART_BYTES];
         if let Ok(path) = sys::read_link(c"/proc/self/exe", &mut part) {
@@ -522,164 +522,9 @@ fn make_own_page() {
     AGENT.own_page.store(word, Ordering::Relaxed);
 }
 
-/// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
-#[inline(always)]
-pub(super) fn check_for_fork() -> bool {
-    let page = AGENT.own_page.load(Ordering::Relaxed);
-    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
-    match unsafe { page.as_ref() } {
-        Some(word) if word.load(Ordering::Relaxed) == 0 => {
-            fork_child();
-            true
-        }
-        _ => false,
-    }
-}
-
-/// The calling thread is about to fork: until [`fork_parent`] or [`fork_child`] its allocations are
-/// counted apart, because the child shares the parent's entry until then.
-pub fn before_fork() {
-    let block = tls::block();
-    if !is_active() || registered(block).is_none() {
-        return;
-    }
-    block.set(flag::FORKING);
-    take_entry_away(block);
-}
-
-/// The fork is over, in the parent.
-pub fn fork_parent() {
-    let block = tls::block();
-    if !block.has(flag::FORKING) {
-        return;
-    }
-    block.clear(flag::FORKING);
-    give_entry_back(block);
-    if let Some((entry, _)) = registered(block) {
-        for (counter, pending) in [
-            (&entry.allocations, &block.pending_allocations),
-            (&entry.allocated_bytes, &block.pending_bytes),
-            (&entry.frees, &block.pending_frees),
-        ] {
-            add_own(counter, pending.swap(0, Ordering::Relaxed));
-        }
-    }
-}
-
-fn take_entry_away(block: &Block) {
-    let entry = block.entry.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    block.saved_entry.store(entry, Ordering::Relaxed);
-}
-
-fn give_entry_back(block: &Block) {
-    let entry = block
-        .saved_entry
-        .swap(core::ptr::null_mut(), Ordering::Relaxed);
-    block.entry.store(entry, Ordering::Relaxed);
-}
-
-/// The calling thread is the only one of a forked child: becomes a process of its own.
-pub fn fork_child() {
-    if !is_active() {
-        return;
-    }
-    let Some(mapping) = mapping() else { return };
-    let block = tls::block();
-    let (parent_pid, parent_uid) = (pid(), uid());
-    if let Some(word) =
-        // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
-        unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
-    {
-        word.store(1, Ordering::Relaxed);
-    }
-    thread::forget(block);
-    for pending in [
-        &block.pending_allocations,
-        &block.pending_bytes,
-        &block.pending_frees,
-    ] {
-        pending.store(0, Ordering::Relaxed);
-    }
-    if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
-        AGENT.state.store(state::DISABLED, Ordering::Release);
-        return;
-    }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::modules::after_fork();
-    let new = NewProcess {
-        pid: sys::process_id(),
-        parent_pid,
-        parent_uid,
-        origin: origin::FORKED,
-        cycles: now(),
-    };
-    if join(mapping, &new) {
-        thread::thread_started(None, thread::Creator::UNKNOWN);
-        write_texts(mapping);
-    }
-}
-
-/// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
-pub fn vfork_child() {
-    let block = tls::block();
-    if is_active() && !block.has(flag::VFORK_CHILD) {
-        block.set(flag::VFORK_CHILD);
-        take_entry_away(block);
-    }
-}
-
-/// The parent goes on after its vfork.
-pub fn vfork_parent() {
-    let block = tls::block();
-    if block.has(flag::VFORK_CHILD) {
-        block.clear(flag::VFORK_CHILD);
-        give_entry_back(block);
-    }
-}
-
-/// The calling thread is about to exec: no signal may be on its way then, because handlers do not
-/// survive, and the other threads are about to die.
-pub fn before_exec() {
-    let Some((entry, _)) = registered(tls::block()) else {
-        return;
-    };
-    if !is_active() || check_for_fork() {
-        return;
-    }
-    gate::close(entry, await_signal);
-    capture::slow(&Request {
-        exempt: true,
-        last: true,
-        ..Request::point(Probe::Exec)
-    });
-    if let Some(process) = mapping().and_then(|m| m.process(index())) {
-        registry::end_process(process, now(), true);
-    }
-}
-
-/// The exec failed: the process goes on.
-pub fn exec_failed() {
-    let Some((entry, _)) = registered(tls::block()) else {
-        return;
-    };
-    gate::reopen(entry, 0);
-    if let Some(mapping) = mapping()
-        && let Some(process) = mapping.process(index())
-    {
-        process.end_cycles.store(0, Ordering::Relaxed);
-        let _ = process.state.compare_exchange(
-            entry_state::EXECED,
-            entry_state::LIVE,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        registry::announce(mapping);
-    }
-}
-
 /// The process is about to end; hooks may still be called, and other threads may still run.
 pub fn process_exiting() {
-    if !is_active() || registered(tls::block()).is_none() || check_for_fork() {
+    if !is_active() || registered(tls::block()).is_none() || children::check_for_fork() {
         return;
     }
     capture::slow(&Request {
@@ -722,83 +567,4 @@ pub(super) fn leave(block: &Block) {
         buffer::end_capture(entry);
     }
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
-}
-
-/// How often a thread gives the processor away before it sleeps for a signal that is on its way.
-const YIELDS: u32 = 64;
-/// One such sleep; the signal ends it early.
-const SLEEP_NS: u64 = 50_000;
-/// A sleep while the sampler is sending the signal and has no processor.
-const SENDING_NS: u64 = 10_000_000;
-/// Attempts after which the signal will not come, because the program has taken it (signalfd). About
-/// 10 ms.
-const ATTEMPTS: u32 = YIELDS + 200;
-/// The same for a thread that blocks the signal, where each attempt is a sleep.
-const BLOCKED_ATTEMPTS: u32 = 20;
-
-/// Whether the program has put its own handler in our place past the hooks, as Go's runtime does. Then
-/// its threads are not interrupted any more.
-fn handler_was_replaced(signal: u32) -> bool {
-    let replaced = sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed);
-    if replaced {
-        AGENT.signal.store(0, Ordering::Relaxed);
-        if let Some(mapping) = mapping() {
-            publish_signal(mapping);
-        }
-    }
-    replaced
-}
-
-/// Waits a moment for a signal that is on its way; false when waiting is useless.
-pub(super) fn await_signal(attempt: u32) -> bool {
-    let Some((entry, _)) = registered(tls::block()) else {
-        return false;
-    };
-    let missed = || add_own(&entry.losses[loss::SIGNAL_MISSED], 1);
-    // Whether to go on waiting: while the sampler has no processor in the middle of sending.
-    let lose = || {
-        if gate::give_up(entry) {
-            missed();
-            return false;
-        }
-        let (value, time_ns) = match gate::is_being_sent(entry) {
-            true => (entry.in_flight.load(Ordering::Relaxed), SENDING_NS),
-            false => (0, SLEEP_NS),
-        };
-        // The signal ends it. Without it, it is at least a look into the kernel, where signals are delivered.
-        sys::wait(&entry.in_flight, value, Some(time_ns));
-        true
-    };
-    let signal = AGENT.signal.load(Ordering::Relaxed);
-    if sys::signal_is_blocked(signal) {
-        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
-        if sys::absorb_signal(signal, collector_pid(), SLEEP_NS) {
-            gate::arrived(entry);
-            missed();
-            return false;
-        }
-        if attempt >= BLOCKED_ATTEMPTS {
-            return lose();
-        }
-    } else if attempt < YIELDS {
-        sys::yield_now();
-    } else if attempt == YIELDS && handler_was_replaced(signal) {
-        return lose();
-    } else if attempt < ATTEMPTS {
-        let value = entry.in_flight.load(Ordering::Relaxed);
-        sys::wait(&entry.in_flight, value, Some(SLEEP_NS));
-    } else {
-        return lose();
-    }
-    true
-}
-
-/// Waits a moment for a word to change; false when waiting is useless.
-pub(super) fn await_change(word: &crate::sync::AtomicU32, attempt: u32) -> bool {
-    if attempt < YIELDS {
-        sys::yield_now();
-    } else {
-        sys::wait(word, word.load(Ordering::Relaxed), Some(SLEEP_NS));
-    }
-    attempt < ATTEMPTS
 }

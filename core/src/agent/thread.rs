@@ -2,7 +2,7 @@
 
 use super::capture::{self, More, Request};
 use super::main_stack;
-use super::{process, wake};
+use super::{children, patience, process, wake};
 use crate::gate;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer};
@@ -74,7 +74,7 @@ pub(super) fn register() -> bool {
     if !may_register(block) {
         return false;
     }
-    process::check_for_fork();
+    children::check_for_fork();
     let Some(_guard) = capture::Guard::enter(block) else {
         return false;
     };
@@ -170,7 +170,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
     if let Some(own) = mapping.process(process::index()) {
         let word = &own.stranger;
-        gate::introduce(word, tid, |attempt| process::await_change(word, attempt));
+        gate::introduce(word, tid, |attempt| patience::await_change(word, attempt));
     }
     true
 }
@@ -211,7 +211,7 @@ pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
     if !may_register(block) {
         return;
     }
-    process::check_for_fork();
+    children::check_for_fork();
     if let Some(_guard) = capture::Guard::enter(block) {
         let stack = stack.map(|(low, high)| (low as u64, high as u64));
         if block.entry.load(Ordering::Relaxed).is_null() {
@@ -237,10 +237,10 @@ pub fn thread_exiting(id: u64) {
     let Some((entry, _)) = super::registered(block) else {
         return;
     };
-    let is_known = process::is_active() && !process::check_for_fork() && !process::is_stale(entry);
+    let is_known = process::is_active() && !children::check_for_fork() && !process::is_stale(entry);
     if is_known {
         // For good: what a signal captured after the last capture would be lost.
-        gate::close(entry, process::await_signal);
+        gate::close(entry, patience::await_signal);
         if let Some(mapping) = process::mapping() {
             let index = block.entry_index.load(Ordering::Relaxed);
             waiters::leave(mapping, index, entry);

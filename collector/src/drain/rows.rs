@@ -1,0 +1,102 @@
+//! One record of a thread as what stands in the trace.
+
+use stackbeat_core::clock::Snapshot;
+use stackbeat_core::record::{Sample, Waited, Woke};
+use stackbeat_proto::columns::{Rusage, SampleRow};
+use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
+
+use super::Drainer;
+
+impl Drainer {
+    pub(super) fn event(
+        &mut self,
+        thread_uid: u32,
+        kind: u8,
+        cycles: u64,
+        value: i64,
+        name: String,
+    ) -> Event {
+        Event {
+            thread_uid,
+            time_ns: self.date(cycles),
+            name,
+            // A kind that this version does not know keeps its number.
+            kind: kind.into(),
+            value,
+            node: 0,
+        }
+    }
+
+    pub(super) fn wait(&mut self, thread_uid: u32, wait: &Waited) -> packet::Body {
+        let end_ns = self.date(wait.end_cycles);
+        packet::Body::LongWait(v1::LongWait {
+            thread_uid,
+            begin_ns: self.converter.to_ns(wait.begin_cycles).min(end_ns),
+            end_ns,
+            node: wait.node,
+            probe: wait.probe.into(),
+            object: wait.object,
+            result: wait.result,
+            owner_tid: wait.owner_tid,
+            waker_uid: wait.waker_uid,
+            wake_number: wait.wake_number,
+        })
+    }
+
+    pub(super) fn wake(&mut self, thread_uid: u32, wake: &Woke) -> packet::Body {
+        packet::Body::Wake(v1::Wake {
+            thread_uid,
+            number: wake.number,
+            time_ns: self.date(wake.cycles),
+            node: wake.node,
+            object: wake.object,
+        })
+    }
+
+    pub(super) fn row(&mut self, record: u64, sample: &Sample) -> SampleRow {
+        let time_ns = self.date(sample.end_cycles);
+        let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
+        SampleRow {
+            record,
+            time_ns,
+            duration_ns: match sample.duration_cycles {
+                0 => 0,
+                _ => time_ns - self.converter.to_ns(begin).min(time_ns),
+            },
+            cpu_ns: sample.cpu_ns,
+            allocations: sample.allocations,
+            allocated_bytes: sample.allocated_bytes,
+            frees: sample.frees,
+            node: sample.node,
+            probe: sample.probe,
+            flags: sample.flags,
+            arg: sample.arg,
+            rusage: sample.usage.map(|usage| Rusage {
+                minor_faults: usage.minor_faults,
+                major_faults: usage.major_faults,
+                voluntary_switches: usage.voluntary_switches,
+                involuntary_switches: usage.involuntary_switches,
+            }),
+            waker_tid: sample.waker_tid,
+        }
+    }
+
+    /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
+    /// that is newer than the last reading asks for another one first.
+    pub(super) fn date(&mut self, cycles: u64) -> u64 {
+        if cycles > self.newest_cycles {
+            self.take_snapshot();
+        }
+        self.converter.to_ns(cycles)
+    }
+}
+
+/// A reading of the clocks as a packet.
+pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
+    ClockSnapshot {
+        cycles: s.cycles,
+        monotonic_ns: s.monotonic_ns,
+        boottime_ns: s.boottime_ns,
+        realtime_ns: s.realtime_ns,
+    }
+}

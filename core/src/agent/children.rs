@@ -1,0 +1,171 @@
+//! Fork, vfork and exec: the calling thread's process becomes two, or another image.
+
+use super::capture::{self, Request};
+use super::process::{self, AGENT, origin, state};
+use super::thread;
+use super::{patience, registered};
+use crate::gate;
+use crate::layout::entry_state;
+use crate::probe::Probe;
+use crate::registry::{self, NewProcess};
+use crate::sync::add_own;
+use crate::sys;
+use crate::sys::tls::{self, Block, flag};
+use core::sync::atomic::Ordering;
+
+/// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
+#[inline(always)]
+pub(super) fn check_for_fork() -> bool {
+    let page = AGENT.own_page.load(Ordering::Relaxed);
+    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+    match unsafe { page.as_ref() } {
+        Some(word) if word.load(Ordering::Relaxed) == 0 => {
+            fork_child();
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The calling thread is about to fork: until [`fork_parent`] or [`fork_child`] its allocations are
+/// counted apart, because the child shares the parent's entry until then.
+pub fn before_fork() {
+    let block = tls::block();
+    if !process::is_active() || registered(block).is_none() {
+        return;
+    }
+    block.set(flag::FORKING);
+    take_entry_away(block);
+}
+
+/// The fork is over, in the parent.
+pub fn fork_parent() {
+    let block = tls::block();
+    if !block.has(flag::FORKING) {
+        return;
+    }
+    block.clear(flag::FORKING);
+    give_entry_back(block);
+    if let Some((entry, _)) = registered(block) {
+        for (counter, pending) in [
+            (&entry.allocations, &block.pending_allocations),
+            (&entry.allocated_bytes, &block.pending_bytes),
+            (&entry.frees, &block.pending_frees),
+        ] {
+            add_own(counter, pending.swap(0, Ordering::Relaxed));
+        }
+    }
+}
+
+fn take_entry_away(block: &Block) {
+    let entry = block.entry.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    block.saved_entry.store(entry, Ordering::Relaxed);
+}
+
+fn give_entry_back(block: &Block) {
+    let entry = block
+        .saved_entry
+        .swap(core::ptr::null_mut(), Ordering::Relaxed);
+    block.entry.store(entry, Ordering::Relaxed);
+}
+
+/// The calling thread is the only one of a forked child: becomes a process of its own.
+pub fn fork_child() {
+    if !process::is_active() {
+        return;
+    }
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    let block = tls::block();
+    let (parent_pid, parent_uid) = (process::pid(), process::uid());
+    if let Some(word) =
+        // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+        unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
+    {
+        word.store(1, Ordering::Relaxed);
+    }
+    thread::forget(block);
+    for pending in [
+        &block.pending_allocations,
+        &block.pending_bytes,
+        &block.pending_frees,
+    ] {
+        pending.store(0, Ordering::Relaxed);
+    }
+    if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return;
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::modules::after_fork();
+    let new = NewProcess {
+        pid: sys::process_id(),
+        parent_pid,
+        parent_uid,
+        origin: origin::FORKED,
+        cycles: process::now(),
+    };
+    if process::join(mapping, &new) {
+        thread::thread_started(None, thread::Creator::UNKNOWN);
+        process::write_texts(mapping);
+    }
+}
+
+/// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
+pub fn vfork_child() {
+    let block = tls::block();
+    if process::is_active() && !block.has(flag::VFORK_CHILD) {
+        block.set(flag::VFORK_CHILD);
+        take_entry_away(block);
+    }
+}
+
+/// The parent goes on after its vfork.
+pub fn vfork_parent() {
+    let block = tls::block();
+    if block.has(flag::VFORK_CHILD) {
+        block.clear(flag::VFORK_CHILD);
+        give_entry_back(block);
+    }
+}
+
+/// The calling thread is about to exec: no signal may be on its way then, because handlers do not
+/// survive, and the other threads are about to die.
+pub fn before_exec() {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return;
+    };
+    if !process::is_active() || check_for_fork() {
+        return;
+    }
+    gate::close(entry, patience::await_signal);
+    capture::slow(&Request {
+        exempt: true,
+        last: true,
+        ..Request::point(Probe::Exec)
+    });
+    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+        registry::end_process(process, process::now(), true);
+    }
+}
+
+/// The exec failed: the process goes on.
+pub fn exec_failed() {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return;
+    };
+    gate::reopen(entry, 0);
+    if let Some(mapping) = process::mapping()
+        && let Some(process) = mapping.process(process::index())
+    {
+        process.end_cycles.store(0, Ordering::Relaxed);
+        let _ = process.state.compare_exchange(
+            entry_state::EXECED,
+            entry_state::LIVE,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        registry::announce(mapping);
+    }
+}

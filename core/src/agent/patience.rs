@@ -1,0 +1,89 @@
+//! How a thread waits for a signal of ours that is on its way.
+
+use super::process::{self, AGENT};
+use super::registered;
+use crate::gate;
+use crate::layout::loss;
+use crate::sync::add_own;
+use crate::sys;
+use crate::sys::tls;
+use core::sync::atomic::Ordering;
+
+/// How often a thread gives the processor away before it sleeps for a signal that is on its way.
+const YIELDS: u32 = 64;
+/// One such sleep; the signal ends it early.
+const SLEEP_NS: u64 = 50_000;
+/// A sleep while the sampler is sending the signal and has no processor.
+const SENDING_NS: u64 = 10_000_000;
+/// Attempts after which the signal will not come, because the program has taken it (signalfd). About
+/// 10 ms.
+const ATTEMPTS: u32 = YIELDS + 200;
+/// The same for a thread that blocks the signal, where each attempt is a sleep.
+const BLOCKED_ATTEMPTS: u32 = 20;
+
+/// Whether the program has put its own handler in our place past the hooks, as Go's runtime does. Then
+/// its threads are not interrupted any more.
+fn handler_was_replaced(signal: u32) -> bool {
+    let replaced = sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed);
+    if replaced {
+        AGENT.signal.store(0, Ordering::Relaxed);
+        if let Some(mapping) = process::mapping() {
+            process::publish_signal(mapping);
+        }
+    }
+    replaced
+}
+
+/// Waits a moment for a signal that is on its way; false when waiting is useless.
+pub(super) fn await_signal(attempt: u32) -> bool {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return false;
+    };
+    let missed = || add_own(&entry.losses[loss::SIGNAL_MISSED], 1);
+    // Whether to go on waiting: while the sampler has no processor in the middle of sending.
+    let lose = || {
+        if gate::give_up(entry) {
+            missed();
+            return false;
+        }
+        let (value, time_ns) = match gate::is_being_sent(entry) {
+            true => (entry.in_flight.load(Ordering::Relaxed), SENDING_NS),
+            false => (0, SLEEP_NS),
+        };
+        // The signal ends it. Without it, it is at least a look into the kernel, where signals are delivered.
+        sys::wait(&entry.in_flight, value, Some(time_ns));
+        true
+    };
+    let signal = AGENT.signal.load(Ordering::Relaxed);
+    if sys::signal_is_blocked(signal) {
+        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
+        if sys::absorb_signal(signal, process::collector_pid(), SLEEP_NS) {
+            gate::arrived(entry);
+            missed();
+            return false;
+        }
+        if attempt >= BLOCKED_ATTEMPTS {
+            return lose();
+        }
+    } else if attempt < YIELDS {
+        sys::yield_now();
+    } else if attempt == YIELDS && handler_was_replaced(signal) {
+        return lose();
+    } else if attempt < ATTEMPTS {
+        let value = entry.in_flight.load(Ordering::Relaxed);
+        sys::wait(&entry.in_flight, value, Some(SLEEP_NS));
+    } else {
+        return lose();
+    }
+    true
+}
+
+/// Waits a moment for a word to change; false when waiting is useless.
+pub(super) fn await_change(word: &crate::sync::AtomicU32, attempt: u32) -> bool {
+    if attempt < YIELDS {
+        sys::yield_now();
+    } else {
+        sys::wait(word, word.load(Ordering::Relaxed), Some(SLEEP_NS));
+    }
+    attempt < ATTEMPTS
+}
