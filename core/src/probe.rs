@@ -247,8 +247,10 @@ probes! {
     Wait = 120, "wait", Process, Process;
     Fork = 121, "fork", Process, None;
     Exec = 122, "exec", Process, None;
-    Spawn = 123, "posix_spawn", Process, None;
+    /// Its caller waits until the child runs its program or has ended; so with `vfork`.
+    Spawn = 123, "posix_spawn", Process, Process;
     Exit = 124, "exit", Process, None;
+    Vfork = 125, "vfork", Process, Process;
 
     LibraryLoad = 130, "dlopen", Library, None;
 

@@ -78,19 +78,28 @@ unsafe extern "C-unwind" fn _Fork() -> pid_t {
 }
 
 mod counted_vfork {
-    crate::calls::function!(vfork = Fork);
+    crate::calls::function!(vfork = Vfork);
+}
+
+extern "C" fn vfork_begins(pc: u64, sp: u64, fp: u64) {
+    agent::vfork_begins([pc, sp, fp]);
 }
 
 extern "C" fn vfork_child() {
     agent::vfork_child();
 }
 
-extern "C" fn vfork_parent() {
-    agent::vfork_parent();
+extern "C" fn vfork_parent(child: pid_t) {
+    agent::vfork_parent(child.into());
     counted_vfork::called();
 }
 
 extern "C" fn vfork_failed(error: c_int) -> c_int {
+    agent::vfork_parent(-i64::from(error));
+    failed(error)
+}
+
+fn failed(error: c_int) -> c_int {
     // SAFETY: errno of the calling thread is always there.
     unsafe { *libc::__errno_location() = error };
     -1
@@ -107,6 +116,14 @@ macro_rules! vforks {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
                 ".cfi_startproc",
+                "mov rdi, [rsp]",
+                "lea rsi, [rsp + 8]",
+                "mov rdx, rbp",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                "call {begins}",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
                 "pop rdi",
                 ".cfi_adjust_cfa_offset -8",
                 ".cfi_register rip, rdi",
@@ -120,6 +137,7 @@ macro_rules! vforks {
                 "test rax, rax",
                 "jz 3f",
                 "js 2f",
+                "mov edi, eax",
                 "call {parent}",
                 "pop rax",
                 ".cfi_adjust_cfa_offset -8",
@@ -145,6 +163,7 @@ macro_rules! vforks {
                 "jmp rdi",
                 ".cfi_endproc",
                 number = const libc::SYS_vfork,
+                begins = sym vfork_begins,
                 parent = sym vfork_parent,
                 child = sym vfork_child,
                 failed = sym vfork_failed,
@@ -153,6 +172,12 @@ macro_rules! vforks {
             // in x9, which a system call leaves alone.
             #[cfg(target_arch = "aarch64")]
             naked_asm!(
+                "stp x30, xzr, [sp, #-16]!",
+                "mov x0, x30",
+                "add x1, sp, #16",
+                "mov x2, x29",
+                "bl {begins}",
+                "ldp x30, xzr, [sp], #16",
                 "mov x9, x30",
                 "mov x0, {flags}",
                 "mov x1, xzr",
@@ -171,6 +196,7 @@ macro_rules! vforks {
                 "3: bl {child}",
                 "ldp x30, x0, [sp], #16",
                 "ret",
+                begins = sym vfork_begins,
                 flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
                 number = const libc::SYS_clone,
                 parent = sym vfork_parent,
@@ -291,7 +317,7 @@ unsafe extern "C-unwind" fn exec_list(
     // SAFETY: a mapping of our own.
     unsafe {
         let Some(memory) = crate::memory::map_anonymous(bytes) else {
-            return vfork_failed(libc::ENOMEM);
+            return failed(libc::ENOMEM);
         };
         let result = run(memory.cast());
         crate::memory::unmap(memory, bytes);
@@ -371,12 +397,15 @@ macro_rules! spawns {
             envp: Strings,
         ) -> c_int {
             $name::called();
+            let mut own = 0;
+            let pid = if pid.is_null() { &raw mut own } else { pid };
             let wait = agent::begin_wait(Probe::Spawn, 0);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe {
-                env::with(envp, |with| $name::call(pid, path, actions, attributes, argv, with))
+            // SAFETY: the caller's arguments, passed on; the pid is ours where the caller wants none.
+            let (result, child) = unsafe {
+                let result = env::with(envp, |with| $name::call(pid, path, actions, attributes, argv, with));
+                (result, if result == 0 { *pid } else { 0 })
             };
-            wait.end(result as i64);
+            wait.end_started(child.into(), result.into());
             result
         }
     )*};

@@ -45,6 +45,8 @@ impl LongWait {
     pub fn succeeded(&self) -> bool {
         match (self.probe.known(), self.probe.cause()) {
             (Some(Probe::BarrierWait), _) => true,
+            // The result is an error's number.
+            (Some(Probe::Spawn), _) => self.result == 0,
             (_, Cause::Lock | Cause::Wait | Cause::Join) => self.result == 0,
             (_, Cause::Poll) => self.result > 0,
             _ => self.result >= 0,
@@ -100,6 +102,22 @@ impl<'a> Joiner<'a> {
         })
     }
 
+    /// Who ended a wait of `vfork` or `posix_spawn`: the child that it started, which becomes a process of its
+    /// own when it has let its parent go on.
+    fn started(&self, wait: &v1::LongWait) -> Option<ThreadIndex> {
+        let probe = Probe::from_number(u8::try_from(wait.probe).ok()?);
+        if !matches!(probe, Some(Probe::Vfork | Probe::Spawn)) || wait.object == 0 {
+            return None;
+        }
+        let pid = u32::try_from(wait.object).ok()?;
+        let images = self.trace.processes().iter().enumerate();
+        let first = images
+            .filter(|(_, process)| process.pid == pid && process.start_ns >= wait.begin_ns)
+            .min_by_key(|(_, process)| process.start_ns)?;
+        let main = (ProcessIndex(first.0 as u32), pid);
+        self.threads_of_tid.get(&main)?.first().copied()
+    }
+
     /// A wait was read; gives those that are complete or have waited for too long themselves.
     pub fn wait(&mut self, from: &v1::LongWait) -> Vec<LongWait> {
         let trace = self.trace;
@@ -116,10 +134,13 @@ impl<'a> Joiner<'a> {
             object: from.object,
             result: from.result,
             owner: self.thread_of_tid(thread, from.owner_tid, from.begin_ns),
-            waker: trace.thread_of_uid.get(&from.waker_uid).copied(),
+            waker: match trace.thread_of_uid.get(&from.waker_uid) {
+                Some(waker) => Some(*waker),
+                None => self.started(from),
+            },
             wake: self.wakes.get(&key).copied(),
         };
-        if wait.waker.is_none() || wait.wake.is_some() {
+        if from.waker_uid == 0 || wait.waker.is_none() || wait.wake.is_some() {
             return vec![wait];
         }
         self.waits.entry(key).or_default().push(wait);

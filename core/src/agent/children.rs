@@ -3,7 +3,7 @@
 use super::capture::{self, Request};
 use super::process::{self, AGENT, origin, state};
 use super::thread;
-use super::{patience, registered};
+use super::{Wait, patience, registered};
 use crate::gate;
 use crate::layout::entry_state;
 use crate::probe::Probe;
@@ -112,6 +112,25 @@ pub fn fork_child() {
     }
 }
 
+/// The calling thread is about to vfork, which is a wait until the child execs or ends. `caller`: where the
+/// hook returns to, the stack pointer that it leaves, and the frame pointer. Nothing on the stack below that
+/// outlives the child, so what the wait began with stands in the thread's entry, which the child leaves
+/// alone.
+pub fn vfork_begins(caller: [u64; 3]) {
+    let block = tls::block();
+    let is_inside = block.has(flag::VFORK_CHILD | flag::FORKING);
+    if is_inside || !process::is_active() || (registered(block).is_none() && !thread::register()) {
+        return;
+    }
+    // A signal's handler that vforks inside a wait is part of that wait.
+    let is_waiting =
+        registered(block).is_none_or(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
+    if !is_waiting {
+        let _ = super::begin_wait_at(Probe::Vfork, 0, caller);
+        block.set(flag::VFORK_WAIT);
+    }
+}
+
 /// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
 pub fn vfork_child() {
     let block = tls::block();
@@ -121,12 +140,26 @@ pub fn vfork_child() {
     }
 }
 
-/// The parent goes on after its vfork.
-pub fn vfork_parent() {
+/// The parent goes on after its vfork, with the child's pid or an error (negative).
+pub fn vfork_parent(result: i64) {
     let block = tls::block();
-    if block.has(flag::VFORK_CHILD) {
+    // What failed has no child that took it away, unless the caller is one itself.
+    if result > 0 && block.has(flag::VFORK_CHILD) {
         block.clear(flag::VFORK_CHILD);
         give_entry_back(block);
+    }
+    if block.has(flag::VFORK_WAIT) && !block.has(flag::VFORK_CHILD) {
+        block.clear(flag::VFORK_WAIT);
+        if let Some((entry, _)) = registered(block) {
+            Wait {
+                entry,
+                begin: entry.episode_begin.load(Ordering::Relaxed),
+                arg: 0,
+                probe: Probe::Vfork,
+                gate_before: 0,
+            }
+            .end_started(result, result);
+        }
     }
 }
 

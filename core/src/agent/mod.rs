@@ -40,7 +40,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub use calls::called;
 pub use children::{
-    before_exec, before_fork, exec_failed, fork_child, fork_parent, vfork_child, vfork_parent,
+    before_exec, before_fork, exec_failed, fork_child, fork_parent, vfork_begins, vfork_child,
+    vfork_parent,
 };
 pub use event::event;
 pub use process::{
@@ -239,7 +240,12 @@ pub struct Wait {
 #[inline(always)]
 pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
     // The hook's own frame, which stays until the call has ended.
-    let at = unwind::here();
+    begin_wait_at(probe, arg, unwind::here())
+}
+
+/// As [`begin_wait`], seen from outside at this pc, stack pointer and frame pointer.
+#[inline(always)]
+fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let entry = match registered(tls::block()) {
         Some((entry, _)) => entry,
         None => match register_to_wait() {
@@ -334,6 +340,16 @@ impl Wait {
     pub fn end(self, result: i64) {
         if let Some((entry, tick)) = self.still() {
             self.end_of(entry, tick, result, None);
+        }
+    }
+
+    /// The call has started this child, in whose place the caller stood still until it ran its program, and
+    /// has ended with this result (negative: an error).
+    pub fn end_started(mut self, child: i64, result: i64) {
+        self.arg = u64::try_from(child).unwrap_or(0);
+        if let Some((entry, tick)) = self.still() {
+            let long = wake::waited_for_child(&self, entry, result);
+            self.end_of(entry, tick, result, long);
         }
     }
 

@@ -304,6 +304,26 @@ fn conclude(
     })
 }
 
+/// What to write down of a wait until a child runs its program. Who ended it is known by the child's pid, when
+/// it has become a process of its own.
+pub(super) fn waited_for_child(
+    wait: &Wait,
+    entry: &'static ThreadEntry,
+    result: i64,
+) -> Option<Waited> {
+    let (mapping, _) = me(entry)?;
+    let (long, end_cycles) = (long_cycles(mapping), process::now());
+    let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
+    (is_long && wait.gate_before == 0 && is_enabled(wait.probe)).then(|| Waited {
+        probe: wait.probe as u8,
+        begin_cycles: wait.begin,
+        end_cycles,
+        object: wait.arg,
+        result,
+        ..Waited::default()
+    })
+}
+
 /// Whether anybody may wait for the object. When false, [`announce`] need not be called.
 #[inline(always)]
 pub fn is_awaited(id: u64) -> bool {

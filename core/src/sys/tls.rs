@@ -51,6 +51,8 @@ pub mod flag {
     pub const EXITED: u32 = 4;
     /// No entry was free for it; it asks again when there are more.
     pub const REFUSED: u32 = 8;
+    /// Inside a vfork that is seen as a wait; what it began with stands in the entry.
+    pub const VFORK_WAIT: u32 = 16;
     /// Any of them.
     pub const ANY: u32 = u32::MAX;
 }

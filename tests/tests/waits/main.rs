@@ -1,5 +1,6 @@
 //! Who makes whom wait: programs whose wakers are known by construction.
 
+mod children;
 mod deadlock;
 mod descriptors;
 mod real;

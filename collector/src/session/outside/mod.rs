@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use stackbeat_core::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
+use stackbeat_core::probe::Probe;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, registry, sys};
 
@@ -305,7 +306,8 @@ impl Outside {
             sp: get(1),
             fp: get(2),
             high: entry.stack_high.load(Ordering::Relaxed),
-            in_hook: true,
+            // The child of a vfork overwrites its hook's frame: the caller's was published.
+            in_hook: wait.probe != Probe::Vfork as u8,
         };
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
