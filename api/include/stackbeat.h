@@ -54,11 +54,23 @@ typedef void (*stackbeat_capture_function_)(void);
 #if defined(__GNUC__)
 #define STACKBEAT_UNUSED_ __attribute__((unused))
 #define STACKBEAT_LOAD_(slot) __atomic_load_n(&(slot), __ATOMIC_ACQUIRE)
-#define STACKBEAT_STORE_(slot, value) __atomic_store_n(&(slot), value, __ATOMIC_RELEASE)
+/* Keeps what is looked up, unless an agent that came meanwhile has filled it in. */
+#define STACKBEAT_STORE_(slot, value)                                                              \
+    do {                                                                                           \
+        uintptr_t nobody_ = 0;                                                                     \
+        (void)__atomic_compare_exchange_n(&(slot), &nobody_, value, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED); \
+    } while (0)
 #else
 #define STACKBEAT_UNUSED_
 #define STACKBEAT_LOAD_(slot) (slot)
 #define STACKBEAT_STORE_(slot, value) ((slot) = (value))
+#endif
+
+/* Whoever attaches to the program finds these slots by their section. */
+#if defined(__GNUC__) && defined(__ELF__)
+#define STACKBEAT_SLOT_(function) __attribute__((section(#function))) static uintptr_t slot
+#else
+#define STACKBEAT_SLOT_(function) static uintptr_t slot
 #endif
 
 /* Looks a function up once. `*slot` is 0 before, 1 when there is none. */
@@ -75,7 +87,7 @@ static inline STACKBEAT_UNUSED_ uintptr_t stackbeat_find_(uintptr_t *slot, const
 }
 
 static inline STACKBEAT_UNUSED_ uintptr_t stackbeat_agent_event_(void) {
-    static uintptr_t slot;
+    STACKBEAT_SLOT_(stackbeat_v1_event);
     return stackbeat_find_(&slot, "stackbeat_v1_event");
 }
 
@@ -86,7 +98,7 @@ static inline STACKBEAT_UNUSED_ void stackbeat_event_(uint32_t kind, const char 
     }
 }
 
-/* Not 0: the program is being recorded (or was when it started). */
+/* Not 0: there is an agent in the program, which records it or has done so. */
 static inline STACKBEAT_UNUSED_ int stackbeat_is_active(void) {
     return stackbeat_agent_event_() != 0;
 }
@@ -131,7 +143,7 @@ static inline STACKBEAT_UNUSED_ void stackbeat_flow_end(const char *name, uint64
 
 /* Captures this thread's stack now, whatever the interval. */
 static inline STACKBEAT_UNUSED_ void stackbeat_capture(void) {
-    static uintptr_t slot;
+    STACKBEAT_SLOT_(stackbeat_v1_capture);
     uintptr_t found = stackbeat_find_(&slot, "stackbeat_v1_capture");
     if (found != 0) {
         ((stackbeat_capture_function_)found)();

@@ -23,7 +23,18 @@ const NONE: usize = 1;
 /// A function that is looked for on first use: 0 before, `NONE`, or its address.
 struct Slot(AtomicUsize);
 
+// Whoever attaches to the program finds these slots by their section.
+// SAFETY: sections of their own, of the kind that the statics need.
+#[cfg_attr(
+    any(target_os = "linux", target_os = "android"),
+    unsafe(link_section = "stackbeat_v1_event")
+)]
 static EVENT: Slot = Slot(AtomicUsize::new(0));
+// SAFETY: as above.
+#[cfg_attr(
+    any(target_os = "linux", target_os = "android"),
+    unsafe(link_section = "stackbeat_v1_capture")
+)]
 static CAPTURE: Slot = Slot(AtomicUsize::new(0));
 
 impl Slot {
@@ -40,9 +51,13 @@ impl Slot {
     fn look(&self, symbol: &CStr) -> Option<usize> {
         // SAFETY: the symbol is a C string; a missing one gives null.
         let found = unsafe { dlsym(RTLD_DEFAULT, symbol.as_ptr()) } as usize;
-        self.0
-            .store(if found == 0 { NONE } else { found }, Ordering::Relaxed);
-        (found != 0).then_some(found)
+        let found = if found == 0 { NONE } else { found };
+        // An agent that came meanwhile has filled it in.
+        let kept = self
+            .0
+            .compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|other| other, |_| found);
+        (kept != NONE).then_some(kept)
     }
 }
 

@@ -84,3 +84,30 @@ fn without_an_agent_everything_does_nothing() {
     stackbeat_api::capture();
     assert!(!stackbeat_api::is_active());
 }
+
+/// Whoever attaches looks for the slots in the sections of this name: one word for the crate, one for each file that
+/// includes the header.
+#[test]
+#[cfg(target_os = "linux")]
+fn slots_lie_in_sections_of_their_own() {
+    stackbeat_api::mark("a");
+    stackbeat_api::capture();
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("a.cpp"), PROGRAM.replace("SCOPE", "")).expect("writes");
+    undefined(folder.path(), "g++", "a.cpp", &["-std=c++17"]);
+    let own = std::env::current_exe().expect("a path");
+    for file in [own, folder.path().join("a.o")] {
+        let output = Command::new("readelf")
+            .args(["--sections", "--wide"])
+            .arg(&file)
+            .output();
+        let text = String::from_utf8_lossy(&output.expect("readelf runs").stdout).into_owned();
+        for name in ["stackbeat_v1_event", "stackbeat_v1_capture"] {
+            let line = text.lines().find(|l| l.contains(&format!(" {name} ")));
+            let line = line.unwrap_or_else(|| panic!("{name} in {}", file.display()));
+            // Type, address, offset, size, entry size, flags.
+            let fields: Vec<_> = line.split_ascii_whitespace().rev().collect();
+            assert_eq!((fields[5], fields[3]), ("000008", "WA"), "{line}");
+        }
+    }
+}

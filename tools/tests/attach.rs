@@ -254,6 +254,37 @@ fn slots_threads_and_handlers_are_put_back() {
 }
 
 #[test]
+fn what_a_program_says_is_heard_though_it_asked_for_an_agent_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../api/include");
+    // Names of symbols are not needed for it.
+    for options in [&[include][..], &[include, "-no-pie", "-s"]] {
+        let speaks = compile(at, "speaks.c", options);
+        let program = Program::start(&mut Command::new(speaks));
+        for _ in 0..2 {
+            attach(at, program.pid(), "500ms");
+            let report = stackbeat(at, &["report", "--json", "t.beat"]).stdout;
+            let report: Value = serde_json::from_slice(&report).expect("JSON");
+            let count = |list: &str, name: &str, key: &str| {
+                let mut rows = report[list].as_array().expect("a list").iter();
+                let row = rows.rfind(|row| row["name"] == name);
+                row.and_then(|row| row[key].as_u64()).unwrap_or(0)
+            };
+            let heard = [
+                count("scopes", "turn", "count"),
+                count("counters", "turns", "values"),
+                report["totals"]["samples"].as_u64().expect("a number"),
+            ];
+            assert!(heard.iter().all(|n| *n > 20), "{options:?}: {heard:?}");
+        }
+        kill("-TERM", program.pid());
+        // On, off, on, off.
+        assert_eq!(program.end(), ("4 changes\n".to_owned(), Some(0)));
+    }
+}
+
+#[test]
 fn the_programs_end_is_the_recordings_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use stackbeat_core::answer::{Refused, decode};
 
 use super::Visit;
+use super::asking::Slots;
 use super::error::AttachError;
 use super::image::{Functions, Images};
 use super::place::{self, Doing, Judge};
 use super::target::{self, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
+use crate::foreign::Module;
 
 /// How long a good place is looked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +36,8 @@ const NAME_BYTES: usize = 4095;
 /// the process sees it.
 pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, AttachError> {
     let pid = target.pid;
-    visit(pid, |images, borrowed, stack| {
+    let slots = asking_slots(pid)?;
+    let visit = visit(pid, |images, borrowed, stack| {
         write_name(borrowed, stack + SESSION_AT, session)?;
         let stack_end = stack + STACK_BYTES;
         let entrance = match images.agent() {
@@ -62,11 +65,15 @@ pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, At
             answer = join(borrowed)?;
         }
         understand(pid, answer)
-    })
+    })?;
+    with_agent(pid, |images, agent| slots.connect(images, agent))?;
+    Ok(visit)
 }
 
 /// Has the agent leave.
 pub fn detach(pid: u32) -> Result<Visit, AttachError> {
+    let slots = asking_slots(pid)?;
+    with_agent(pid, |images, agent| slots.disconnect(images, agent))?;
     visit(pid, |images, borrowed, stack| {
         let entrance = images
             .agent()
@@ -77,6 +84,35 @@ pub fn detach(pid: u32) -> Result<Visit, AttachError> {
         let answer = borrowed.call(entrance, [0, 0], stack + STACK_BYTES)?;
         understand(pid, decode(answer as i64))
     })
+}
+
+fn asking_slots(pid: u32) -> Result<Slots, AttachError> {
+    Slots::find(pid).map_err(|e| unreadable(pid, e))
+}
+
+/// Does something with the agent in a process, if it is there.
+fn with_agent(
+    pid: u32,
+    work: impl FnOnce(&Images, &Module) -> std::io::Result<()>,
+) -> Result<(), AttachError> {
+    let images = Images::read(pid).map_err(|e| unreadable(pid, e))?;
+    match images.agent() {
+        Some(agent) => work(&images, agent).map_err(|e| unreadable(pid, e)),
+        None => Ok(()),
+    }
+}
+
+/// Why the memory of a process cannot be read or written.
+fn unreadable(pid: u32, error: std::io::Error) -> AttachError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
+        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
+        _ => AttachError::System {
+            pid,
+            step: "its memory cannot be read",
+            source: error,
+        },
+    }
 }
 
 /// The agent's functions.
@@ -132,11 +168,7 @@ fn visit(
 ) -> Result<Visit, AttachError> {
     let began = Instant::now();
     let system = |step| move |source| AttachError::System { pid, step, source };
-    let images = Images::read(pid).map_err(|e| match e.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
-        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
-        _ => system("its memory cannot be read")(e),
-    })?;
+    let images = Images::read(pid).map_err(|e| unreadable(pid, e))?;
     let libc = images.libc().ok_or(AttachError::NoLoader { pid })?;
     let functions = Functions::of(pid, libc).ok_or(AttachError::NoLoader { pid })?;
     let syscall = images

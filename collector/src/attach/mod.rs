@@ -5,6 +5,8 @@
 //! (`tracee`). Everything else, patching the slots of modules included, the agent does itself. The other
 //! threads run on all the time.
 
+#[cfg(target_arch = "x86_64")]
+mod asking;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod image;
