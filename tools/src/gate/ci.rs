@@ -187,7 +187,7 @@ pub fn sarif(summary: &Summary) -> Value {
             }
             if let Some((file, line)) = &failure.source {
                 location["physicalLocation"] = json!({
-                    "artifactLocation": { "uri": file },
+                    "artifactLocation": { "uri": uri(file) },
                     "region": { "startLine": line },
                 });
             }
@@ -215,6 +215,23 @@ pub fn sarif(summary: &Summary) -> Value {
             "results": results,
         }],
     })
+}
+
+/// A path as a reference of RFC 3986: all but its unreserved characters and slashes encoded; an absolute one as a
+/// `file:` URI.
+fn uri(path: &str) -> String {
+    let mut uri = String::from(if path.starts_with('/') { "file://" } else { "" });
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                uri.push(byte.into())
+            }
+            _ => {
+                let _ = write!(uri, "%{byte:02X}");
+            }
+        }
+    }
+    uri
 }
 
 /// GitHub's workflow commands: an annotation for each failure, or one line that says how it went.
@@ -281,6 +298,13 @@ mod tests {
             "{github}"
         );
         assert_eq!(github.lines().count(), 1);
+    }
+
+    #[test]
+    fn paths_are_references() {
+        assert_eq!(uri("src/price.rs"), "src/price.rs");
+        assert_eq!(uri("a b/c:ü.rs"), "a%20b/c%3A%C3%BC.rs");
+        assert_eq!(uri("/usr/src/a.c"), "file:///usr/src/a.c");
     }
 
     #[test]

@@ -234,7 +234,8 @@ fn graph(table: &Table) -> Value {
     })
 }
 
-/// Text in markup: names come from recorded programs.
+/// Text in HTML or XML, lines kept: names come from recorded programs, and XML 1.0 (2.2) has no control characters
+/// nor U+FFFE and U+FFFF.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -243,7 +244,8 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push('\u{fffd}'),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -257,5 +259,6 @@ mod tests {
     #[test]
     fn names_are_no_markup() {
         assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
+        assert_eq!(escape("two\nlines\u{ffff}"), "two\nlines\u{fffd}");
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod reports;
 mod scale;
 mod transfers;
 
@@ -156,6 +157,8 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
         let text = std::fs::read_to_string(at.join(name)).expect("was written");
         assert!(text.contains(has), "{name}");
     }
+    reports::are_valid(&at.join("v.sarif"), &at.join("v.xml"), 1);
+
     let traces = ["diff", "stackbeat-ab/baseline", "stackbeat-ab/candidate"];
     let output = stackbeat(at, &traces);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -170,6 +173,10 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
         "-c",
         "stackbeat-ab/baseline",
     ];
+    let files = ["-o", "s.xml", "-o", "s.sarif"];
+    let output = stackbeat(at, &[&same[..], &files[..]].concat());
+    assert_ne!(output.status.code(), Some(1), "{output:?}");
+    reports::are_valid(&at.join("s.sarif"), &at.join("s.xml"), 0);
     let output = stackbeat(at, &[&same[..], &["--policy", "p.toml"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");
