@@ -82,11 +82,9 @@ impl Cause {
     }
 }
 
-/// CPU time inside a call that waits (a sync, a read) is the call's.
+/// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when its
+/// calls wait longer by a fair share of what it computes longer: the kernel's part of a call is seen in its caller.
 pub(crate) fn of_call(table: &Table, place: u32) -> Option<Cause> {
-    if !matches!(table.tree.places()[place as usize].label, Label::Call(_)) {
-        return None;
-    }
     const WAITS: [Metric; 5] = [
         Metric::Io,
         Metric::Net,
@@ -94,11 +92,29 @@ pub(crate) fn of_call(table: &Table, place: u32) -> Option<Cause> {
         Metric::Sleep,
         Metric::Wait,
     ];
-    let waited = |metric: Metric| mean(&table.own_places(metric)[place as usize]);
-    let longest = WAITS
+    let places = table.tree.places();
+    let is_call = |at: usize| matches!(places[at].label, Label::Call(_));
+    let (calls, least): (Vec<usize>, f64) = match is_call(place as usize) {
+        true => (vec![place as usize], 0.0),
+        false => {
+            let calls = (0..places.len()).filter(|at| is_call(*at) && places[*at].parent == place);
+            let cpu = change(table, &table.own_places(Metric::Cpu)[place as usize]);
+            (calls.collect(), ACCOUNTS * cpu.max(0.0))
+        }
+    };
+    let waited = |metric: Metric| -> f64 {
+        let columns = table.own_places(metric);
+        let waited = calls.iter().map(|at| match least {
+            0.0 => mean(&columns[*at]),
+            _ => change(table, &columns[*at]),
+        });
+        waited.sum()
+    };
+    let (longest, most) = WAITS
         .into_iter()
-        .max_by(|a, b| waited(*a).total_cmp(&waited(*b)))?;
-    (waited(longest) > 0.0).then(|| Cause::of(longest))
+        .map(|metric| (metric, waited(metric)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (most > 0.0 && most >= least).then(|| Cause::of(longest))
 }
 
 /// What an allocation with its release, a byte of it (written once, read once) and a minor fault (with clearing

@@ -106,6 +106,8 @@ pub struct Moved {
     pub function: NameId,
     pub metric: Metric,
     pub shift: f64,
+    /// What is around it became lighter by about as much; otherwise it only did not grow with it.
+    pub is_lighter_around: bool,
 }
 
 /// What a gate says.
@@ -194,7 +196,7 @@ impl Judge<'_> {
             roles,
             functions: across,
             findings,
-            moved,
+            moved: self.shown(moved),
             budgets,
             warnings: self.warnings(),
             family_size,
@@ -370,12 +372,15 @@ impl Judge<'_> {
                     adjusted_p: Some(p),
                 },
             };
-            if row.row.is_worse(self.rules) && self.has_moved((*role, *function), column, *metric) {
+            if row.row.is_worse(self.rules)
+                && let Some(is_lighter_around) = self.has_moved((*role, *function), column, *metric)
+            {
                 moved.push(Moved {
                     role: *role,
                     function: *function,
                     metric: *metric,
                     shift: row.row.comparison.shift,
+                    is_lighter_around,
                 });
             }
             if matches!(row.row.comparison.answer, Answer::Higher | Answer::Lower) {
@@ -392,12 +397,13 @@ impl Judge<'_> {
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
     /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
     /// over the threads of all roles, its role and the whole: the smaller what is around it, the less its noise hides.
+    /// Gives whether the rest became lighter somewhere.
     fn has_moved(
         &self,
         (role, function): (RoleId, NameId),
         column: &[f64],
         metric: Metric,
-    ) -> bool {
+    ) -> Option<bool> {
         let totals = explain::totals_of_functions(self.table, metric);
         let callers = explain::callers(self.table, metric, role, function);
         // Of each function what its role's threads do, and what all threads do.
@@ -411,20 +417,35 @@ impl Judge<'_> {
             .chain(of_all)
             .chain([self.table.role(role, metric), self.table.whole(metric)]);
         let shift = change(self.table, column);
-        around
-            .into_iter()
-            .any(|all| self.has_moved_within(&all, column, shift, metric))
+        let moved = around.filter_map(|all| self.has_moved_within(&all, column, shift, metric));
+        moved.max()
+    }
+
+    /// Those that are worth telling: where the whole run grew by half of it, that nothing around it grew says too little.
+    fn shown(&self, moved: Vec<Moved>) -> Vec<Moved> {
+        let grew = |m: &Moved| {
+            let whole = self.compare(&self.table.whole(m.metric), m.metric, false);
+            whole.interval.low > 0.0 && whole.shift >= 0.5 * m.shift
+        };
+        let is_worth = |m: &Moved| m.is_lighter_around || !grew(m);
+        moved.into_iter().filter(is_worth).collect()
     }
 
     /// Whether the rest of `all` became lighter by about what this part became heavier, or all of it did not grow by
     /// even half of that. Which of two neighbours a sample falls on may change from build to build, and then one of
     /// them grows and what is around both does not.
-    fn has_moved_within(&self, all: &[f64], part: &[f64], shift: f64, metric: Metric) -> bool {
+    fn has_moved_within(
+        &self,
+        all: &[f64],
+        part: &[f64],
+        shift: f64,
+        metric: Metric,
+    ) -> Option<bool> {
         let rest: Vec<f64> = all.iter().zip(part).map(|(all, part)| all - part).collect();
         let of_rest = self.compare(&rest, metric, false);
         let of_all = self.compare(all, metric, false);
         let lighter = of_rest.interval.high < 0.0 && of_rest.shift <= -0.5 * shift;
-        lighter || of_all.shift < 0.5 * shift
+        (lighter || of_all.shift < 0.5 * shift).then_some(lighter)
     }
 }
 

@@ -275,18 +275,29 @@ fn describe(
     }
     result.deepest = deepest.map(|(_, name)| name);
     // libc and the loader do what they are asked for: name who asks. Where a file has no names, an exported function
-    // further out says more than an address.
-    let own = |is_named: bool| {
-        table.tree.outwards(from?).find_map(|label| match label {
-            Label::Function(id) => {
-                let name = &table.names.names()[id.0 as usize];
-                let fits = !is_named || names::module_of_address(&name.text).is_none();
-                (fits && !name.is_system).then_some(id)
-            }
-            _ => None,
-        })
+    // further out, or else further in, says more than an address.
+    let is_own = |label: Label, is_named: bool| match label {
+        Label::Function(id) => {
+            let name = &table.names.names()[id.0 as usize];
+            let fits = !is_named || names::module_of_address(&name.text).is_none();
+            (fits && !name.is_system).then_some(id)
+        }
+        _ => None,
     };
-    result.function = own(true).or_else(|| own(false)).or(result.deepest);
+    let outwards = |is_named: bool| {
+        let mut labels = table.tree.outwards(from?);
+        labels.find_map(|label| is_own(label, is_named))
+    };
+    let inwards = || {
+        let depth = table.tree.outwards(from?).count();
+        let below = on_path.len().saturating_sub(depth);
+        let mut labels = on_path[..below].iter().rev();
+        labels.find_map(|label| is_own(*label, true))
+    };
+    result.function = outwards(true)
+        .or_else(inwards)
+        .or_else(|| outwards(false))
+        .or(result.deepest);
     if let (Some(role), Some(name)) = (result.role, result.function) {
         let of_function = totals.iter().filter(|((_, n), _)| *n == name);
         let grown: f64 = of_function.map(|(_, total)| change(table, total)).sum();

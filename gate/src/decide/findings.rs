@@ -38,6 +38,8 @@ impl Judge<'_> {
             }
         }
         findings.retain(|finding| !self.is_ignored(finding));
+        // What else runs on the machine takes the CPU away, too: that is looked at when nothing of the program is found.
+        findings.sort_by_key(|finding| finding.explanation.cause == Cause::Scheduling);
         let mut of_counts = Vec::new();
         for row in &counts {
             self.take(&mut of_counts, row, Way::Whole);
@@ -47,7 +49,11 @@ impl Judge<'_> {
             return findings;
         }
         if findings.is_empty() {
-            for row in first_felt(self.suspected(whole)) {
+            let (costs, evidence): (Vec<&Row>, Vec<&Row>) =
+                (self.suspected(whole).into_iter()).partition(|row| self.is_cost(row.metric));
+            // Waiting for a child is what it costs; where that grew, it is seen there.
+            let suspected = if costs.is_empty() { evidence } else { costs };
+            for row in first_felt(suspected) {
                 self.take(&mut findings, row, Way::Suspected);
             }
             findings.retain(|finding| !self.is_ignored(finding));
@@ -66,7 +72,7 @@ impl Judge<'_> {
             let c = &row.comparison;
             let least = self.floor(row.metric).max(self.drift * c.baseline_median);
             is_time(row)
-                && self.is_cost(row.metric)
+                && (self.is_cost(row.metric) || row.metric == Metric::Process)
                 && c.answer != Answer::Same
                 && c.shift >= least
                 && c.p.is_some_and(|p| p <= self.rules.alpha)

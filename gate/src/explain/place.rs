@@ -50,9 +50,9 @@ impl Candidate {
     }
 }
 
-/// Of the functions that have most of the change, the one with the least other cost: ancestors of it
-/// have the change too, and more besides. Among those that cost the same, the deepest. Where the noise of all the rest looks
-/// like a part of the change, one below it that is hardly anything but change.
+/// Of the functions that have most of the change, the one that has most of it and the least other cost: ancestors of it
+/// have the change too, and more besides, callees a part of it. Among those that are alike in that, the deepest. Where the
+/// noise of all the rest looks like a part of the change, one below it that is hardly anything but change.
 pub(super) fn most_specific(
     table: &Table,
     changes: &[f64],
@@ -88,9 +88,12 @@ pub(super) fn most_specific(
         let chosen = |c: &Candidate| (depth(c.key), Reverse(c.key));
         alike.into_iter().max_by_key(chosen)
     };
-    let least = most.iter().map(|c| c.cost).fold(f64::INFINITY, f64::min);
-    let alike = most.into_iter().filter(|c| c.cost <= THE_SAME * least);
-    let named = deepest(alike.collect());
+    let best = |candidates: Vec<Candidate>| {
+        let highest = candidates.iter().map(Candidate::score).fold(0.0, f64::max);
+        let alike = candidates.into_iter();
+        deepest(alike.filter(|c| THE_SAME * c.score() >= highest).collect())
+    };
+    let named = best(most);
     let is_below = |key: Key| {
         named.as_ref().is_none_or(|named| {
             heaviest_place(table, changes, key.0, key.1).is_some_and(|place| {
@@ -100,13 +103,9 @@ pub(super) fn most_specific(
         })
     };
     let least = named.as_ref().map_or(0.0, |c| NARROWER * c.score());
-    let mut narrower: Vec<Candidate> = parts
-        .into_iter()
-        .filter(|c| c.is_sure && c.score() >= least && is_below(c.key))
-        .collect();
-    let highest = narrower.iter().map(Candidate::score).fold(0.0, f64::max);
-    narrower.retain(|c| THE_SAME * c.score() >= highest);
-    deepest(narrower).or(named).map(|c| c.key)
+    let narrower = parts.into_iter();
+    let narrower = narrower.filter(|c| c.is_sure && c.score() >= least && is_below(c.key));
+    best(narrower.collect()).or(named).map(|c| c.key)
 }
 
 /// Functions summed over roles, each with the role in which it grew most.

@@ -51,11 +51,15 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     for moved in &outcome.moved {
         let _ = writeln!(
             out,
-            "moved, not more: {} of {} in {} (+{}), what is around it became lighter",
+            "moved, not more: {} of {} in {} (+{}), what is around it {}",
             moved.metric.title(),
             clean(gate.table.names.text(moved.function)),
             gate.role(moved.role),
-            amount(moved.metric, moved.shift)
+            amount(moved.metric, moved.shift),
+            match moved.is_lighter_around {
+                true => "became lighter",
+                false => "did not grow with it",
+            }
         );
     }
     for line in gate.renamed() {

@@ -317,3 +317,32 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
     let (found, ends) = asked(None);
     assert_eq!((found.0.as_str(), ends.len()), ("log", 0));
 }
+
+#[test]
+fn what_a_function_computes_for_its_calls_is_the_calls() {
+    // Uncached reads: the kernel works for as long as it waits, and the sample shows the caller.
+    let read = &["main", "serve", "pread"];
+    let reading = |ms: f64| {
+        let mut costs = shop();
+        costs.push(("main", read, Metric::Cpu, 2.0 * ms * MS));
+        costs.push(("main", read, Metric::Io, ms * MS));
+        program(costs)
+    };
+    let (table, outcome) = gate(&reading(2.0), &reading(40.0), 10, 4);
+    assert_eq!(function(&table, &outcome), ("pread".into(), Cause::Io));
+    // Calls that wait no longer are no reason.
+    let mut slower = reading(2.0);
+    slower.costs.push(("main", read, Metric::Cpu, 70.0 * MS));
+    let (table, outcome) = gate(&reading(2.0), &slower, 10, 4);
+    assert_eq!(function(&table, &outcome), ("pread".into(), Cause::Cpu));
+}
+
+#[test]
+fn what_waits_for_the_cpu_comes_after_what_the_program_does() {
+    let mut costs = with(shop(), 1, 1.15);
+    costs.push(("main", &["main", "serve"], Metric::Ready, 90.0 * MS));
+    let (table, outcome) = gate(&program(shop()), &program(costs), 10, 4);
+    assert_eq!(function(&table, &outcome), ("parse".into(), Cause::Cpu));
+    let last = outcome.findings.last().expect("two findings");
+    assert_eq!(last.explanation.cause, Cause::Scheduling);
+}
