@@ -74,6 +74,14 @@ fn outputs_that_cannot_be_written() {
         &["record", "-o", &path(folder.path(), ""), "--", "true"],
         &["directory"],
     );
+    for command in [
+        &["record", "-o", "-", "--", "true"][..],
+        &["attach", "-o", "-", "1"],
+        &["dump", "-o", "-", "1"],
+        &["recover", "-o", "-", &existing],
+    ] {
+        refused(command, &["standard output", "mkfifo"]);
+    }
 }
 
 #[test]
@@ -299,4 +307,41 @@ fn files_that_are_no_traces_or_of_a_newer_version() {
     stackbeat_proto::stream::write_packet(&packet, &mut bytes);
     std::fs::write(&file, &bytes).unwrap();
     refused(&["info", name], &["99", "newer"]);
+}
+
+/// Whoever wants a trace while it is recorded reads it from a named pipe.
+#[test]
+fn a_named_pipe_gives_the_trace_while_it_is_recorded() {
+    let folder = scratch();
+    let pipe = path(folder.path(), "pipe");
+    let mut mkfifo = Command::new("mkfifo");
+    mkfifo.arg(&pipe);
+    assert!(run(mkfifo).output.status.success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).expect("the pipe can be read")
+    });
+    let mut command = Command::new(stackbeat());
+    let program = ["python3", "-c", "print(sum(i * i for i in range(10**6)))"];
+    command.args(["record", "-o", &pipe, "--"]).args(program);
+    let result = run(command);
+    assert!(result.output.status.success(), "{}", result.stderr());
+    let trace = path(folder.path(), "t.beat");
+    std::fs::write(&trace, reader.join().expect("reads")).unwrap();
+    let mut info = Command::new(stackbeat());
+    info.args(["info", "--check", &trace]);
+    let checked = run(info);
+    assert!(checked.output.status.success(), "{}", checked.stderr());
+    assert!(decode::Trace::read(Path::new(&trace)).sample_count() > 10);
+
+    // A reader that goes away costs the trace, not the program.
+    let mut head = Command::new("head");
+    head.args(["-c", "100", &pipe]);
+    let reader = std::thread::spawn(move || run(head));
+    let mut command = Command::new(stackbeat());
+    command.args(["record", "-o", &pipe, "--"]).args(program);
+    let result = run(command);
+    assert_eq!(result.stdout(), "333332833333500000\n");
+    assert!(result.stderr().contains("pipe"), "{}", result.stderr());
+    assert_eq!(reader.join().expect("reads").output.stdout.len(), 100);
 }

@@ -6,6 +6,7 @@ pub mod control;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum, ValueHint};
 
 use stackbeat_core::probe::Cause;
@@ -92,7 +93,7 @@ With `none`, only the sampler interrupts running threads.
 Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).")]
 pub struct RecordArgs {
     /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(short, long)]
@@ -185,7 +186,7 @@ One thread is stopped for some milliseconds at the beginning and at the end; the
 Exit codes: 0 it was recorded, 2 it could not be attached to.")]
 pub struct AttachArgs {
     /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(short, long)]
@@ -357,7 +358,7 @@ pub struct RecoverArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     /// Where the recovered trace goes; FILE with `.recovered.beat` by default.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(short, long)]
@@ -757,6 +758,17 @@ pub struct ProbesArgs {
     )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// A file that a trace is written to. Standard output is the program's, or for what a command says.
+fn trace_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Err(
+            "a trace cannot go to standard output; name a file, or a named pipe (mkfifo) \
+             that another program reads meanwhile",
+        ),
+        false => Ok(path),
+    })
 }
 
 /// Record an installed program and a bundled one, show their tables, write their pages.

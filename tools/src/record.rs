@@ -64,7 +64,8 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file with -o", output.display());
     }
-    if output.exists() && !args.force {
+    // Pipes and devices are there before.
+    if output.is_file() && !args.force {
         bail!(
             "{}: exists already; choose another name with -o, or replace it with --force",
             output.display()

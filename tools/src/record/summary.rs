@@ -65,7 +65,9 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
         let line = format!("  {share:>7}  {time:>8}  {name}");
         let _ = writeln!(out, "{}", crate::table::shorten(&line, width));
     }
-    let _ = writeln!(out, "  see more: stackbeat report {output}");
+    if options.output.is_file() {
+        let _ = writeln!(out, "  see more: stackbeat report {output}");
+    }
     out
 }
 
@@ -98,9 +100,11 @@ fn visits_text(visits: &Visits) -> String {
     out
 }
 
-/// The functions that ran most: share, time, name. Empty when the trace cannot be read or is large.
+/// The functions that ran most: share, time, name. Empty when the trace cannot be read (again: it may have gone into a
+/// pipe) or is large.
 fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, String)> {
-    if outcome.status.samples == 0 || outcome.status.bytes > QUICK_BYTES {
+    let is_quick = outcome.status.bytes <= QUICK_BYTES && options.output.is_file();
+    if outcome.status.samples == 0 || !is_quick {
         return Vec::new();
     }
     let Ok(report) = report::load(&options.output, 0) else {
