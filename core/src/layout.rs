@@ -32,7 +32,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -265,6 +265,8 @@ pub struct Control {
     pub peers_asked: AtomicU32,
     /// Interval in force per class, ns: what the budget makes of `interval_ns`. 0: the same.
     pub kept_interval_ns: [AtomicU32; CLASSES],
+    /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::withdraw_by`).
+    pub withdrawn: AtomicU64,
 }
 
 impl Control {

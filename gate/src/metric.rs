@@ -196,6 +196,14 @@ impl Metric {
         ) || self.is_transfer()
     }
 
+    /// Counted by hooks of allocation, which a budget may have taken away.
+    pub fn is_of_allocation(self) -> bool {
+        matches!(
+            self,
+            Metric::Allocations | Metric::AllocatedBytes | Metric::Frees
+        )
+    }
+
     /// One of `TRANSFERS`.
     pub fn is_transfer(self) -> bool {
         Metric::TRANSFERS.contains(&self)

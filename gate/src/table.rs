@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::metric::{METRICS, Metric};
 use crate::names::{self, Form};
 use crate::pairs;
-use crate::run::{Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
+use crate::run::{self, Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
 use crate::stats::interval::Grouped;
 
 /// Two names that were taken for the same function.
@@ -34,6 +34,7 @@ pub struct Table {
 
 impl Table {
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
+        run::keep_comparable(runs.iter_mut());
         runs.sort_by(|a, b| {
             let key = |r: &Run| (r.side, r.about.started_unix_ns, r.about.label.clone());
             key(a).cmp(&key(b))

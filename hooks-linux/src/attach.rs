@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
+use crate::{descriptor, env, patch, process, resolve, signal, start, thread, withdraw};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -62,7 +62,9 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
         thread::watch_thread_ends();
     }
     signal::start();
-    Ok(patch::patch())
+    let slots = patch::patch();
+    agent::withdraw_by(withdraw::withdraw);
+    Ok(slots)
 }
 
 /// Leaves the session and puts back what was there before. Gives the number of slots put back.

@@ -31,6 +31,7 @@ mod start;
 mod thread;
 mod verify;
 mod wait;
+mod withdraw;
 
 /// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it
 /// hooks.

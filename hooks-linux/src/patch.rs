@@ -160,25 +160,26 @@ unsafe extern "C" fn restore_module(
 }
 
 /// A slot whose function has a hook.
-struct Slot<'a> {
-    address: usize,
-    hook: usize,
-    name: &'a CStr,
+pub(crate) struct Slot<'a> {
+    pub address: usize,
+    pub hook: usize,
+    pub name: &'a CStr,
     symbol: usize,
     is_call: bool,
 }
 
 impl Slot<'_> {
-    fn value(&self) -> &AtomicUsize {
+    pub(crate) fn value(&self) -> &AtomicUsize {
         // SAFETY: the relocation says that a pointer lies here; the module is loaded as long as the
-        // lock of `dl_iterate_phdr` is held. Only `calls_original` leads to a store.
+        // lock of `dl_iterate_phdr` is held, or for good. Only slots of hooks are stored to.
         unsafe { AtomicUsize::from_ptr(self.address as *mut usize) }
     }
 }
 
 /// A loaded module: the tables that its slots were filled in by.
-struct Module {
+pub(crate) struct Module {
     bias: usize,
+    dynamic: usize,
     /// Addresses of its segments.
     range: (usize, usize),
     /// Made read-only by the dynamic linker after relocation.
@@ -196,10 +197,11 @@ impl Module {
     ///
     /// # Safety
     /// `info` describes a loaded module.
-    unsafe fn of(info: &dl_phdr_info) -> Option<Module> {
+    pub(crate) unsafe fn of(info: &dl_phdr_info) -> Option<Module> {
         let bias = info.dlpi_addr as usize;
         let mut module = Module {
             bias,
+            dynamic: 0,
             range: (usize::MAX, 0),
             relro: (0, 0),
             strings: 0,
@@ -234,6 +236,7 @@ impl Module {
         if dynamic.is_null() || is_loader || core::ptr::eq(dynamic, resolve::own_dynamic()) {
             return None;
         }
+        module.dynamic = dynamic.addr();
         // glibc relocates these in place, except where the section is read-only.
         let absolute = |value: usize| if value < bias { value + bias } else { value };
         let mut entry = dynamic;
@@ -258,8 +261,13 @@ impl Module {
         (module.strings != 0 && module.symbols != 0).then_some(module)
     }
 
+    /// Whether its dynamic section lies here.
+    pub(crate) fn has_dynamic(&self, dynamic: *const Dynamic) -> bool {
+        self.dynamic == dynamic.addr()
+    }
+
     /// Goes through the slots whose functions have a hook.
-    fn for_each_slot(&self, mut f: impl FnMut(Slot)) {
+    pub(crate) fn for_each_slot(&self, mut f: impl FnMut(Slot)) {
         for (table, bytes) in self.tables {
             if table == 0 {
                 continue;
@@ -292,7 +300,7 @@ impl Module {
     }
 
     /// Whether a slot that holds `held` leads to what the hook calls.
-    fn calls_original(&self, slot: &Slot, held: usize) -> bool {
+    pub(crate) fn calls_original(&self, slot: &Slot, held: usize) -> bool {
         let target = resolve::original(slot.name, 0).map(|f| f as usize);
         if target.is_none() || target == Some(held) {
             return target == Some(held);
@@ -362,13 +370,13 @@ fn hook(name: &CStr) -> Option<usize> {
 }
 
 /// The part of a module that is read-only, while it is made writable for a moment.
-struct Writable {
+pub(crate) struct Writable {
     range: (usize, usize),
     is_open: bool,
 }
 
 impl Writable {
-    fn new(module: &Module) -> Writable {
+    pub(crate) fn new(module: &Module) -> Writable {
         Writable {
             range: module.relro,
             is_open: false,
@@ -376,7 +384,7 @@ impl Writable {
     }
 
     /// Makes a slot writable, if it is not.
-    fn make(&mut self, address: usize) -> bool {
+    pub(crate) fn make(&mut self, address: usize) -> bool {
         if !(self.range.0..self.range.1).contains(&address) || self.is_open {
             return true;
         }

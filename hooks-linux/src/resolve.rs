@@ -177,6 +177,24 @@ pub(crate) fn own_path() -> Option<&'static CStr> {
     (!map.name.is_null()).then(|| unsafe { CStr::from_ptr(map.name) })
 }
 
+/// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic section, and
+/// whether it is the program itself. What the dynamic linker loads at the start comes before itself in its list, nearly always.
+pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) {
+    // SAFETY: reads the auxiliary vector.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
+    // SAFETY: as in `own_map`; the walk ends before entries that may come and go.
+    unsafe {
+        let first = _r_debug.map;
+        let mut map = first;
+        while let Some(m) = map.as_ref()
+            && m.bias != loader
+        {
+            f(m.bias, m.dynamic, core::ptr::eq(m, first));
+            map = m.next;
+        }
+    }
+}
+
 /// Whether a library whose file name begins with one of `prefixes` is loaded.
 pub(crate) fn any_loaded(prefixes: &[&[u8]]) -> bool {
     // SAFETY: as in `own_map`.

@@ -179,3 +179,41 @@ fn other_allocators_and_sanitizers() {
         assert_same(sanitizer, &plain, &hooked);
     }
 }
+
+/// Withdrawn hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
+/// and read-only from then on.
+#[test]
+fn withdrawn_hooks_are_out_of_the_way() {
+    let allocations = |session: &Session| session.total(|t| t.allocations.load(Ordering::Relaxed));
+    let folder = tempfile::tempdir().expect("a folder");
+    let bindings: [(&str, &[&str]); 3] = [
+        ("lazy", &["-Wl,-z,lazy"]),
+        ("now", &["-Wl,-z,now", "-Wl,-z,relro"]),
+        ("fixed", &["-no-pie", "-fno-pie", "-fno-plt"]),
+    ];
+    let mut commands: Vec<(String, PathBuf, Vec<&str>)> = Vec::new();
+    for (name, options) in bindings {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).expect("a folder");
+        let program = compile(&place, "churn.c", options);
+        commands.push((name.to_owned(), program, vec!["100000"]));
+    }
+    let script = "print(len([str(i) for i in range(100000)]))";
+    if let Some(python) = installed("python3") {
+        commands.push(("python".to_owned(), python, vec!["-c", script]));
+    }
+    for (name, program, arguments) in commands {
+        let with = |session: Session| {
+            let mut command = session.command(&program);
+            let output = run(command.args(&arguments).env("PYTHONMALLOC", "malloc"));
+            (output, allocations(&session))
+        };
+        let plain = run(Command::new(&program).args(&arguments));
+        let (hooked, all) = with(Session::new().capture_all());
+        assert_same(&name, &plain, &hooked);
+        assert!(all > 100_000, "{name}: {all}");
+        let (withdrawn, few) = with(Session::new().withdraw_allocation().capture_all());
+        assert_same(&name, &plain, &withdrawn);
+        assert!(few < all / 20, "{name}: {few} of {all} were counted");
+    }
+}

@@ -8,8 +8,8 @@ use stackbeat_core::probe::Probe;
 use std::process::Command;
 use std::time::Duration;
 
-/// Runs a program without the agent, with it (each hook captures), and with it while ticks run and its
-/// threads are interrupted. Asserts that all three look the same and that the probes were seen.
+/// Runs a program without the agent, with it (each hook captures), with it while ticks run and its
+/// threads are interrupted, and with hooks withdrawn. Asserts that all look the same and that the probes were seen.
 fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compile(folder.path(), file, &[]);
@@ -36,6 +36,10 @@ fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
         .interrupt(Duration::from_micros(300));
     let interrupted = run(session.command(&program).args(&arguments));
     assert_same(file, &plain, &interrupted);
+
+    let session = Session::new().withdraw_allocation().capture_all();
+    let withdrawn = run(session.command(&program).args(&arguments));
+    assert_same(file, &plain, &withdrawn);
 }
 
 #[test]

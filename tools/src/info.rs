@@ -328,6 +328,15 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     for moved in moved(&info.intervals) {
         line("interval", moved);
     }
+    if let Some(ns) = r.counts_end_ns {
+        line(
+            "allocations",
+            format!(
+                "counted up to {}: the budget left nothing for their hooks",
+                units::duration(ns)
+            ),
+        );
+    }
     if let Some(cost) = &info.cost {
         line(
             "cost",

@@ -310,6 +310,7 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
             records_written: 1000,
             records_stored: 997,
             records_lost: 3,
+            counts_end_ns: None,
         },
         processes: vec![process(1, "shop"), process(2, "sh")],
         threads: threads.collect(),

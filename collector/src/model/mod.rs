@@ -31,7 +31,7 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
 pub use check::{Violation, conservation};
-pub use settings::Settings;
+pub use settings::{Settings, WITHDRAWN};
 pub use slices::{SliceSink, Slicer};
 pub use trace::{
     Damage, Deadlock, DeadlockMember, Loss, Module, Origin, Process, Thread, Trace, TraceError,

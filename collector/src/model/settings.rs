@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use stackbeat_proto::v1::{Config, Event, event};
 
+/// Name of the setting that says which hooks (`Category::bit`) have been taken away from the program since.
+pub const WITHDRAWN: &str = "withdrawn hooks";
+
 /// What was switched, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -13,6 +16,8 @@ pub struct Settings {
     intervals: [Vec<(u64, u64)>; 2],
     /// By uid, of threads that have at times an interval of their own (0: no more), in order of time.
     own_intervals: HashMap<u32, Vec<(u64, u64)>>,
+    /// Since when hooks are missing that count, ns.
+    withdrawn_ns: Option<u64>,
 }
 
 impl Settings {
@@ -41,6 +46,9 @@ impl Settings {
                 (event::Kind::ConfigChanged, "capture") => {
                     settings.switch(event.time_ns, event.value != 0);
                 }
+                (event::Kind::ConfigChanged, WITHDRAWN) => {
+                    settings.withdrawn_ns.get_or_insert(event.time_ns);
+                }
                 _ => {}
             }
         }
@@ -54,6 +62,12 @@ impl Settings {
             _ if !on => self.off.push((at, u64::MAX)),
             _ => {}
         }
+    }
+
+    /// Since when allocations and frees are not all counted, ns: the budget left nothing for it. `None`: counts are
+    /// exact.
+    pub fn counts_end_ns(&self) -> Option<u64> {
+        self.withdrawn_ns
     }
 
     /// Whether it was ever off.
@@ -144,6 +158,15 @@ mod tests {
         assert_eq!(settings.off_between(20, 40), None);
         assert_eq!(settings.off_between(0, 100), Some((10, 100)));
         assert_eq!(settings.off_between(200, 300), Some((200, 300)));
+        assert_eq!(settings.counts_end_ns(), None);
+        let settings = Settings::new(
+            &Config::default(),
+            &[
+                event(70, ConfigChanged, WITHDRAWN, 1),
+                event(60, ConfigChanged, WITHDRAWN, 1),
+            ],
+        );
+        assert_eq!(settings.counts_end_ns(), Some(60));
     }
 
     fn of_thread(event: Event) -> Event {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use stackbeat_core::layout::{CLASSES, ThreadClass};
+use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::cost::{Cost, Costs};
@@ -14,6 +15,7 @@ use super::sampler::Sampler;
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use crate::drain::counters::Counters;
+use crate::model::WITHDRAWN;
 
 /// Distance between two looks at what the recording costs, ns; the first comes sooner.
 const LOOK_NS: u64 = 200_000_000;
@@ -38,6 +40,26 @@ pub struct Keeper {
     /// `None`: the trace is to have no counters.
     counters: Option<Counters>,
     looks: u32,
+}
+
+/// Hooks that only count, and nothing else: those of locks and waits keep books together.
+const WITHDRAWABLE: u64 = Category::Alloc.bit();
+
+/// Has the agents take the hooks away that cost the budget, for the rest of the session: what was not counted cannot
+/// be made up for. From here on the trace says that counts are incomplete.
+fn withdraw(shared: &Shared, now_ns: u64) {
+    let withdrawn = &shared.mapping.control().withdrawn;
+    if withdrawn.swap(WITHDRAWABLE, Ordering::Relaxed) == WITHDRAWABLE {
+        return;
+    }
+    count(&shared.figures.withdrawals, 1);
+    shared.order(Order::Say(Box::new(packet::Body::Event(Event {
+        time_ns: now_ns,
+        name: WITHDRAWN.to_owned(),
+        kind: event::Kind::ConfigChanged.into(),
+        value: WITHDRAWABLE as i64,
+        ..Event::default()
+    }))));
 }
 
 /// The intervals that the trace knows to be in force, ns; 0 for a thread: its class'.
@@ -105,6 +127,9 @@ impl Keeper {
         self.pace.retain(|uid| self.costs.has(uid));
         self.told.threads.retain(|uid, _| self.costs.has(*uid));
         self.put_in_force(shared, &cost, asked_ns);
+        if self.pace.withdraws() {
+            withdraw(shared, now);
+        }
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
         let took = now_ns().saturating_sub(now);

@@ -121,6 +121,23 @@ pub enum Warning {
         percent: f64,
     },
     #[error(
+        "hooks of allocation alone took more than the budget of {percent} % leaves, and were taken away: allocations \
+         are counted up to then, and are not all there (a higher --budget keeps them)"
+    )]
+    Withdrawn { percent: f64 },
+    #[error(
+        "the recording cost {cost:.1} % of the program's time, more than the budget of {percent} %: captures \
+         {captures:.1}, hooks that only count {hooks:.1}, the recorder {recorder:.1}; the first second goes by before \
+         intervals fit"
+    )]
+    OverBudget {
+        percent: f64,
+        cost: f64,
+        captures: f64,
+        hooks: f64,
+        recorder: f64,
+    },
+    #[error(
         "{count} processes that it has started before are not recorded; --children attaches to them too"
     )]
     DescendantsLeftOut { count: usize },

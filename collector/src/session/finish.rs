@@ -110,7 +110,10 @@ impl Finisher<'_> {
         if deadlocks > 0 {
             self.warnings.push(Warning::Deadlock { count: deadlocks });
         }
-        if let Some(warning) = self.slowed() {
+        for warning in [self.slowed(), self.withdrawn(), self.over_budget()]
+            .into_iter()
+            .flatten()
+        {
             progress(&Progress::Warning(warning.clone()));
             self.warnings.push(warning);
         }
@@ -149,6 +152,36 @@ impl Finisher<'_> {
             asked_us: asked_ns / 1000,
             kept_us: kept_ns / 1000,
             percent: self.options.budget()?.percent,
+        })
+    }
+
+    fn withdrawn(&self) -> Option<Warning> {
+        let withdrawals = self.shared.figures.withdrawals.load(Ordering::Relaxed);
+        (withdrawals > 0).then_some(Warning::Withdrawn {
+            percent: self.options.budget()?.percent,
+        })
+    }
+
+    /// What of a declared budget was not held, and by what. Says nothing of short programs: the first intervals are
+    /// those that were asked for.
+    fn over_budget(&self) -> Option<Warning> {
+        const LEAST_NS: u64 = 2_000_000_000;
+        const TOLERANCE: f64 = 1.25;
+        let budget = self.options.budget().filter(|b| b.is_declared)?;
+        let figures = &self.shared.figures;
+        let of_ns = figures.cost_of_ns.load(Ordering::Relaxed);
+        let percent = |figure: &AtomicU64| {
+            100.0 * figure.load(Ordering::Relaxed) as f64 / of_ns.max(1) as f64
+        };
+        let cost = percent(&figures.cost_ns);
+        let captures = percent(&figures.cost_captures_ns);
+        let hooks = percent(&figures.cost_hooks_ns);
+        (of_ns >= LEAST_NS && cost > budget.percent * TOLERANCE).then_some(Warning::OverBudget {
+            percent: budget.percent,
+            cost,
+            captures,
+            hooks,
+            recorder: cost - captures - hooks,
         })
     }
 

@@ -161,10 +161,12 @@ impl Options {
             None => Some(Budget {
                 percent: SHORT_INTERVALS_PERCENT,
                 longest_ns: 1_000_000,
+                is_declared: false,
             }),
             Some(percent) if percent > 0.0 => Some(Budget {
                 percent,
                 longest_ns: LONGEST_STRETCHED_NS,
+                is_declared: true,
             }),
             Some(_) => None,
         }

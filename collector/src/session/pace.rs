@@ -7,6 +7,9 @@
 //!
 //! One thread can be far dearer than the others (its stacks are deep, or change completely from tick to
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
+//!
+//! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared budget, they
+//! have to go ([`Pace::withdraws`]).
 
 use std::collections::HashMap;
 
@@ -16,6 +19,11 @@ use super::cost::{Cost, ThreadCost};
 const LEAST_PERCENT: u64 = 25;
 /// The interval is left alone while the cost is nearer to the budget than this part.
 const TOLERANCE: f64 = 0.1;
+/// Hooks that only count are withdrawn when they take at least this part of the budget, in percent, and with the
+/// recorder's other threads more than what ticks leave, for so much of the program's CPU time, ns: many programs
+/// begin with a moment of much allocation.
+const HOOKS_PERCENT: u64 = 40;
+const HOOKS_NS: u64 = 400_000_000;
 /// Most that an interval shrinks and grows by at one time.
 const CHANGE: (f64, f64) = (0.5, 4.0);
 /// A thread is far dearer than the others when captures take so many times the part of its time.
@@ -37,6 +45,8 @@ pub struct Budget {
     pub percent: f64,
     /// Intervals are stretched up to it; longer ones are kept, ns.
     pub longest_ns: u64,
+    /// The user asked for it: it is kept at the price of exact counts.
+    pub is_declared: bool,
 }
 
 /// What is in force, and what it is derived from.
@@ -47,6 +57,8 @@ pub struct Pace {
     stretch: f64,
     /// How many times later than usual those looks may come that nobody waits for.
     leisure: u32,
+    /// The program's CPU time since when hooks that only count take too much, ns.
+    dear_hooks_ns: u64,
     /// By the uid of a dear thread: it takes notice of one in so many ticks.
     every: HashMap<u32, u32>,
 }
@@ -57,6 +69,7 @@ impl Pace {
             budget,
             stretch: 1.0,
             leisure: 1,
+            dear_hooks_ns: 0,
             every: HashMap::new(),
         }
     }
@@ -81,6 +94,11 @@ impl Pace {
         self.leisure
     }
 
+    /// Whether the budget cannot be kept with hooks that only count.
+    pub fn withdraws(&self) -> bool {
+        self.dear_hooks_ns >= HOOKS_NS
+    }
+
     /// Takes a stretch of the recording into account. `shortest_ns`: the shortest interval asked for.
     pub fn adjust(&mut self, cost: &Cost, shortest_ns: u64) {
         let Some(budget) = self.budget.filter(|b| shortest_ns < b.longest_ns) else {
@@ -95,6 +113,13 @@ impl Pace {
             self.leisure = (self.leisure / 2).max(1);
         }
         let rest_ns = (cost.besides_ns + cost.hooks_ns) as f64;
+        let is_dear = budget.is_declared
+            && rest_ns > allowed_ns * (100 - LEAST_PERCENT) as f64 / 100.0
+            && cost.hooks_ns as f64 > allowed_ns * HOOKS_PERCENT as f64 / 100.0;
+        self.dear_hooks_ns = match is_dear {
+            true => self.dear_hooks_ns + cost.program_ns,
+            false => 0,
+        };
         let left_ns = (allowed_ns - rest_ns).max(allowed_ns * LEAST_PERCENT as f64 / 100.0);
         let change = (captures_ns + cost.ticker_ns) as f64 / left_ns;
         if (change - 1.0).abs() < TOLERANCE {
@@ -207,6 +232,7 @@ mod tests {
         Pace::new(Some(Budget {
             percent,
             longest_ns,
+            is_declared: true,
         }))
     }
 
@@ -271,6 +297,43 @@ mod tests {
             (3_600_000..4_500_000).contains(&interval_ns),
             "{interval_ns}"
         );
+    }
+
+    #[test]
+    fn hooks_go_that_take_most_of_a_declared_budget_for_some_time() {
+        let cost = |hooks_ns| Cost {
+            program_ns: 200_000_000,
+            besides_ns: 300_000,
+            hooks_ns,
+            ..Cost::default()
+        };
+        let mut pace = within(1.0, 100_000_000);
+        // 2 ms a look are allowed.
+        for _ in 0..40 {
+            pace.adjust(&cost(1_100_000), 1_000_000);
+        }
+        assert!(!pace.withdraws());
+        pace.adjust(&cost(1_300_000), 1_000_000);
+        assert!(!pace.withdraws());
+        pace.adjust(&cost(1_300_000), 1_000_000);
+        assert!(pace.withdraws());
+        // Not for a moment of much allocation.
+        let mut pace = within(1.0, 100_000_000);
+        for _ in 0..40 {
+            pace.adjust(&cost(6_000_000), 1_000_000);
+            pace.adjust(&cost(0), 1_000_000);
+        }
+        assert!(!pace.withdraws());
+        // Nobody asked for that budget.
+        let mut pace = Pace::new(Some(Budget {
+            percent: 1.0,
+            longest_ns: 100_000_000,
+            is_declared: false,
+        }));
+        for _ in 0..40 {
+            pace.adjust(&cost(6_000_000), 1_000_000);
+        }
+        assert!(!pace.withdraws());
     }
 
     #[test]

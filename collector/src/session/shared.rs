@@ -43,6 +43,8 @@ figures! {
     cost_captures_ns,
     cost_hooks_ns,
     cost_of_ns,
+    /// Times hooks were taken away from the program because they cost more than the budget.
+    withdrawals,
     /// Times the ticker parked because nothing ran.
     parks,
     /// Threads interrupted.

@@ -16,6 +16,7 @@ pub(super) use signal::on_signal;
 
 use super::stack;
 use super::thread::{self, Scratch};
+use super::withdraw;
 use super::{Wait, is_enabled, registered};
 use super::{children, process};
 use crate::buffer::{self, Writer};
@@ -97,6 +98,11 @@ pub(super) fn slow(request: &Request) -> u32 {
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };
+    if request.interrupted.is_none()
+        && let Some(mapping) = process::mapping()
+    {
+        withdraw::follow(mapping);
+    }
     if request.is_plain() && is_about_to_be_interrupted(block, entry, tick) {
         return 0;
     }

@@ -6,6 +6,7 @@
 //! - `calls`: counts by function, where they are wanted
 //! - `event`: marks, scopes and counters of the program itself
 //! - `wake`: waits that other threads end, and ending them
+//! - `withdraw`: hooks that are too dear for the budget go
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
 //! - `patience`: waiting for a signal of ours
 //!
@@ -27,6 +28,7 @@ mod rusage;
 mod stack;
 mod thread;
 mod wake;
+mod withdraw;
 
 use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
@@ -53,6 +55,8 @@ pub use wake::{
     finds_wakers, is_awaited, is_descriptor_awaited, is_reported, new_number, one_of, owns_memory,
     unix_peer, watch, written,
 };
+
+pub use withdraw::withdraw_by;
 
 use capture::Request;
 

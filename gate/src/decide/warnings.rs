@@ -43,6 +43,13 @@ impl Judge<'_> {
                 run.about.label, run.about.lost
             ));
         }
+        for run in runs.iter().filter(|r| r.about.counts_end_early) {
+            warnings.push(format!(
+                "{}: its budget left nothing for the hooks of allocation, which were withdrawn: allocations are not \
+                 compared in any run, and limits of them not judged; record with a higher --budget or without",
+                run.about.label
+            ));
+        }
         for run in runs.iter().filter(|r| !r.about.complete) {
             warnings.push(format!(
                 "{}: the recording did not end regularly",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::metric::Metric;
-use crate::run::{NameId, Names, RoleId, Run};
+use crate::run::{self, NameId, Names, RoleId, Run};
 use crate::table::Match;
 use crate::trend::align;
 
@@ -23,6 +23,7 @@ pub struct History {
 impl History {
     /// Puts the runs in order. Each comes with the number of its commit; no commit below `commits` is without.
     pub fn new(mut runs: Vec<(usize, Run)>, names: Names, commits: usize) -> History {
+        run::keep_comparable(runs.iter_mut().map(|(_, run)| run));
         runs.sort_by(|a, b| {
             let key = |(commit, run): &(usize, Run)| {
                 (*commit, run.about.started_unix_ns, run.about.label.clone())

@@ -8,7 +8,7 @@
 use stackbeat_core::gate;
 use stackbeat_core::layout::{Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state};
 use stackbeat_core::mapping::Mapping;
-use stackbeat_core::probe::Probe;
+use stackbeat_core::probe::{Category, Probe};
 use stackbeat_core::record::RecordKind;
 use stackbeat_core::sys;
 use stackbeat_core::throttle::Ticker;
@@ -152,6 +152,13 @@ impl Session {
         for class in 0..3 {
             ticker.by_cycles(self.mapping.control(), class);
         }
+        self
+    }
+
+    /// The hooks of allocation are to go, as with a budget that they alone exceed.
+    pub fn withdraw_allocation(self) -> Session {
+        let withdrawn = &self.mapping.control().withdrawn;
+        withdrawn.store(Category::Alloc.bit(), Ordering::Relaxed);
         self
     }
 

@@ -260,6 +260,7 @@ fn about(report: &Report, path: &Path) -> About {
         started_unix_ns: r.started_unix_ns,
         interval_ns: r.interval_ns,
         lost: r.records_lost,
+        counts_end_early: r.counts_end_ns.is_some(),
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }

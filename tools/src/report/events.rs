@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use stackbeat_collector::model::{ThreadIndex, Trace};
+use stackbeat_collector::model::{ThreadIndex, Trace, WITHDRAWN};
 use stackbeat_collector::session::control::{mode_name, names_of};
 use stackbeat_proto::v1::{Event, event};
 
@@ -83,6 +83,7 @@ fn setting(event: &Event) -> String {
                 false => format!("probes {}", names.join(" ")),
             }
         }
+        (WITHDRAWN, mask) => format!("hooks withdrawn: {}", names_of(mask as u64).join(" ")),
         ("mode", mode) => format!("mode {}", mode_name(mode as u32)),
         (name, value) => format!("{name} {value}"),
     }

@@ -34,6 +34,9 @@ pub struct Recording {
     pub records_written: u64,
     pub records_stored: u64,
     pub records_lost: u64,
+    /// Up to when allocations were counted, from the start, when that is not the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts_end_ns: Option<u64>,
 }
 
 /// One program image in one process.

@@ -219,6 +219,7 @@ pub fn recording(trace: &Trace) -> Recording {
         records_written: summary.records_written,
         records_stored: summary.records_stored,
         records_lost: summary.records_lost,
+        counts_end_ns: (trace.settings().counts_end_ns()).map(|ns| ns.saturating_sub(start_ns)),
     }
 }
 

@@ -374,6 +374,13 @@ pub fn losses(facts: &Facts, layout: &Layout) -> String {
         );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
     }
+    if let Some(ns) = r.counts_end_ns {
+        let text = format!(
+            "  allocations and frees are counted up to {} only: the budget left nothing for their hooks",
+            duration(ns)
+        );
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
     for loss in facts.losses_by_cause() {
         let _ = writeln!(out, "  {:>8}  {}", count(loss.count), loss.description);
     }

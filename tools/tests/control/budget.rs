@@ -121,3 +121,87 @@ fn captures_cost_what_they_are_said_to_cost() {
     }
     panic!("without, with, said: {pairs:?}");
 }
+
+/// A program that does nothing but allocate, within a budget that counting alone exceeds: its hooks are taken away, and
+/// everything that shows counts says so.
+#[test]
+fn hooks_that_cost_more_than_the_budget_are_withdrawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = program(folder.path());
+    let traces = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+    for (trace, budget) in traces.iter().zip(["1%", "0"]) {
+        let arguments = ["record", "-o", trace, "--budget", budget, "--", &program];
+        let output = stackbeat(&[&arguments[..], &["churn", "3"]].concat());
+        let made: u64 = text(&output.stdout).trim().parse().expect("a number");
+        let report = json(&["report", trace, "--json"]);
+        let threads = report["threads"].as_array().expect("threads");
+        let counted = threads.iter().map(|t| t["allocations"].as_u64());
+        let counted: u64 = counted.map(|n| n.expect("a number")).sum();
+        let end_ns = report["recording"]["counts_end_ns"].as_u64();
+        let said = text(&output.stderr);
+        if budget == "0" {
+            assert_eq!(
+                (end_ns, counted >= made),
+                (None, true),
+                "{counted} of {made}"
+            );
+            assert!(!said.contains("taken away"), "{said}");
+        } else {
+            assert!(
+                end_ns.is_some() && counted < made * 9 / 10,
+                "{end_ns:?}, {counted} of {made}"
+            );
+            assert!(said.contains("taken away"), "{said}");
+            let table = text(&stackbeat(&["report", trace, "--top", "0"]).stdout);
+            assert!(table.contains("hooks withdrawn: alloc"), "{table}");
+            assert!(table.contains("counted up to"), "{table}");
+        }
+        check(trace);
+    }
+    let gate = command(&["gate", "--baseline", &traces[1], "--candidate", &traces[0]]);
+    let gate = { gate }.output().expect("runs");
+    let said = text(&gate.stdout);
+    assert!(said.contains("allocations are not compared"), "{said}");
+    assert!(!said.contains("fewer allocations"), "{said}");
+}
+
+/// The interval of one thread is its own: the thread beside it is captured as often as before.
+#[test]
+fn a_thread_with_dear_stacks_is_slowed_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = program(folder.path());
+    let trace = folder.path().join("t.beat").display().to_string();
+    let options = [
+        "record", "-q", "-i", "500us", "--budget", "4%", "-o", &trace,
+    ];
+    stackbeat(&[&options[..], &["--", &program, "deep", "3"]].concat());
+    let report = json(&["report", &trace, "--json"]);
+    let thread = |name: &str| {
+        let threads = report["threads"].as_array().expect("threads");
+        let found = threads.iter().find(|t| t["name"] == name).expect(name);
+        (
+            found["uid"].as_u64().expect("a number"),
+            found["samples"].as_u64().expect("a number"),
+        )
+    };
+    let ((deep, deep_samples), (flat, flat_samples)) = (thread("deep"), thread("flat"));
+    let info = json(&["info", &trace, "--json"]);
+    let intervals = info["intervals"].as_array().expect("intervals");
+    let own = |uid: u64| {
+        let of_thread = intervals.iter().filter(|i| i["of"] == "thread");
+        let own = of_thread.filter(|i| i["thread_uid"] == uid);
+        own.map(|i| i["interval_ns"].as_u64().expect("a number"))
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        own(deep).iter().any(|ns| *ns >= 1_000_000),
+        "{:?}",
+        own(deep)
+    );
+    assert!(own(flat).is_empty(), "{:?}", own(flat));
+    assert!(
+        flat_samples > deep_samples,
+        "{flat_samples}, {deep_samples}"
+    );
+    check(&trace);
+}

@@ -1,0 +1,127 @@
+//! Takes hooks away from a process that stays in the session: the slots through which its modules call them get
+//! the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small budget
+//! where a program allocates all the time; one that is withdrawn costs nothing.
+//!
+//! Called from a hook, anywhere in the program. So unlike `patch` it may not take the dynamic linker's lock: a
+//! thread that holds it could wait for one that the caller holds. It does without by keeping to the modules that
+//! the program was started with, which are never unloaded. They are those up to the dynamic linker in the link
+//! map; what was loaded later keeps its hooks, and so does code that has read a slot before, or asked `dlsym`.
+//!
+//! Only hooks that do nothing but count and capture can go: those of locks, waits and descriptors keep books
+//! together.
+
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+
+use stackbeat_core::probe::Category;
+use stackbeat_core::sys;
+
+use crate::patch::{Module, Writable};
+use crate::resolve::{self, Dynamic};
+
+/// The hooks of `alloc.rs`.
+const ALLOCATION: [&CStr; 9] = [
+    c"malloc",
+    c"calloc",
+    c"realloc",
+    c"free",
+    c"memalign",
+    c"aligned_alloc",
+    c"posix_memalign",
+    c"valloc",
+    c"pvalloc",
+];
+
+/// `Elf64_Ehdr`.
+#[repr(C)]
+struct FileHeader {
+    magic: [u8; 16],
+    kind: u16,
+    machine: u16,
+    version: u32,
+    entry: u64,
+    headers_at: u64,
+    sections_at: u64,
+    flags: u32,
+    bytes: u16,
+    header_bytes: u16,
+    headers: u16,
+}
+
+/// Withdraws the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is.
+pub(crate) fn withdraw(categories: u64) {
+    if categories & Category::Alloc.bit() == 0 {
+        return;
+    }
+    // SAFETY: errno of the calling thread is always there.
+    let errno = unsafe { *libc::__errno_location() };
+    resolve::for_each_at_start(|bias, dynamic, is_program| {
+        if let Some(module) = describe(bias, dynamic, is_program) {
+            empty(&module);
+        }
+    });
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Puts the originals into a module's slots.
+fn empty(module: &Module) {
+    let mut writable = Writable::new(module);
+    module.for_each_slot(|slot| {
+        // What another library stands before us for, an unbound slot would lead to.
+        if !ALLOCATION.contains(&slot.name) || resolve::stands_before_us(slot.name).is_some() {
+            return;
+        }
+        let Some(original) = resolve::original(slot.name, 0).map(|f| f as usize) else {
+            return;
+        };
+        let held = slot.value().load(Ordering::Acquire);
+        let leads_to_hook =
+            held == slot.hook || held != original && module.calls_original(&slot, held);
+        if leads_to_hook && writable.make(slot.address) {
+            // Lazy binding may have come in between: then the slot holds the hook, and keeps it.
+            let _ =
+                slot.value()
+                    .compare_exchange(held, original, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    });
+}
+
+/// A module that was there from the start.
+fn describe(bias: usize, dynamic: *const Dynamic, is_program: bool) -> Option<Module> {
+    let (headers, count) = if is_program {
+        // SAFETY: reads the auxiliary vector.
+        unsafe {
+            (
+                libc::getauxval(libc::AT_PHDR) as usize,
+                libc::getauxval(libc::AT_PHNUM) as usize,
+            )
+        }
+    } else {
+        // Libraries are linked to address 0, where the file begins; one that is not may have nothing there.
+        let mut bytes = [0u8; size_of::<FileHeader>()];
+        let read = sys::read_memory(sys::process_id(), bias as u64, &mut bytes);
+        if read.ok()? != bytes.len() {
+            return None;
+        }
+        // SAFETY: as many bytes, of a type for which all are valid.
+        let header: FileHeader = unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let is_elf = header.magic.starts_with(b"\x7fELF")
+            && usize::from(header.header_bytes) == size_of::<libc::Elf64_Phdr>();
+        let at = bias.checked_add(usize::try_from(header.headers_at).ok()?)?;
+        is_elf.then_some((at, usize::from(header.headers)))?
+    };
+    let info = libc::dl_phdr_info {
+        dlpi_addr: bias as u64,
+        dlpi_name: core::ptr::null(),
+        dlpi_phdr: headers as *const libc::Elf64_Phdr,
+        dlpi_phnum: u16::try_from(count).ok()?,
+        dlpi_adds: 0,
+        dlpi_subs: 0,
+        dlpi_tls_modid: 0,
+        dlpi_tls_data: core::ptr::null_mut(),
+    };
+    // SAFETY: the module's headers, which are loaded with its first segment and stay.
+    let module = unsafe { Module::of(&info) };
+    module.filter(|m| m.has_dynamic(dynamic))
+}
