@@ -126,8 +126,11 @@ const MINOR_FAULT_NS: f64 = 800.0;
 const ACCOUNTS: f64 = 0.3;
 /// Share of the growth of allocations that a function that allocates more has, callees included.
 const ALLOCATES: f64 = 0.05;
-/// Share of the growth that is seen in functions that manage memory, above which that is the cause whatever it should cost.
+/// Share of the growth that is seen in functions that manage memory, above which that is the cause even where it costs several
+/// times the least ...
 const MANAGES: f64 = 0.5;
+/// ... and share that its least cost has to have then.
+const PLAUSIBLE: f64 = 0.1;
 
 /// What a thread takes that does nothing, from its start until it was joined: its stack, an arena and two switches
 /// of context, 20 to 200 µs; and the few blocks that are allocated for it.
@@ -214,7 +217,7 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
         .map_or("", |name| table.names.text(name));
     let least = ACCOUNTS * grown_ns;
     let (managing, allocating) = seen_allocating(table);
-    let allocates = allocations > 0.0 && managing >= MANAGES * grown_ns
+    let allocates = allocations >= PLAUSIBLE * grown_ns && managing >= MANAGES * grown_ns
         || allocations >= least && allocating >= least;
     if is_allocator(deepest) || allocates {
         Cause::Allocation

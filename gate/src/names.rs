@@ -212,14 +212,18 @@ fn closing(text: &str) -> usize {
     text.len()
 }
 
-/// The module of a function that has no name of its own: `libx.so` of `libx.so+0x1240`.
+/// The module of a function that has no name of its own: `libx.so` of `libx.so+0x1240`; nothing of `0x7f0f65fc8388`, code that
+/// was made while the program ran.
 pub(crate) fn module_of_address(name: &str) -> Option<&str> {
-    let (module, offset) = name.rsplit_once("+0x")?;
+    let (module, offset) = match name.strip_prefix("0x") {
+        Some(offset) => ("", offset),
+        None => name.rsplit_once("+0x")?,
+    };
     let is_number = !offset.is_empty() && offset.bytes().all(|b| b.is_ascii_hexdigit());
     is_number.then_some(module)
 }
 
-/// `f(int, char) const` → `f`, `libx.so+0x1240` → `libx.so+…`.
+/// `f(int, char) const` → `f`, `libx.so+0x1240` → `libx.so+…`, `0x7f0f65fc8388` → `+…`.
 fn without_parameters(name: &str) -> String {
     if let Some(module) = module_of_address(name) {
         return format!("{module}+…");
@@ -366,6 +370,8 @@ mod tests {
                 ("(anonymous namespace)::f(int)", "{anonymous}::f"),
                 ("S::operator()(int)", "S::operator()(int)"),
                 ("libx.so+0x1f40", "libx.so+…"),
+                ("0x7f0f65fc8388", "+…"),
+                ("0xor", "0xor"),
             ],
         );
     }

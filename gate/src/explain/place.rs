@@ -18,8 +18,8 @@ const NARROWER: f64 = 2.0;
 const LEAST_P: f64 = 0.005;
 /// A path goes on into the callee that has at least this share of its caller's change.
 const GOES_ON: f64 = 0.6;
-/// Costs and scores that differ by less are the same.
-const THE_SAME: f64 = 1.02;
+/// Scores that differ by less are the same: a sample at the begin of a thread or two.
+const THE_SAME: f64 = 1.1;
 
 type Key = (RoleId, NameId);
 
@@ -62,24 +62,26 @@ pub(super) fn most_specific(
     if whole <= 0.0 {
         return None;
     }
-    let has = |share: f64| move |column: &Column| change(table, column) >= share * whole;
     let candidates: Vec<Candidate> = totals
         .iter()
-        .filter(|(_, column)| has(IS_PART)(column))
+        .filter(|(_, column)| change(table, column) >= IS_PART * whole)
         .map(|(key, column)| Candidate::new(table, *key, column))
         .collect();
-    let (most, parts): (Vec<_>, Vec<_>) = candidates
+    // Threads of several roles may do the same; then it is in the one where it grew most.
+    let over_roles: Vec<Candidate> = over_roles(table, totals)
         .into_iter()
-        .partition(|c| c.change >= EXPLAINS * whole);
-    let most = match most.is_empty() {
-        false => most,
-        // Threads of several roles may do the same; then it is in the one where it grew most.
-        true => over_roles(table, totals)
-            .into_iter()
-            .filter(|(_, (_, column))| has(EXPLAINS)(column))
-            .map(|(name, (role, column))| Candidate::new(table, (role, name), &column))
-            .collect(),
-    };
+        .filter(|(_, (_, column))| change(table, column) >= IS_PART * whole)
+        .map(|(name, (role, column))| Candidate::new(table, (role, name), &column))
+        .collect();
+    let explains = |c: &Candidate| c.change >= EXPLAINS * whole;
+    let (mut most, mut parts): (Vec<_>, Vec<_>) = candidates.into_iter().partition(explains);
+    if most.is_empty() {
+        let (of_all, rest) = over_roles.into_iter().partition(explains);
+        most = of_all;
+        parts.extend(rest);
+    } else {
+        parts.extend(over_roles);
+    }
     let depth = |(role, name): Key| {
         let place = heaviest_place(table, changes, role, name);
         place.map_or(0, |place| table.tree.outwards(place).count())
@@ -98,7 +100,7 @@ pub(super) fn most_specific(
         named.as_ref().is_none_or(|named| {
             heaviest_place(table, changes, key.0, key.1).is_some_and(|place| {
                 let mut labels = table.tree.outwards(place);
-                key.0 == named.key.0 && labels.any(|l| l == Label::Function(named.key.1))
+                labels.any(|label| label == Label::Function(named.key.1))
             })
         })
     };

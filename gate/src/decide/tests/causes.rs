@@ -204,6 +204,28 @@ fn what_is_hardly_anything_but_change_is_named_before_what_has_more_of_it() {
     };
     let (table, outcome) = gate(&program(shop()), &slower(1.04), 10, 4);
     assert_eq!(function(&table, &outcome), ("sort".into(), Cause::Cpu));
+    // The same where threads of two roles do it: neither has enough of it alone.
+    let ledger = |factor: f64, ms: f64| {
+        let mut costs = with(shop(), 7, factor);
+        costs.push((
+            "roman",
+            &["run", "typeset"],
+            Metric::Cpu,
+            300.0 * factor * MS,
+        ));
+        costs.push((
+            "gothic",
+            &["run", "typeset"],
+            Metric::Cpu,
+            300.0 * factor * MS,
+        ));
+        costs.push(("roman", &["run", "write_ledger"], Metric::Cpu, ms * MS));
+        costs.push(("gothic", &["run", "write_ledger"], Metric::Cpu, ms * MS));
+        program(costs)
+    };
+    let (table, outcome) = gate(&ledger(1.0, 0.0), &ledger(1.04, 25.0), 10, 4);
+    let found = function(&table, &outcome);
+    assert_eq!(found, ("write_ledger".into(), Cause::Cpu));
     // A small function that grew by chance has too little of the change.
     let mut costs = with(shop(), 1, 1.3);
     costs.push(("main", &["main", "serve", "tiny"], Metric::Cpu, 8.0 * MS));
@@ -239,6 +261,15 @@ fn memory_that_costs_no_time_is_not_why_it_takes_longer() {
     more.costs.push(("main", init, Metric::Cpu, 80.0 * MS));
     let (table, outcome) = gate(&base, &more, 10, 4);
     assert_eq!(function(&table, &outcome).1, Cause::Allocation);
+    // Half of it is seen in what manages memory: that is it, unless next to nothing more is allocated.
+    for (bytes, cause) in [(500_000_000, Cause::Allocation), (290_000_000, Cause::Cpu)] {
+        let mut more = packing(100.0, bytes);
+        let scan = &["main", "pack", "init", "scan"];
+        more.costs.push(("main", init, Metric::Cpu, 45.0 * MS));
+        more.costs.push(("main", scan, Metric::Cpu, 35.0 * MS));
+        let (table, outcome) = gate(&base, &more, 10, 4);
+        assert_eq!(function(&table, &outcome).1, cause);
+    }
 }
 
 /// Waits of the main thread: who has the lock, and who ends them (`Some(None)`: nobody does).
