@@ -320,7 +320,10 @@ pub struct ProcessEntry {
     /// Collector: tid of a thread without an entry to which a signal is on its way, 0: none. See
     /// `crate::gate`.
     pub stranger: AtomicU32,
-    pub reserved: [AtomicU64; 17],
+    /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.
+    pub signalled_by: AtomicU64,
+    pub signalled_cycles: AtomicU64,
+    pub reserved: [AtomicU64; 15],
 }
 
 /// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.

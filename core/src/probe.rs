@@ -215,6 +215,7 @@ probes! {
     FutexWait = 45, "futex wait", Wait, Wait;
     FutexWake = 46, "futex wake", Wait, None;
     SignalWait = 47, "sigwait", Wait, Wait;
+    SignalSend = 48, "kill", Wait, None;
 
     Read = 50, "read", Io, Io;
     Write = 51, "write", Io, Io;

@@ -84,6 +84,7 @@ fn clear_process(entry: &ProcessEntry) {
     entry.signal.store(0, Ordering::Relaxed);
     entry.stranger.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
+    entry.signalled_cycles.store(0, Ordering::Relaxed);
 }
 
 /// Agent: takes an entry for this thread. `None` (counted) when there is none.
@@ -159,6 +160,8 @@ fn clear_thread(e: &ThreadEntry) {
         &e.slow_turn,
         &e.sent_cycles,
         &e.spent_cycles,
+        &e.signalled_by,
+        &e.signalled_cycles,
     ] {
         word.store(0, Ordering::Relaxed);
     }

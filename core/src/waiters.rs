@@ -25,12 +25,14 @@
 //! again; until then they cost a look.
 
 mod object;
+mod signals;
 
 use crate::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES, WaitBucket};
 use crate::mapping::Mapping;
 use crate::sync::Ordering;
 
 pub use object::{Described, Object, any_child, child, descriptor, shared};
+pub use signals::{announce_signal, signalled};
 
 /// Buckets in which a thread may stand: its object's and those behind.
 const REACH: usize = 8;
@@ -66,6 +68,16 @@ impl Waker {
 
     fn from_word(word: u64) -> Option<Waker> {
         (word & WAKER != 0).then_some(Waker(word))
+    }
+
+    /// Whether it is this thread.
+    pub fn is(self, me: Me) -> bool {
+        let own = Waker::new(
+            me.index,
+            me.entry.uid.load(Ordering::Relaxed),
+            self.number(),
+        );
+        self == own
     }
 
     /// The number of its wake.
@@ -192,6 +204,8 @@ pub enum How {
     WakeOnTrial,
     /// It closes one of the ends of something.
     Close,
+    /// It sends a signal to the thread with this tid, or to a process; 0: then one of its threads takes it.
+    Signal(u32),
 }
 
 /// Waker: leaves word, before the call that lets go of these objects, the first of which is why. Gives the number of the wake, and
@@ -211,6 +225,9 @@ pub fn announce(
         How::Wake(count) => claim(mapping, *object, cause, waker, count),
         How::WakeOnTrial => claim_on_trial(mapping, *object, cause, waker),
         How::Close => close(mapping, *object, cause, waker),
+        How::Signal(tid) => claim_one(mapping, *object, cause, waker, |entry| {
+            tid == 0 || entry.tid.load(Ordering::Relaxed) == tid
+        }),
     });
     let first = first.min()?;
     me.entry.wakes.store(number, Ordering::Relaxed);
@@ -335,26 +352,50 @@ fn noted(mapping: &Mapping, object: Object) -> Option<Waker> {
 /// Claims up to `count` waiters that nobody has claimed; a single one is the one that waits longest. Gives
 /// when the first of them began, in cycles.
 fn claim(mapping: &Mapping, object: Object, cause: u64, waker: Waker, count: u32) -> Option<u64> {
-    let unclaimed = waiters(mapping, object).filter_map(|entry| {
+    if count == 1 {
+        return claim_one(mapping, object, cause, waker, |_| true);
+    }
+    let most = count.min(MOST_WOKEN) as usize;
+    unclaimed(mapping, object)
+        .filter_map(|found| claim_this(found, cause, waker))
+        .take(most)
+        .min()
+}
+
+/// Claims the one that waits longest, of those that nobody has claimed and for which `may_be` is true.
+fn claim_one(
+    mapping: &Mapping,
+    object: Object,
+    cause: u64,
+    waker: Waker,
+    may_be: impl Fn(&ThreadEntry) -> bool,
+) -> Option<u64> {
+    let found = unclaimed(mapping, object)
+        .filter(|(.., entry)| may_be(entry))
+        .min_by_key(|(begin, ..)| *begin)?;
+    let begin = claim_this(found, cause, waker)?;
+    note(mapping, object, waker);
+    Some(begin)
+}
+
+/// When its wait began, its word that says who ends it, and its entry.
+type Unclaimed<'a> = (u64, u64, &'a ThreadEntry);
+
+fn unclaimed(mapping: &Mapping, object: Object) -> impl Iterator<Item = Unclaimed<'_>> {
+    waiters(mapping, object).filter_map(|entry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
         let begin = entry.episode_begin.load(Ordering::Relaxed);
         is_free(entry, armed).then_some((begin, armed, entry))
-    });
-    let claim = |(begin, armed, entry): (u64, u64, &ThreadEntry)| {
-        let claimed =
-            entry
-                .woken_by
-                .compare_exchange(armed, waker.0, Ordering::Relaxed, Ordering::Relaxed);
-        claimed.ok()?;
-        entry.woken_for.store(cause, Ordering::Relaxed);
-        Some(begin)
-    };
-    if count != 1 {
-        let most = count.min(MOST_WOKEN) as usize;
-        return unclaimed.filter_map(claim).take(most).min();
-    }
-    let begin = unclaimed.min_by_key(|(begin, ..)| *begin).and_then(claim)?;
-    note(mapping, object, waker);
+    })
+}
+
+fn claim_this((begin, armed, entry): Unclaimed, cause: u64, waker: Waker) -> Option<u64> {
+    let claimed =
+        entry
+            .woken_by
+            .compare_exchange(armed, waker.0, Ordering::Relaxed, Ordering::Relaxed);
+    claimed.ok()?;
+    entry.woken_for.store(cause, Ordering::Relaxed);
     Some(begin)
 }
 
@@ -423,142 +464,4 @@ pub fn conclude(
 }
 
 #[cfg(all(test, not(miri), not(loom)))]
-mod tests {
-    use super::*;
-    use crate::mapping::tests::small;
-    use crate::registry::{NewThread, add_thread};
-    use std::vec::Vec;
-
-    const LOCK: Object = Object {
-        id: 0x7f00_1234_5678,
-        scope: 1,
-    };
-    /// The same bucket, another object.
-    const NEIGHBOUR: Object = Object { scope: 2, ..LOCK };
-
-    fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
-        let new = |i: usize| NewThread {
-            tid: 1000 + i as u32,
-            ..NewThread::default()
-        };
-        (0..count)
-            .map(|i| {
-                let (index, entry) = add_thread(mapping, &new(i)).expect("room");
-                entry.episode_begin.store(i as u64 + 1, Ordering::Relaxed);
-                Me { index, entry }
-            })
-            .collect()
-    }
-
-    fn tid(mapping: &Mapping, waker: Option<Waker>) -> u32 {
-        waker.map_or(0, |w| w.thread(mapping).expect("lives").1)
-    }
-
-    fn count(mapping: &Mapping) -> u32 {
-        mapping.waiters()[bucket_of(LOCK.id)]
-            .count
-            .load(Ordering::Relaxed)
-    }
-
-    #[test]
-    fn the_last_that_let_go_of_a_lock_gave_it() {
-        let mapping = small();
-        let all = threads(&mapping, 3);
-        let release = |me, object| announce(&mapping, me, &[object], How::Release, 0);
-        assert_eq!(release(all[1], LOCK), None, "nobody waits");
-        let entered = enter(&mapping, all[0], LOCK, 1001).expect("a place");
-        assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
-        assert_eq!(release(all[1], LOCK).map(|a| a.number), Some(1));
-        assert_eq!(release(all[2], LOCK).map(|a| a.is_long), Some(false));
-        let waker = conclude(&mapping, all[0], &entered, How::Release, Outcome::Done);
-        assert_eq!(tid(&mapping, waker), 1002);
-        assert_eq!(count(&mapping), 0);
-        // What was noted before a wait began is not its end.
-        let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
-        let waker = conclude(&mapping, all[0], &entered, How::Release, Outcome::Done);
-        assert_eq!(waker, None);
-    }
-
-    #[test]
-    fn each_signal_ends_the_wait_of_one_thread() {
-        let mapping = small();
-        let all = threads(&mapping, 4);
-        let wake = |me, long_since| announce(&mapping, me, &[LOCK], How::Wake(1), long_since);
-        let enter = |me| enter(&mapping, me, LOCK, 0).expect("a place");
-        let end = |me, entered: &Entered| {
-            tid(
-                &mapping,
-                conclude(&mapping, me, entered, How::Wake(1), Outcome::Done),
-            )
-        };
-        let (first, second) = (enter(all[0]), enter(all[1]));
-        assert_eq!(wake(all[2], 1).map(|a| a.is_long), Some(true));
-        // The kernel woke the other one: the claim goes with it, and the first is free for the next.
-        assert_eq!(end(all[1], &second), 1002);
-        assert!(wake(all[3], 0).is_some());
-        assert_eq!(end(all[0], &first), 1003);
-        assert_eq!(wake(all[2], 0), None);
-        let (first, second) = (enter(all[0]), enter(all[1]));
-        let everybody = announce(&mapping, all[3], &[LOCK], How::Wake(u32::MAX), 0);
-        assert!(everybody.is_some());
-        assert_eq!(wake(all[2], 0), None, "both are claimed");
-        assert_eq!((end(all[0], &first), end(all[1], &second)), (1003, 1003));
-    }
-
-    /// What a thread that waits for [`LOCK`] among others was claimed for.
-    const ONE_OF_THEM: Object = Object {
-        id: descriptor(Described::Pipe, 7),
-        scope: 0,
-    };
-
-    #[test]
-    fn only_what_is_ready_ends_a_wait_for_several() {
-        let mapping = small();
-        let all = threads(&mapping, 3);
-        let wait = |how: &[(Me, How)], outcome| {
-            let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
-            for (me, how) in how {
-                announce(&mapping, *me, &[ONE_OF_THEM, LOCK], *how, 0);
-            }
-            let waker = conclude(&mapping, all[0], &entered, How::Wake(1), outcome);
-            tid(&mapping, waker)
-        };
-        let is_it = |object| object == ONE_OF_THEM.id;
-        let write = |me| (me, How::Wake(1));
-        let close = |me| (me, How::Close);
-        let on_trial = |me| (me, How::WakeOnTrial);
-        let [_, a, b] = all[..] else { unreachable!() };
-        assert_eq!(wait(&[write(a), write(b)], Outcome::Ready(&is_it)), 1001);
-        assert_eq!(wait(&[write(a)], Outcome::Ready(&|_| false)), 0);
-        // The last that closes it, and only for who found the end.
-        assert_eq!(wait(&[close(a), close(b)], Outcome::Closed), 1002);
-        assert_eq!(wait(&[close(a), write(b)], Outcome::Done), 1002);
-        assert_eq!(wait(&[close(a)], Outcome::Done), 0);
-        assert_eq!(wait(&[close(a)], Outcome::Ready(&is_it)), 1001);
-        assert_eq!(wait(&[write(a), close(b)], Outcome::Failed), 0);
-        // What was claimed on trial may be claimed by the next.
-        assert_eq!(wait(&[on_trial(a)], Outcome::Ready(&is_it)), 1001);
-        assert_eq!(wait(&[on_trial(a), write(b)], Outcome::Ready(&is_it)), 1002);
-        assert_eq!(wait(&[write(a), on_trial(b)], Outcome::Ready(&is_it)), 1001);
-    }
-
-    #[test]
-    fn places_come_back() {
-        let mapping = small();
-        let all = threads(&mapping, 64);
-        let entered: Vec<_> = all.iter().map(|me| enter(&mapping, *me, LOCK, 0)).collect();
-        assert_eq!(entered.iter().flatten().count(), 64);
-        assert_eq!(count(&mapping), 64);
-        for me in &all {
-            leave(&mapping, me.index, me.entry);
-        }
-        assert_eq!(count(&mapping), 0);
-        // A killed thread's entry is used again.
-        let _ = enter(&mapping, all[0], LOCK, 0);
-        crate::registry::end_thread(all[0].entry, 1);
-        crate::registry::free_thread(&mapping, all[0].index);
-        assert_eq!(count(&mapping), 1);
-        threads(&mapping, 1);
-        assert_eq!(count(&mapping), 0);
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
 //! original with all registers as they came.
 
+use crate::send::send;
 use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
@@ -20,10 +21,12 @@ mod original {
 /// Numbers up to here are in [`LOOKED_AT`].
 const NUMBERS: usize = 512;
 
-/// A bit for each number of [`BLOCKING`] and for futex calls, for the assembly.
+/// A bit for each number of [`BLOCKING`], for futex calls and for those that send signals, for the assembly.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     bits[SYS_futex as usize / 64] |= 1 << (SYS_futex as usize % 64);
+    bits[SYS_kill as usize / 64] |= 1 << (SYS_kill as usize % 64);
+    bits[SYS_tgkill as usize / 64] |= 1 << (SYS_tgkill as usize % 64);
     let mut i = 0;
     while i < BLOCKING.len() {
         let number = BLOCKING[i].0 as usize;
@@ -111,6 +114,12 @@ unsafe extern "C-unwind" fn looked(
 ) -> c_long {
     // SAFETY: the caller's arguments, passed on.
     let original = || unsafe { original::syscall::call(number, a, b, c, d, e, f) };
+    if number == SYS_kill {
+        return send(a as pid_t, 0, b as c_int, original);
+    }
+    if number == SYS_tgkill {
+        return send(a as pid_t, b as u32, c as c_int, original);
+    }
     let mut awaited = None;
     let probe = if number == SYS_futex {
         let is_shared = b as c_int & FUTEX_PRIVATE_FLAG == 0;

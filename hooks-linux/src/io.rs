@@ -6,7 +6,7 @@
 
 use crate::descriptor;
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use libc::{iovec, loff_t, mode_t, off_t, size_t, ssize_t, stat as Stat};
+use libc::{iovec, loff_t, mode_t, off_t, sigset_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
@@ -171,6 +171,15 @@ unsafe extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the caller's arguments, passed on.
     let file = unsafe { eventfd::call(count, flags) };
     descriptor::made_event(file);
+    file
+}
+
+original!(fn signalfd(file: c_int, mask: *const sigset_t, flags: c_int) -> c_int);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn signalfd(file: c_int, mask: *const sigset_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, passed on.
+    let file = unsafe { signalfd::call(file, mask, flags) };
+    descriptor::made_signals(file);
     file
 }
 

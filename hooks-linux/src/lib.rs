@@ -25,6 +25,7 @@ mod patch;
 mod poll;
 mod process;
 mod resolve;
+mod send;
 mod signal;
 mod sleep;
 mod start;

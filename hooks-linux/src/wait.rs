@@ -21,14 +21,6 @@ hooks! {
     wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemWait, set;
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemWait, set;
 
-    wait fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int = SignalWait, 0;
-    wait fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int = SignalWait, 0;
-    wait fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int = SignalWait, 0;
-    wait fn sigsuspend(mask: *const sigset_t) -> c_int = SignalWait, 0;
-    wait fn __sigsuspend(mask: *const sigset_t) -> c_int = SignalWait, 0;
-    wait fn sigpause(mask: c_int) -> c_int = SignalWait, 0;
-    wait fn __xpg_sigpause(signal: c_int) -> c_int = SignalWait, signal;
-    wait fn pause() -> c_int = SignalWait, 0;
     // While one of our signals pends in a thread that blocks it, the kernel would drop the thread's own.
     wait fn raise(signal: c_int) -> c_int = SignalWait, signal;
 
@@ -38,6 +30,37 @@ hooks! {
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = Read, queue;
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = Write, queue;
     wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = Write, queue;
+}
+
+/// The calls that wait for a signal. Where the condition holds for their result, one came: those that wait for
+/// a handler to run always fail.
+macro_rules! signal_waits {
+    ($($name:ident($($arg:ident: $type:ty),*) came if |$result:ident| $came:expr;)*) => {$(
+        original!(fn $name($($arg: $type),*) -> c_int = SignalWait);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait_for(Probe::SignalWait, 0, agent::written(agent::signals()));
+            // SAFETY: the caller's arguments, passed on.
+            let $result = unsafe { $name::call($($arg),*) };
+            let came = $came;
+            wait.end(if came { 0 } else { $result.into() });
+            $result
+        }
+    )*};
+}
+
+signal_waits! {
+    sigwait(set: *const sigset_t, signal: *mut c_int) came if |result| result == 0;
+    sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) came if |result| result > 0;
+    sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) came if |result| result > 0;
+    sigsuspend(mask: *const sigset_t) came if |result| result == -1;
+    __sigsuspend(mask: *const sigset_t) came if |result| result == -1;
+    sigpause(mask: c_int) came if |result| result == -1;
+    __xpg_sigpause(signal: c_int) came if |result| result == -1;
+    pause() came if |result| result == -1;
 }
 
 /// What a thread waits for that waits for a condition. One that processes share is taken for several: where

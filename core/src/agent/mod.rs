@@ -52,8 +52,8 @@ pub use process::{
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 pub use wake::{
     Awaited, WaitFor, Wake, announce, announce_descriptor, begin_wait_for, end_of_child,
-    finds_wakers, is_awaited, is_descriptor_awaited, is_reported, new_number, one_of, owns_memory,
-    unix_peer, watch, written,
+    finds_wakers, is_awaited, is_descriptor_awaited, is_own_tid, is_reported, new_number, one_of,
+    own_pid, owns_memory, sends_signal, signals, unix_peer, watch, written,
 };
 
 pub use withdraw::withdraw_by;
@@ -343,8 +343,18 @@ impl Wait {
     #[inline(always)]
     pub fn end(self, result: i64) {
         if let Some((entry, tick)) = self.still() {
-            self.end_of(entry, tick, result, None);
+            let long = match self.has_failed(result) {
+                true => wake::interrupted(&self, entry, result),
+                false => None,
+            };
+            self.end_of(entry, tick, result, long);
         }
+    }
+
+    /// Whether the call has ended with an error, which `clock_nanosleep` gives as it is.
+    #[inline(always)]
+    fn has_failed(&self, result: i64) -> bool {
+        result < 0 || result > 0 && matches!(self.probe, Probe::Nanosleep)
     }
 
     /// The call has started this child, in whose place the caller stood still until it ran its program, and

@@ -11,7 +11,7 @@ use crate::mapping::Mapping;
 use crate::probe::{Cause, Probe};
 use crate::record::{Waited, Woke};
 use crate::sys::{self, tls};
-use crate::waiters::{self, Described, Entered, How, Me, Object, Outcome, descriptor};
+use crate::waiters::{self, Described, Entered, How, Me, Object, Outcome, Waker, descriptor};
 use crate::watches;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -108,6 +108,7 @@ impl WaitFor {
         };
         let long = match &self.entered {
             Some((entered, how)) => conclude(&self.wait, entry, entered, *how, result, is_ready),
+            None if self.wait.has_failed(result) => interrupted(&self.wait, entry, result),
             None => None,
         };
         self.wait.end_of(entry, tick, result, long);
@@ -210,10 +211,9 @@ fn watchers(watch: &Watch) -> (u64, u64) {
     (poll, watch.group.load(Ordering::Relaxed))
 }
 
-/// As [`announce`], for what stands for something behind a descriptor.
-#[cold]
-#[inline(never)]
-pub fn announce_descriptor(object: u64, how: How) -> Wake {
+/// An object and what those wait for that wait for it among others, how many these are, and how many of them are
+/// epoll instances.
+fn with_watchers(object: u64) -> ([u64; 1 + 2 * watches::WAYS], usize, u32) {
     let table = WATCHES.load(Ordering::Relaxed);
     let mut ids = [object; 1 + 2 * watches::WAYS];
     let (mut count, mut polls) = (1, 0);
@@ -228,6 +228,14 @@ pub fn announce_descriptor(object: u64, how: How) -> Wake {
             }
         }
     }
+    (ids, count, polls)
+}
+
+/// As [`announce`], for what stands for something behind a descriptor.
+#[cold]
+#[inline(never)]
+pub fn announce_descriptor(object: u64, how: How) -> Wake {
+    let (ids, count, polls) = with_watchers(object);
     let how = match how {
         // Which of them sees it is the kernel's choice.
         How::Wake(1) if polls > 1 => How::WakeOnTrial,
@@ -236,6 +244,53 @@ pub fn announce_descriptor(object: u64, how: How) -> Wake {
     Wake {
         long: try_announce(&ids[..count], true, how, false),
     }
+}
+
+/// What stands for the signals of the calling process: what comes out of its signalfds.
+pub fn signals() -> u64 {
+    descriptor(Described::Signals, process::pid().into())
+}
+
+/// The pid of the calling process, as the session knows it.
+pub fn own_pid() -> i32 {
+    process::pid() as i32
+}
+
+/// Whether this is the calling thread's tid.
+pub fn is_own_tid(tid: u32) -> bool {
+    let entry = registered(tls::block());
+    entry.is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == tid)
+}
+
+/// The calling thread is about to send a signal to a process, or to its thread `tid` if that is not 0.
+#[cold]
+#[inline(never)]
+pub fn sends_signal(pid: u32, tid: u32) -> Wake {
+    Wake {
+        long: try_send(pid, tid),
+    }
+}
+
+fn try_send(pid: u32, tid: u32) -> Option<Woke> {
+    let (entry, _) = registered(tls::block())?;
+    let (mapping, me) = me(entry)?;
+    let (long, now) = (long_cycles(mapping), process::now());
+    let target = descriptor(Described::Signals, pid.into());
+    let (ids, count, _) = with_watchers(target);
+    let objects = ids.map(|id| object(id, true));
+    let announced = waiters::announce_signal(
+        mapping,
+        me,
+        objects.get(..count)?,
+        (pid, tid),
+        now,
+        now.saturating_sub(long / SCHEDULING_SHARE),
+    )?;
+    (announced.is_long && long != 0).then(|| Woke {
+        number: announced.number,
+        object: target,
+        ..Woke::default()
+    })
 }
 
 #[cold]
@@ -286,22 +341,77 @@ fn conclude(
     if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
         return None;
     }
-    let (waker_uid, waker_tid) = waker.and_then(|w| w.thread(mapping)).unwrap_or((0, 0));
+    let waker = match waker {
+        // Its own handler did, which a signal called.
+        Some(waker) if waker.is(me) => {
+            waiters::signalled(mapping, entry, wait.begin).or(Some(waker))
+        }
+        None if is_interrupted(wait.probe, result) => {
+            waiters::signalled(mapping, entry, wait.begin)
+        }
+        waker => waker,
+    };
     Some(Waited {
+        owner_tid: entry.wait_owner.load(Ordering::Relaxed),
+        ..waited(mapping, wait, end_cycles, result, waker)
+    })
+}
+
+/// What to write down of a long wait.
+fn waited(
+    mapping: &Mapping,
+    wait: &Wait,
+    end_cycles: u64,
+    result: i64,
+    waker: Option<Waker>,
+) -> Waited {
+    let (waker_uid, waker_tid) = waker.and_then(|w| w.thread(mapping)).unwrap_or((0, 0));
+    Waited {
         probe: wait.probe as u8,
-        node: 0,
         begin_cycles: wait.begin,
         end_cycles,
         object: wait.arg,
-        owner_tid: entry.wait_owner.load(Ordering::Relaxed),
         waker_tid,
         waker_uid,
         wake_number: match waker_uid {
             0 => 0,
-            _ => waker.map_or(0, waiters::Waker::number),
+            _ => waker.map_or(0, Waker::number),
         },
         result,
-    })
+        ..Waited::default()
+    }
+}
+
+/// `errno`, which is still that of the call.
+fn last_error() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+/// Whether a call ended because a signal's handler ran.
+fn is_interrupted(probe: Probe, result: i64) -> bool {
+    match probe {
+        // `clock_nanosleep` gives the error itself.
+        Probe::Nanosleep if result > 0 => result == i64::from(libc::EINTR),
+        _ => result < 0 && last_error() == Some(libc::EINTR),
+    }
+}
+
+/// A call that is not in the table of waiters has failed: what to write down if it was long and a signal of
+/// somebody who is known ended it.
+#[cold]
+#[inline(never)]
+pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64) -> Option<Waited> {
+    let is_outer = wait.gate_before == 0 && is_enabled(wait.probe);
+    if !is_outer || !is_interrupted(wait.probe, result) {
+        return None;
+    }
+    let (mapping, _) = me(entry)?;
+    let (long, end_cycles) = (long_cycles(mapping), process::now());
+    if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
+        return None;
+    }
+    let waker = waiters::signalled(mapping, entry, wait.begin)?;
+    Some(waited(mapping, wait, end_cycles, result, Some(waker)))
 }
 
 /// What to write down of a wait until a child runs its program. Who ended it is known by the child's pid, when
@@ -314,14 +424,8 @@ pub(super) fn waited_for_child(
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), process::now());
     let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
-    (is_long && wait.gate_before == 0 && is_enabled(wait.probe)).then(|| Waited {
-        probe: wait.probe as u8,
-        begin_cycles: wait.begin,
-        end_cycles,
-        object: wait.arg,
-        result,
-        ..Waited::default()
-    })
+    (is_long && wait.gate_before == 0 && is_enabled(wait.probe))
+        .then(|| waited(mapping, wait, end_cycles, result, None))
 }
 
 /// Whether anybody may wait for the object. When false, [`announce`] need not be called.

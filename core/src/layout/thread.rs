@@ -88,7 +88,10 @@ pub struct ThreadEntry {
     pub reserved_word: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
     pub spent_cycles: AtomicU64,
-    pub reserved: [AtomicU64; 3],
+    /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.
+    pub signalled_by: AtomicU64,
+    pub signalled_cycles: AtomicU64,
+    pub reserved: AtomicU64,
 
     // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.

@@ -29,6 +29,8 @@ pub const fn any_child(parent_pid: u32) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Described {
+    /// The signals of a process, by its pid: what comes out of its signalfds.
+    Signals = 0,
     /// By its inode: what is written into any of its ends comes out of any.
     Pipe = 1,
     Event = 2,

@@ -63,6 +63,9 @@ static TABLE: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
+/// What stands for the signals of this process, once it has a descriptor for them.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
 /// Descriptors below this have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
 
@@ -321,6 +324,32 @@ pub(crate) fn made_event(file: c_int) {
     if let Some(slot) = slot(file).filter(|_| agent::finds_wakers()) {
         let event = object_of(Described::Event, agent::new_number());
         slot.keep(file, both_ways(file, event, event, 0));
+    }
+}
+
+/// `signalfd` has returned this. Whoever reads from it gets its own process' signals.
+pub(crate) fn made_signals(file: c_int) {
+    forget(file);
+    if let Some(slot) = slot(file).filter(|_| agent::finds_wakers()) {
+        SIGNALS.store(agent::signals(), Ordering::Relaxed);
+        slot.keep(file, both_ways(file, agent::signals(), 0, 0));
+    }
+}
+
+/// In a forked child, whose signals are others than its parent's.
+pub(crate) fn after_fork() {
+    let before = SIGNALS.load(Ordering::Relaxed);
+    if before == 0 {
+        return;
+    }
+    let now = agent::signals();
+    SIGNALS.store(now, Ordering::Relaxed);
+    let used = USED.load(Ordering::Relaxed).min(SLOTS as u32) as usize;
+    for slot in &TABLE[..used] {
+        let of_parent = |object| (object == before).then_some(now);
+        let _ = slot
+            .awaited
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, of_parent);
     }
 }
 

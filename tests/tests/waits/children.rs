@@ -1,8 +1,7 @@
 //! Waits for children that have been started and do not run their program yet.
 
-use super::{ROUNDS, Recorded, report};
-use stackbeat_tests::{Program, compile, run, scratch};
-use std::process::Command;
+use super::{ROUNDS, Recorded, python, report};
+use stackbeat_tests::{Program, compile, scratch};
 
 fn record_children(kind: &str) -> Recorded {
     let folder = scratch();
@@ -57,10 +56,7 @@ for _ in range(40):
     subprocess.run([sys.executable, '-S', '-c', 'pass'], check=True)
 ";
     let folder = scratch();
-    let mut find = Command::new("python3");
-    find.args(["-c", "import sys; print(sys.executable)"]);
-    let python = run(find).stdout();
-    let recorded = Program::new([python.trim(), "-c", SCRIPT])
+    let recorded = Program::new([&*python(), "-c", SCRIPT])
         .options(&["--long-wait", "10us"])
         .record(folder.path());
     let status = recorded.run.output.status;

@@ -64,3 +64,8 @@ struct kind {
     void (*prepare)(void); // once, before anything else; may be missing
 };
 
+// What both sides see, also when one is a child.
+static struct {
+    atomic_int round_begun, round_done, is_entering, waiter_tid;
+} *shared;
+

@@ -4,6 +4,7 @@ mod children;
 mod deadlock;
 mod descriptors;
 mod real;
+mod signals;
 mod witness;
 
 use serde_json::Value;
@@ -20,16 +21,18 @@ const ROUNDS: u64 = 40;
 enum Through {
     Locks,
     Descriptors,
+    Signals,
 }
 
 impl Through {
     /// The program, compiled once.
     fn program(self) -> &'static Path {
-        static PROGRAMS: [OnceLock<(tempfile::TempDir, PathBuf)>; 2] =
-            [const { OnceLock::new() }; 2];
+        static PROGRAMS: [OnceLock<(tempfile::TempDir, PathBuf)>; 3] =
+            [const { OnceLock::new() }; 3];
         let (name, kinds) = match self {
             Through::Locks => ("locks.c", include_str!("locks.c")),
             Through::Descriptors => ("descriptors.c", include_str!("descriptors.c")),
+            Through::Signals => ("signals.c", include_str!("signals.c")),
         };
         let (_, program) = PROGRAMS[self as usize].get_or_init(|| {
             let folder = scratch();
@@ -39,6 +42,13 @@ impl Through {
         });
         program
     }
+}
+
+/// Python's own path: its name may lead to a shell script.
+fn python() -> String {
+    let mut find = Command::new("python3");
+    find.args(["-c", "import sys; print(sys.executable)"]);
+    run(find).stdout().trim().to_owned()
 }
 
 fn report(trace: &Path) -> Value {

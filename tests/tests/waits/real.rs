@@ -1,9 +1,10 @@
 //! Real programs: of their long waits that somebody ended, most have who did.
 
-use super::report;
+use super::{python, report};
 use serde_json::Value;
-use stackbeat_tests::{Program, run, scratch, target_folder};
-use std::path::Path;
+use stackbeat_tests::{Program, run, scratch, stackbeat, target_folder};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Rounds of each kind of wait.
@@ -35,11 +36,7 @@ fn python_threads_and_processes() {
     let script = folder.path().join("service.py");
     std::fs::write(&script, include_str!("service.py")).expect("is written");
     let script = script.to_str().expect("UTF-8");
-    // Not by a name that may be a shell script.
-    let mut find = Command::new("python3");
-    find.args(["-c", "import sys; print(sys.executable)"]);
-    let python = run(find).stdout();
-    let recorded = Program::new([python.trim(), script, ROUNDS]).record(folder.path());
+    let recorded = Program::new([&*python(), script, ROUNDS]).record(folder.path());
     assert!(
         recorded.run.output.status.success(),
         "{}",
@@ -85,4 +82,123 @@ fn redis_and_its_clients() {
         recorded.run.stderr()
     );
     wants_wakers(&recorded.trace, 20, 85);
+}
+
+/// Two workers behind a Unix socket, and a client that makes them wait between its requests.
+#[test]
+fn nginx_and_its_clients() {
+    const CONFIGURATION: &str = "
+        daemon off; worker_processes 2; error_log nginx.log; pid nginx.pid;
+        events {}
+        http {
+            access_log off;
+            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+            server { listen unix:n.sock; location / { return 200 answer; } }
+        }";
+    const CLIENT: &str = r#"
+import socket, sys, time
+for _ in range(60):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("n.sock")
+        time.sleep(0.004)
+        s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        answer = b""
+        while part := s.recv(4096):
+            answer += part
+        assert answer.endswith(b"answer"), answer
+"#;
+    let folder = scratch();
+    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+    file("nginx.conf", CONFIGURATION).expect("is written");
+    file("client.py", CLIENT).expect("is written");
+    // Workers that take another user shall find the socket.
+    open_to_all(folder.path());
+    let script = r#"
+        nginx -p "$PWD" -c nginx.conf 2>start.log &
+        until test -S n.sock; do sleep 0.05; done
+        "$PYTHON" client.py || exit 1
+        kill -QUIT $!
+        wait
+    "#;
+    let program = Program::new(["sh", "-c", script])
+        .folder(folder.path())
+        .variable("PYTHON", &python());
+    let recorded = program.record(folder.path());
+    assert!(
+        recorded.run.output.status.success(),
+        "{}",
+        recorded.run.stderr()
+    );
+    wants_wakers(&recorded.trace, 60, 90);
+}
+
+fn open_to_all(path: &Path) {
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(path, all).expect("is ours");
+}
+
+/// The newest server that Debian's packages have installed.
+fn postgres_programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("postgresql is installed");
+    let programs = versions.flatten().map(|version| version.path().join("bin"));
+    let number = |path: &PathBuf| -> u32 {
+        let version = path.iter().rev().nth(1).and_then(|name| name.to_str());
+        version.and_then(|name| name.parse().ok()).unwrap_or(0)
+    };
+    programs.max_by_key(number).expect("a version")
+}
+
+/// The server with clients, its start and its end. Its processes wake each other by signals, which they read from
+/// signalfds or handle. It does not run as root: there, the recorder runs as the user that the package has made.
+#[test]
+fn postgres_and_its_clients() {
+    let folder = scratch();
+    open_to_all(folder.path());
+    let script = r#"
+        set -e
+        initdb -D data -A trust -U postgres --no-sync >initdb.log
+        postgres -D data -k "$PWD" -h "" >server.log 2>&1 &
+        until pg_isready -q -h "$PWD"; do sleep 0.1; done
+        pgbench -h "$PWD" -U postgres -i -q postgres >init.log 2>&1
+        pgbench -h "$PWD" -U postgres -c 4 -j 2 -t 50 postgres >bench.log 2>&1
+        kill -INT $!
+        wait
+    "#;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", postgres_programs().display());
+    let program = Program::new(["sh", "-c", script])
+        .folder(folder.path())
+        .variable("PATH", &path)
+        .variable("HOME", folder.path().to_str().expect("UTF-8"));
+    let trace = folder.path().join("trace.beat");
+    let mut command = program.recorded_command(&trace);
+    let mut who = Command::new("id");
+    who.arg("-u");
+    let is_root = run(who).stdout().trim() == "0";
+    if is_root {
+        // The build's own folder may be closed to that user.
+        let own = folder.path().join("stackbeat");
+        if std::fs::hard_link(stackbeat(), &own).is_err() {
+            std::fs::copy(stackbeat(), &own).expect("is copied");
+        }
+        let mut as_user = Command::new("setpriv");
+        as_user
+            .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
+            .arg(&own)
+            .args(command.get_args())
+            .current_dir(folder.path());
+        for (name, value) in command.get_envs() {
+            as_user.env(name, value.expect("is set"));
+        }
+        command = as_user;
+    }
+    let recorded = run(command);
+    assert!(
+        recorded.output.status.success(),
+        "{}{}",
+        recorded.stderr(),
+        std::fs::read_to_string(folder.path().join("server.log")).unwrap_or_default()
+    );
+    wants_wakers(&trace, 100, 90);
 }

@@ -1,9 +1,5 @@
 static const struct kind *kind;
 static int rounds;
-// What both sides see, also when one is a child.
-static struct {
-    atomic_int round_begun, round_done, is_entering, waiter_tid;
-} *shared;
 
 __attribute__((noinline)) static void waits_for_it(void) {
     kind->wait();

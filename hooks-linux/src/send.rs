@@ -1,0 +1,67 @@
+//! Sending signals, which ends waits of other threads and processes.
+//!
+//! Signals to groups of processes, and those that the kernel and timers send, tell nobody who sent them.
+
+use core::ffi::{c_int, c_void};
+use libc::{pid_t, pthread_t};
+use stackbeat_core::agent;
+use stackbeat_core::probe::Probe;
+
+/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
+/// 2.4). Believed only if the calling thread's own tid stands there.
+#[cfg(target_arch = "x86_64")]
+const TID_OFFSET: usize = 720;
+#[cfg(target_arch = "aarch64")]
+const TID_OFFSET: usize = 208;
+
+/// The tid of a thread; 0: not known.
+///
+/// # Safety
+/// `thread` is a thread that has not been joined.
+unsafe fn tid_of(thread: pthread_t) -> u32 {
+    let word = |thread: pthread_t| (thread as usize + TID_OFFSET) as *const u32;
+    // SAFETY: the calling thread's own descriptor is longer than that; the other is one like it, from which the
+    // original reads the same word.
+    unsafe {
+        let own = word(libc::pthread_self()).read();
+        match agent::is_own_tid(own) {
+            true => word(thread).read(),
+            false => 0,
+        }
+    }
+}
+
+/// Runs a call that sends a signal to a process, or to its thread `tid` if that is not 0.
+#[inline(always)]
+pub(crate) fn send<R>(pid: pid_t, tid: u32, signal: c_int, call: impl FnOnce() -> R) -> R {
+    // 0 asks whether the process is there; other numbers below 1 mean many processes.
+    if signal == 0 || pid <= 0 || !agent::finds_wakers() {
+        return call();
+    }
+    let wake = agent::sends_signal(pid as u32, tid);
+    let result = call();
+    wake.end(Probe::SignalSend, signal as u64);
+    result
+}
+
+macro_rules! sends {
+    ($($name:ident($($arg:ident: $type:ty),*) to $pid:expr, $tid:expr, $signal:ident;)*) => {$(
+        original!(fn $name($($arg: $type),*) -> c_int = SignalSend);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { send($pid, $tid, $signal, || $name::call($($arg),*)) }
+        }
+    )*};
+}
+
+sends! {
+    kill(pid: pid_t, signal: c_int) to pid, 0, signal;
+    sigqueue(pid: pid_t, signal: c_int, value: *mut c_void) to pid, 0, signal;
+    tgkill(pid: pid_t, tid: pid_t, signal: c_int) to pid, tid as u32, signal;
+    pthread_kill(thread: pthread_t, signal: c_int) to agent::own_pid(), tid_of(thread), signal;
+    pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) to agent::own_pid(), tid_of(thread), signal;
+}
