@@ -21,7 +21,7 @@
 //! A thread without an entry has no gate. One such thread of a process at a time is announced by its tid
 //! before it gets a signal, and whoever announces looks for an entry of that thread afterwards; a thread
 //! that has just got its entry looks for its own tid, and waits until the signal has been handled or the
-//! announcement is taken back.
+//! announcement is taken back, by the sampler or, as above, by itself.
 
 use crate::layout::ThreadEntry;
 use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
@@ -31,6 +31,8 @@ const ANNOUNCED: u32 = 1;
 const SENDING: u32 = 2;
 const SENT: u32 = 3;
 const NOTICED: u32 = 4;
+/// `ProcessEntry::stranger` holds the same, plus this times the tid.
+const STATES: u32 = 8;
 
 /// How often a closing thread waits before it takes the signal for lost. A signal that was sent is
 /// delivered on the way out of the first system call; what is waited for is the time between the
@@ -78,15 +80,24 @@ pub fn reopen(entry: &ThreadEntry, before: u32) {
 /// system call, because the signal may come at this moment. When true, it will not come.
 #[cold]
 pub fn give_up(entry: &ThreadEntry) -> bool {
-    let (from, to) = match entry.in_flight.load(Ordering::SeqCst) {
-        0 => return true,
+    give_up_of(&entry.in_flight, 0)
+}
+
+/// The same for a signal that was announced to it when it had no entry.
+#[cold]
+pub fn give_up_meeting(stranger: &AtomicU32, tid: u32) -> bool {
+    give_up_of(stranger, tid)
+}
+
+fn give_up_of(word: &AtomicU32, tid: u32) -> bool {
+    let before = word.load(Ordering::SeqCst);
+    let (from, to) = match before % STATES {
+        _ if before == 0 || before / STATES != tid => return true,
         SENDING => return false,
-        SENT => (SENT, NOTICED),
-        state => (state, 0),
+        SENT => (before, before - SENT + NOTICED),
+        _ => (before, 0),
     };
-    let changed = entry
-        .in_flight
-        .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    let changed = word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     changed.is_ok() && to == 0
 }
 
@@ -155,15 +166,29 @@ pub fn cancel(entry: &ThreadEntry) {
 
 /// Sampler: a signal is about to be sent to a thread that has no entry; `stranger` is its process' word for
 /// that. `is_registered` looks for its entry after the announcement: if there is one now, false comes back,
-/// and nothing is to be sent.
+/// and nothing is to be sent. When true, [`commit_meeting`] to it, then send it.
 pub fn announce(stranger: &AtomicU32, tid: u32, is_registered: impl FnOnce() -> bool) -> bool {
-    stranger.store(tid, Ordering::SeqCst);
+    stranger.store(tid * STATES + ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if is_registered() {
         withdraw(stranger);
         return false;
     }
     true
+}
+
+/// Sampler: sends the signal that was announced to a stranger, unless that has got an entry and does not wait for
+/// it any more: then false. Call [`meeting_sent`] afterwards, or [`withdraw`] if sending failed.
+pub fn commit_meeting(stranger: &AtomicU32, tid: u32) -> bool {
+    let (from, to) = (tid * STATES + ANNOUNCED, tid * STATES + SENDING);
+    let committed = stranger.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    committed.is_ok()
+}
+
+/// Sampler: the signal was sent; it may have arrived.
+pub fn meeting_sent(stranger: &AtomicU32, tid: u32) {
+    let (from, to) = (tid * STATES + SENDING, tid * STATES + SENT);
+    _ = stranger.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// Sampler: whether a signal that was announced is still on its way.
@@ -176,12 +201,17 @@ pub fn withdraw(stranger: &AtomicU32) {
     stranger.store(0, Ordering::SeqCst);
 }
 
+/// Thread: whether the sampler is sending the signal that was announced when the thread had no entry.
+pub fn is_meeting_being_sent(stranger: &AtomicU32, tid: u32) -> bool {
+    stranger.load(Ordering::Relaxed) == tid * STATES + SENDING
+}
+
 /// Thread: it has got its entry this moment. While a signal is announced to it, `wait` is called with the
-/// number of the attempt, and says whether to go on waiting.
+/// number of the attempt, and says whether to go on waiting: no longer than until [`give_up_meeting`].
 pub fn introduce(stranger: &AtomicU32, tid: u32, mut wait: impl FnMut(u32) -> bool) {
     fence(Ordering::SeqCst);
     for attempt in 0..PATIENCE {
-        if stranger.load(Ordering::SeqCst) != tid || !wait(attempt) {
+        if stranger.load(Ordering::SeqCst) / STATES != tid || !wait(attempt) {
             return;
         }
     }
@@ -191,7 +221,7 @@ pub fn introduce(stranger: &AtomicU32, tid: u32, mut wait: impl FnMut(u32) -> bo
 #[inline]
 pub fn met(stranger: &AtomicU32, tid: impl FnOnce() -> u32) {
     let announced = stranger.load(Ordering::SeqCst);
-    if announced != 0 && announced == tid() {
+    if announced != 0 && announced / STATES == tid() {
         stranger.store(0, Ordering::SeqCst);
     }
 }

@@ -317,8 +317,8 @@ pub struct ProcessEntry {
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
     /// may be light (`crate::gate`).
     pub barrier: AtomicU32,
-    /// Collector: tid of a thread without an entry to which a signal is on its way, 0: none. See
-    /// `crate::gate`.
+    /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0: none.
+    /// See `crate::gate`.
     pub stranger: AtomicU32,
     /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.
     pub signalled_by: AtomicU64,

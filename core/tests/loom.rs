@@ -137,8 +137,11 @@ fn no_signal_arrives_in_the_first_call_of_a_stranger() {
             let signal = signal.clone();
             thread::spawn(move || {
                 let is_registered = || state.load(Ordering::SeqCst) == 2;
-                if gate::announce(&stranger, TID, is_registered) {
+                if gate::announce(&stranger, TID, is_registered)
+                    && gate::commit_meeting(&stranger, TID)
+                {
                     signal.store(1, Ordering::SeqCst);
+                    gate::meeting_sent(&stranger, TID);
                 }
             })
         };
@@ -148,6 +151,50 @@ fn no_signal_arrives_in_the_first_call_of_a_stranger() {
         gate::introduce(&stranger, TID, |attempt| {
             assert!(attempt < 2, "waits for a signal that does not come");
             if let Some(sampler) = sampler.take() {
+                sampler.join().expect("no panic");
+            }
+            deliver();
+            true
+        });
+        assert!(!deliver());
+        if let Some(sampler) = sampler {
+            sampler.join().expect("no panic");
+        }
+        assert!(!deliver());
+    });
+}
+
+/// The same for one that waits no longer, however long the sampler had no processor in between.
+#[test]
+fn no_signal_arrives_that_a_stranger_gave_up() {
+    const TID: u32 = 9;
+    model(3, || {
+        let state = Arc::new(AtomicU32::new(0));
+        let stranger = Arc::new(AtomicU32::new(0));
+        let signal = Arc::new(AtomicU32::new(0));
+        let sampler = {
+            let (state, stranger) = (state.clone(), stranger.clone());
+            let signal = signal.clone();
+            thread::spawn(move || {
+                let is_registered = || state.load(Ordering::SeqCst) == 2;
+                if gate::announce(&stranger, TID, is_registered)
+                    && gate::commit_meeting(&stranger, TID)
+                {
+                    signal.store(1, Ordering::SeqCst);
+                    gate::meeting_sent(&stranger, TID);
+                }
+            })
+        };
+        let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
+        state.store(2, Ordering::Release);
+        let mut sampler = Some(sampler);
+        gate::introduce(&stranger, TID, |_| {
+            if gate::give_up_meeting(&stranger, TID) {
+                return false;
+            }
+            if gate::is_meeting_being_sent(&stranger, TID)
+                && let Some(sampler) = sampler.take()
+            {
                 sampler.join().expect("no panic");
             }
             deliver();

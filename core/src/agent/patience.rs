@@ -4,7 +4,7 @@ use super::process::{self, AGENT};
 use super::registered;
 use crate::gate;
 use crate::layout::loss;
-use crate::sync::add_own;
+use crate::sync::{AtomicU32, add_own};
 use crate::sys;
 use crate::sys::tls;
 use core::sync::atomic::Ordering;
@@ -78,12 +78,21 @@ pub(super) fn await_signal(attempt: u32) -> bool {
     true
 }
 
-/// Waits a moment for a word to change; false when waiting is useless.
-pub(super) fn await_change(word: &crate::sync::AtomicU32, attempt: u32) -> bool {
+/// Waits a moment for a signal that was announced to this thread while it had no entry; false when waiting is
+/// useless.
+pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> bool {
+    let value = stranger.load(Ordering::Relaxed);
     if attempt < YIELDS {
         sys::yield_now();
+    } else if attempt < ATTEMPTS {
+        sys::wait(stranger, value, Some(SLEEP_NS));
+    } else if gate::give_up_meeting(stranger, tid) {
+        return false;
+    } else if gate::is_meeting_being_sent(stranger, tid) {
+        sys::wait(stranger, value, Some(SENDING_NS));
     } else {
-        sys::wait(word, word.load(Ordering::Relaxed), Some(SLEEP_NS));
+        // At least a look into the kernel, where signals are delivered.
+        sys::yield_now();
     }
-    attempt < ATTEMPTS
+    true
 }

@@ -170,7 +170,9 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
     if let Some(own) = mapping.process(process::index()) {
         let word = &own.stranger;
-        gate::introduce(word, tid, |attempt| patience::await_change(word, attempt));
+        gate::introduce(word, tid, |attempt| {
+            patience::await_meeting(word, tid, attempt)
+        });
     }
     true
 }

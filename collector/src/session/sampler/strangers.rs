@@ -79,10 +79,14 @@ impl Sampler {
                     })
                 {
                     meetings -= 1;
+                    if !gate::commit_meeting(&entry.stranger, tid) {
+                        continue;
+                    }
                     if sys::signal_thread(process.pid, tid, signal).is_err() {
                         gate::withdraw(&entry.stranger);
                         continue;
                     }
+                    gate::meeting_sent(&entry.stranger, tid);
                     count(&shared.figures.strangers, u64::from(looks == 2));
                     count(&shared.figures.signals_sent, 1);
                     let deadline = Instant::now() + MEETING;
