@@ -403,6 +403,10 @@ pub struct ReportArgs {
     /// Only processes with this name (or part of it) or process id; may be repeated.
     #[arg(long, value_name = "NAME|PID")]
     pub process: Vec<String>,
+    /// Rows for threads at most; those beyond are summed up by name, numbers left out. 0 for all. 2,000 on a page,
+    /// all otherwise.
+    #[arg(long, value_name = "N")]
+    pub max_threads: Option<usize>,
     /// Show the callers and callees of the functions with this name, or part of it.
     #[arg(long, value_name = "NAME", conflicts_with = "html")]
     pub function: Option<String>,
@@ -606,7 +610,8 @@ Examples:
   stackbeat trend runs/ -o trend.html -o trend.md
 
 Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
-Exit codes: 0 no regression that is there still, 1 a regression, 2 an error, 3 cannot tell: too few commits.")]
+Exit codes: 0 no regression that is there still, 1 a regression or more than a budget allows, 2 an error,
+3 cannot tell: too few commits.")]
 pub struct TrendArgs {
     /// The folder with the traces: RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

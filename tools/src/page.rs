@@ -29,6 +29,8 @@ use timeline::Timeline;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
 pub const BAR_BUDGET: usize = 600_000;
+/// Rows for threads that a page has.
+pub const MOST_THREADS: usize = 2_000;
 /// Places of the call tree that a page may carry.
 const PLACE_BUDGET: usize = 150_000;
 
@@ -72,6 +74,8 @@ struct ThreadMeta<'a> {
     name: &'a str,
     process: usize,
     is_main: bool,
+    /// Threads that are summed up here; 0: it is one thread.
+    merged: u32,
     begin_ns: u64,
     end_ns: u64,
     /// Uid of the thread that started it, 0: not known; and the place of the stack in which it did.
@@ -144,6 +148,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             name: &t.name,
             process: t.process,
             is_main: t.is_main,
+            merged: t.merged,
             begin_ns: t.begin_ns,
             end_ns: t.end_ns,
             started_by: t.started_by_uid,

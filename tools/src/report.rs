@@ -9,6 +9,7 @@ mod json;
 mod load;
 pub mod long_waits;
 pub mod profile;
+pub mod rows;
 mod tables;
 mod tree;
 pub mod waits;
@@ -17,14 +18,16 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_collector::model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
 use crate::page;
 use crate::terminal;
 use facts::Facts;
 
-pub use load::{CALIBRATION, Report, load, recording, summarize, summarize_by, warn_of_damage};
+pub use load::{
+    CALIBRATION, Report, load, recording, summarize, summarize_by, summarize_rows, warn_of_damage,
+};
 pub use tables::function_text;
 
 /// Lines per table when nothing else is asked for.
@@ -36,8 +39,15 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
         Some(_) => page::BAR_BUDGET,
         None => 0,
     };
-    let report = load(&args.file, budget)?;
-    let chosen = choose(&report.facts, &args.thread, &args.process)?;
+    let most_threads = match (args.max_threads, &args.html) {
+        (Some(most), _) => most,
+        (None, Some(_)) => page::MOST_THREADS,
+        (None, None) => 0,
+    };
+    let trace = Trace::open(&args.file)?;
+    warn_of_damage(&args.file, &trace);
+    let choose = |facts: &Facts| choose(facts, &args.thread, &args.process);
+    let (report, chosen) = summarize_rows(&trace, budget, most_threads, &choose)?;
     let wanted = |thread: ThreadIndex| chosen[thread.0 as usize];
     if let Some(output) = &args.html {
         write_page(&report, output)?;

@@ -162,7 +162,7 @@ impl Reader {
     }
 }
 
-fn role_of_thread(is_main: bool, name: &str, process: &str) -> String {
+pub(crate) fn role_of_thread(is_main: bool, name: &str, process: &str) -> String {
     if is_main {
         "main".to_string()
     } else if name == process || name.is_empty() {

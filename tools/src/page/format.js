@@ -91,3 +91,14 @@ function sizeCanvas(canvas, width, height) {
   context.clearRect(0, 0, width, height);
   return context;
 }
+
+// A thread, or how many there are of a role.
+function threadName(t) { return t.merged ? `${t.name} (${formatCount(t.merged)} threads)` : `${t.name || "thread"} ${t.tid}`; }
+
+// What a page does not have of threads that have no row of their own; empty when each has one.
+function manyThreads(threads) {
+  const merged = threads.reduce((sum, t) => sum + (t.merged || 0), 0);
+  if (merged === 0) return "";
+  const single = threads.filter((t) => !t.merged).length;
+  return `${formatCount(single)} threads, those that used or lived most, have rows of their own; the other ${formatCount(merged)} are summed up by name, exactly, and are not in the timeline and in selected ranges`;
+}

@@ -47,7 +47,7 @@ class Page {
     const plural = (n, one, many) => `${formatCount(n)} ${n === 1 ? one : many}`;
     const samples = threads.reduce((sum, t) => sum + t.samples, 0);
     byId("facts").textContent = [
-      formatTime(r.duration_ns), plural(processes.length, "process", "processes"), plural(threads.length, "thread", "threads"),
+      formatTime(r.duration_ns), plural(processes.length, "process", "processes"), plural(threads.reduce((sum, t) => sum + (t.merged || 1), 0), "thread", "threads"),
       plural(samples, "sample", "samples"), "every " + formatTime(r.interval_ns),
     ].join(" · ");
     const notes = [];
@@ -58,6 +58,7 @@ class Page {
       const loss = losses.find((l) => l.cause === cause);
       if (loss) notes.push(`${formatCount(loss.count)} ${loss.description}`);
     }
+    if (manyThreads(threads)) notes.push(manyThreads(threads));
     if (cut.grain_ns) notes.push(`the timeline is coarser than the trace: stretches under ${formatTime(cut.grain_ns)} are drawn together`);
     byId("notice").textContent = notes.length ? notes.join("; ") + "." : "";
     byId("notice").hidden = notes.length === 0;
@@ -76,7 +77,7 @@ class Page {
     for (const [p, process] of processes.entries()) {
       const own = threads.map((t, i) => [t, i]).filter(([t]) => t.process === p);
       if (processes.length > 1) scope.append(element("option", { value: "p" + p }, `${process.name} (${process.pid})`));
-      for (const [t, i] of own.slice(0, 500)) scope.append(element("option", { value: "t" + i }, `${processes.length > 1 ? "\u2003" : ""}${t.name} ${t.tid}`));
+      for (const [t, i] of own.slice(0, 500)) scope.append(element("option", { value: "t" + i }, `${processes.length > 1 ? "\u2003" : ""}${threadName(t)}`));
     }
   }
 

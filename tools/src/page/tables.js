@@ -136,7 +136,7 @@ class Tables {
       { key: "bytes", title: "Allocated", format: formatBytes, optional: true },
       { key: "samples", title: "Samples", format: formatCount, optional: true },
       { key: "running", title: "Where", class: "short optional", cell: kinds },
-      { key: "tid", title: "Tid", format: String },
+      { key: "tid", title: "Tid", cell: (r) => element("span", null, r.t.merged ? `${formatCount(r.t.merged)} threads` : String(r.tid)) },
       { key: "process", title: "Process", class: "short", format: (v) => v, optional: true },
       { key: "name", title: "Thread", class: "name", cell: (r) => element("span", { title: this.startOf(r.t) || undefined }, r.name) },
     ];
@@ -153,7 +153,7 @@ class Tables {
     const { meta } = this.data;
     this.threadOfUid ||= new Map(meta.threads.map((t) => [t.uid, t]));
     const by = this.threadOfUid.get(thread.started_by);
-    return by ? [`started by ${by.name} ${by.tid}`, ...(meta.start_stacks[thread.start_stack] || [])].join("\n") : "";
+    return by ? [`started by ${threadName(by)}`, ...(meta.start_stacks[thread.start_stack] || [])].join("\n") : "";
   }
 
   causesOf(r) {
@@ -186,6 +186,7 @@ class Tables {
     if (meta.losses.length === 0) line("Losses", "none");
     heading("This page");
     line("Flame graph", meta.cut.places ? `${meta.cut.places} small stacks are summed up below their callers; sums are exact` : "complete");
+    line("Threads", manyThreads(meta.threads) || "each has a row");
     line("Timeline", meta.cut.grain_ns
       ? `${meta.cut.joined} stretches shorter than ${formatTime(meta.cut.grain_ns)} are drawn together with a neighbour; a selected range is exact to that`
       : "complete");

@@ -25,7 +25,8 @@ class Timeline {
     const busy = (t) => t.running_ns;
     const byProcess = new Map();
     for (const t of threads) byProcess.set(t.process, (byProcess.get(t.process) || 0) + busy(t));
-    const order = threads.map((_, i) => i).sort((a, b) =>
+    // Rows of many threads have sums, and no order of time.
+    const order = threads.map((_, i) => i).filter((i) => !threads[i].merged).sort((a, b) =>
       byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
     const open = new Set([...order].sort((a, b) => busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
     this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
@@ -409,7 +410,7 @@ class Timeline {
     if (slice.blocked > 0) lines.push(["Blocked", formatTime(slice.blocked)]);
     lines.push(["CPU time", formatTime(slice.cpu)]);
     if (slice.bytes > 0) lines.push(["Allocated", formatBytes(slice.bytes)]);
-    lines.push(["Thread", `${thread.name} ${thread.tid}`]);
+    lines.push(["Thread", threadName(thread)]);
     if (this.data.isBlocking(slice.label)) lines.push(...describeWait(this.data, slice));
     return { ...describeLabel(this.data, slice.label), lines };
   }

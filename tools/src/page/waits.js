@@ -18,7 +18,7 @@ function describeWait(data, slice) {
   }
   if (!longest) return [];
   const [, , , object, owner, waker, place] = longest;
-  const name = (t) => `${data.meta.threads[t].name || "thread"} ${data.meta.threads[t].tid}`;
+  const name = (t) => threadName(data.meta.threads[t]);
   const lines = [["Waited for", object]];
   if (count > 1) lines.push(["Long waits", `${count}; of the longest:`]);
   if (owner !== null) lines.push(["Held by", name(owner)]);

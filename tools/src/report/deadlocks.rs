@@ -8,6 +8,7 @@ use stackbeat_collector::model::{ProbeId, Segment, SegmentKind, ThreadIndex, Tra
 
 use super::facts::Facts;
 use super::profile::{Profile, ROOT};
+use super::rows::Rows;
 use super::tables::{Layout, chain, label_text, title};
 use crate::terminal::clean;
 use crate::units::duration;
@@ -48,10 +49,10 @@ impl Places {
         }
     }
 
-    pub fn finish(self, trace: &Trace) -> Deadlocks {
+    pub fn finish(self, trace: &Trace, rows: &Rows) -> Deadlocks {
         let found = trace.deadlocks().iter().enumerate().map(|(i, deadlock)| {
             let member = |m: &stackbeat_collector::model::DeadlockMember| Member {
-                thread: m.thread,
+                thread: rows.row(m.thread),
                 probe: m.probe,
                 lock: m.lock,
                 place: self.of_wait.get(&(i, m.thread)).copied().unwrap_or(ROOT),

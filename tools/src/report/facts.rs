@@ -51,7 +51,7 @@ pub struct ProcessRow {
     pub end_ns: u64,
 }
 
-/// One thread. Its place in the list is its `ThreadIndex`.
+/// One thread, or those of a role. Its place in the list is its `ThreadIndex`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ThreadFacts {
     pub uid: u32,
@@ -76,6 +76,13 @@ pub struct ThreadFacts {
     pub exact_allocated_bytes: Option<u64>,
     /// Of the CPU time, what the recording's captures took.
     pub capture_ns: u64,
+    /// Threads that this row sums up; 0: it is one thread.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub merged: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Something the trace does not have.

@@ -18,6 +18,7 @@ use super::events::Events;
 use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::long_waits::LongWaits;
 use super::profile::{Profile, ROOT};
+use super::rows::Rows;
 use super::waits::Waits;
 use crate::losses;
 use crate::page::timeline::{Bar, Timeline};
@@ -69,18 +70,48 @@ pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
     summarize_by(trace, bar_budget, Vec::new())
 }
 
+/// As `summarize`, with at most `most_threads` rows for threads (0: any number). Gives also which rows the threads
+/// have that `choose` wants.
+pub fn summarize_rows(
+    trace: &Trace,
+    bar_budget: usize,
+    most_threads: usize,
+    choose: &dyn Fn(&Facts) -> Result<Vec<bool>>,
+) -> Result<(Report, Vec<bool>)> {
+    let mut facts = facts(trace);
+    let mut chosen = choose(&facts)?;
+    let rows = Rows::limit(&mut facts, &mut chosen, most_threads);
+    let report = sum_up(trace, facts, Adder::new(bar_budget, rows))?;
+    Ok((report, chosen))
+}
+
 /// As `summarize`; a thread's cells are those of its owner in this list, by `ThreadIndex`.
 pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) -> Result<Report> {
-    let mut adder = Adder::new(bar_budget);
+    let mut adder = Adder::new(bar_budget, Rows::default());
     adder.profile.owners = owners;
+    sum_up(trace, facts(trace), adder)
+}
+
+fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
     trace.visit(&mut adder)?;
+    let rows = adder.rows;
     let mut profile = adder.profile;
     profile
         .threads
-        .resize_with(trace.threads().len(), Default::default);
-    let mut facts = facts(trace);
+        .resize_with(facts.threads.len(), Default::default);
     (facts.events, facts.events_left_out) = adder.events.finish();
+    for event in &mut facts.events {
+        event.thread_uid = rows.uid(event.thread_uid);
+    }
     (facts.scopes, facts.counters, facts.thread_counters) = adder.collected.finish(trace);
+    for scope in &mut facts.scopes {
+        scope.longest_thread_uid = rows.uid(scope.longest_thread_uid);
+    }
+    let counters = std::mem::take(&mut facts.thread_counters).into_iter();
+    facts.thread_counters = counters
+        .filter(|(thread, _)| rows.is_single(*thread))
+        .map(|(thread, counters)| (rows.row(thread), counters))
+        .collect();
     facts.long_waits = adder.long_waits.finish();
     Ok(Report {
         facts,
@@ -88,7 +119,7 @@ pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) 
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
         waits: adder.waits,
-        deadlocks: adder.places.finish(trace),
+        deadlocks: adder.places.finish(trace, &rows),
     })
 }
 
@@ -126,6 +157,7 @@ fn facts(trace: &Trace) -> Facts {
             exact_allocations: t.totals.map(|a| a.allocations),
             exact_allocated_bytes: t.totals.map(|a| a.allocated_bytes),
             capture_ns: t.capture_ns,
+            merged: 0,
         }
     });
     let losses = trace.losses().iter().map(|l| {
@@ -244,6 +276,7 @@ struct Last {
 
 /// Adds segments to a profile and a timeline.
 struct Adder {
+    rows: Rows,
     profile: Profile,
     timeline: Timeline,
     events: Events,
@@ -264,8 +297,9 @@ struct Adder {
 }
 
 impl Adder {
-    fn new(bar_budget: usize) -> Adder {
+    fn new(bar_budget: usize, rows: Rows) -> Adder {
         Adder {
+            rows,
             profile: Profile::default(),
             timeline: Timeline::new(bar_budget),
             events: Events::default(),
@@ -371,8 +405,17 @@ impl Visitor for Adder {
     fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {
         let waiting = self.path(trace, wait.stack);
         let waking = wait.wake.map(|wake| self.path(trace, wake.stack));
-        self.waits.add(wait, waiting, waking);
-        self.long_waits.add(trace, wait, waking);
+        let row = |thread| self.rows.row(thread);
+        let wait_of_row = LongWait {
+            thread: row(wait.thread),
+            owner: wait.owner.map(row),
+            waker: wait.waker.map(row),
+            ..*wait
+        };
+        self.waits.add(&wait_of_row, waiting, waking);
+        if self.rows.is_single(wait.thread) {
+            self.long_waits.add(trace, &wait_of_row, waking);
+        }
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {
@@ -391,15 +434,20 @@ impl Visitor for Adder {
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let path = self.path(trace, segment.stack);
         self.places.add(trace, segment, path);
-        let place = self.profile.add(segment, path);
+        let row = self.rows.row(segment.thread);
+        let segment_of_row = Segment {
+            thread: row,
+            ..*segment
+        };
+        let place = self.profile.add(&segment_of_row, path);
         self.collected.segment(trace, segment);
-        if !self.with_timeline {
+        if !self.with_timeline || !self.rows.is_single(segment.thread) {
             return;
         }
         let common = self.common(trace, segment, path, place);
         let length = segment.end_ns - segment.begin_ns;
         self.timeline.push(
-            segment.thread,
+            row,
             Bar {
                 begin_ns: segment.begin_ns,
                 end_ns: segment.end_ns,
