@@ -154,6 +154,34 @@ fn the_commit_that_allocates_more_is_named() {
         "{text}"
     );
 
+    // A budget that the newest commit exceeds is a regression, whatever the commits before did.
+    let budget = |max: u32| {
+        let budget = format!("[[budget]]\nmetric = \"allocations\"\nmax = {max}\n");
+        let unknown = "[[budget]]\nfunction = \"nowhere\"\nmetric = \"cpu\"\nmax = \"1s\"\n";
+        std::fs::write(at.join("budget.toml"), format!("{POLICY}{budget}{unknown}"))
+            .expect("is written");
+        let late = ["--policy", "budget.toml", "--since", &hashes[5]];
+        let arguments = [&["trend", "runs", "--format", "json"], &late[..]].concat();
+        let output = run(STACKBEAT, at, &arguments);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), json)
+    };
+    let (code, json) = budget(100);
+    assert_eq!(code, Some(1), "{json:#}");
+    let headline = json["headline"].as_str().expect("a text");
+    assert!(
+        headline.starts_with("over budget: allocations is "),
+        "{headline}"
+    );
+    assert_eq!(
+        json["series"][0]["over_budget"].as_array().map(Vec::len),
+        Some(1)
+    );
+    let (code, json) = budget(100_000_000);
+    assert_eq!(code, Some(0), "{json:#}");
+    let notes = json["series"][0]["notes"].to_string();
+    assert!(notes.contains("function nowhere holds nothing"), "{notes}");
+
     // All forms name the commit and what it did.
     let usual = [
         "trend",

@@ -48,6 +48,19 @@ pub struct Failure {
     pub source: Option<(String, u32)>,
 }
 
+impl Failure {
+    /// A budget that was exceeded, as the line says.
+    pub fn over_budget(line: String) -> Failure {
+        Failure {
+            headline: line,
+            details: String::new(),
+            rule: "over-budget".into(),
+            function: String::new(),
+            source: None,
+        }
+    }
+}
+
 impl Summary {
     fn failures(&self) -> impl Iterator<Item = &Failure> {
         self.cases.iter().filter_map(|case| match &case.result {
@@ -82,13 +95,7 @@ pub fn summary(gate: &Gate) -> Summary {
         .collect();
     cases.extend(gate.budget_lines().into_iter().map(|line| Case {
         name: "budget".into(),
-        result: CaseResult::Failed(Failure {
-            headline: line,
-            details: String::new(),
-            rule: "over-budget".into(),
-            function: String::new(),
-            source: None,
-        }),
+        result: CaseResult::Failed(Failure::over_budget(line)),
     }));
     let found = |metric| outcome.findings.iter().any(|f| f.row.metric == metric);
     cases.extend(

@@ -1,6 +1,6 @@
 //! The words and numbers that all outputs share.
 
-use stackbeat_gate::budget::{Budget, Per};
+use stackbeat_gate::budget::{Budget, BudgetRow, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::confirm::{self, Confirmation};
 use stackbeat_gate::decide::{Finding, Outcome, Row, ScopeRow, Verdict, Way};
@@ -246,32 +246,12 @@ impl Gate {
 
     /// Budgets that were exceeded.
     pub fn budget_lines(&self) -> Vec<String> {
-        let exceeded = self.outcome.budgets.iter().filter(|b| b.is_exceeded());
-        exceeded
-            .map(|row| {
-                let budget = &row.budget;
-                let of = budget_of(budget);
-                format!(
-                    "over budget: {}{} is {}, at most {} is allowed",
-                    budget.metric.title(),
-                    of,
-                    amount(budget.metric, row.spent),
-                    amount(budget.metric, budget.max)
-                )
-            })
-            .collect()
+        over_budget(&self.outcome.budgets)
     }
 
     /// Budgets that nothing was spent of because nothing has their names, and what else is to be warned of.
     pub fn warnings(&self) -> Vec<String> {
-        let idle = self.outcome.budgets.iter().filter(|b| b.is_idle);
-        let idle = idle.map(|row| {
-            format!(
-                "the budget for {}{} holds nothing: no run has spent anything there; is the name right?",
-                row.budget.metric.title(),
-                budget_of(&row.budget)
-            )
-        });
+        let idle = idle_budgets(&self.outcome.budgets).into_iter();
         idle.chain(self.outcome.warnings.iter().cloned()).collect()
     }
 
@@ -331,6 +311,35 @@ impl Gate {
         };
         self.outcome.whole.iter().filter(shown).collect()
     }
+}
+
+/// A line for each budget that was exceeded.
+pub fn over_budget(budgets: &[BudgetRow]) -> Vec<String> {
+    let exceeded = budgets.iter().filter(|row| row.is_exceeded());
+    let line = |row: &BudgetRow| {
+        let budget = &row.budget;
+        format!(
+            "over budget: {}{} is {}, at most {} is allowed",
+            budget.metric.title(),
+            budget_of(budget),
+            amount(budget.metric, row.spent),
+            amount(budget.metric, budget.max)
+        )
+    };
+    exceeded.map(line).collect()
+}
+
+/// A line for each budget that nothing was spent of because nothing has its names.
+pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
+    let idle = budgets.iter().filter(|row| row.is_idle);
+    let line = |row: &BudgetRow| {
+        format!(
+            "the budget for {}{} holds nothing: no run has spent anything there; is the name right?",
+            row.budget.metric.title(),
+            budget_of(&row.budget)
+        )
+    };
+    idle.map(line).collect()
 }
 
 /// ` of function parse of thread worker-*`.

@@ -38,6 +38,10 @@ fn cases(trend: &Trend, series: &Series) -> Vec<Case> {
             Case { name, result }
         })
         .collect();
+    cases.extend(series.over_budget().into_iter().map(|line| Case {
+        name: format!("{}: budget", series.what),
+        result: CaseResult::Failed(Failure::over_budget(line)),
+    }));
     let is_named = |at: usize| {
         let mut places = findings().flat_map(|f| &f.changes);
         places.any(|place| place.line == at)

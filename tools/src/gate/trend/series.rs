@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use stackbeat_gate::budget::{self, BudgetRow};
 use stackbeat_gate::compare::Rules;
 use stackbeat_gate::run::{Run, Side};
+use stackbeat_gate::table::Table;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::judge;
 
@@ -50,52 +52,78 @@ pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
     }
     let repository = args.repo.as_deref();
     let measured = commits::measured(&args.folder, &sources, repository, args.order)?;
-    trend(measured, open, rules, args)
+    trend(measured, &sources, open, rules, args)
+}
+
+/// What the runs of a commit spend of each budget.
+fn budgets(runs: &[&Path], rules: &Rules) -> Result<Vec<BudgetRow>> {
+    if rules.budgets.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Functions with callees need the call trees, which a series does not keep.
+    let mut reader = Reader::default();
+    let runs: Result<Vec<Run>> = runs
+        .iter()
+        .map(|path| Ok(reader.run(&load_by_role(path)?, path, Side::Candidate)))
+        .collect();
+    Ok(budget::rows(&Table::new(runs?, reader.names), rules))
 }
 
 fn trend(
     measured: Measured,
+    sources: &[Source],
     open: BTreeMap<Key, Open>,
     rules: &Rules,
     args: &TrendArgs,
 ) -> Result<Trend> {
     let since = args.since.as_deref().map(|name| measured.since(name));
     let since = since.transpose()?.unwrap_or(0);
-    let series = open.into_iter().map(|(key, open)| {
-        let mut places: Vec<usize> = open
-            .runs
-            .iter()
-            .map(|(source, _)| measured.of_source[*source])
-            .collect();
-        places.sort_unstable();
-        places.dedup();
-        // By its own commits: those that it lacks are no gaps in a test.
-        let of = |source: usize| places.partition_point(|p| *p < measured.of_source[source]);
-        let runs = open.runs.into_iter().map(|(source, run)| (of(source), run));
-        let history = History::new(runs.collect(), open.reader.names, places.len());
-        let outcome = judge(&history, rules, places.partition_point(|p| *p < since));
-        let distances = outcome
-            .findings
-            .iter()
-            .filter(|f| f.commit > 0)
-            .map(|f| {
-                let (from, to) = (places[f.commit - 1], places[f.commit]);
-                (f.commit, measured.distance(from, to))
+    let newest = measured.commits.len() - 1;
+    let series: Result<Vec<Series>> = open
+        .into_iter()
+        .map(|(key, open)| {
+            let mut places: Vec<usize> = open
+                .runs
+                .iter()
+                .map(|(source, _)| measured.of_source[*source])
+                .collect();
+            places.sort_unstable();
+            places.dedup();
+            let of_newest = open
+                .runs
+                .iter()
+                .filter(|(s, _)| measured.of_source[*s] == newest);
+            let of_newest: Vec<&Path> =
+                of_newest.map(|(s, _)| sources[*s].path.as_path()).collect();
+            // By its own commits: those that it lacks are no gaps in a test.
+            let of = |source: usize| places.partition_point(|p| *p < measured.of_source[source]);
+            let runs = open.runs.into_iter().map(|(source, run)| (of(source), run));
+            let history = History::new(runs.collect(), open.reader.names, places.len());
+            let outcome = judge(&history, rules, places.partition_point(|p| *p < since));
+            let distances = outcome
+                .findings
+                .iter()
+                .filter(|f| f.commit > 0)
+                .map(|f| {
+                    let (from, to) = (places[f.commit - 1], places[f.commit]);
+                    (f.commit, measured.distance(from, to))
+                })
+                .collect();
+            Ok(Series {
+                budgets: budgets(&of_newest, rules)?,
+                what: key.what,
+                machine: key.machine,
+                commits: places,
+                history,
+                outcome,
+                sources: open.reader.sources,
+                distances,
             })
-            .collect();
-        Series {
-            what: key.what,
-            machine: key.machine,
-            commits: places,
-            history,
-            outcome,
-            sources: open.reader.sources,
-            distances,
-        }
-    });
+        })
+        .collect();
     Ok(Trend {
         folder: args.folder.display().to_string(),
-        series: series.collect(),
+        series: series?,
         order: measured.order,
         commits: measured.commits,
         since: args.since.clone(),

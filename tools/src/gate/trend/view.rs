@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::decide::Verdict;
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::trend::history::History;
@@ -10,7 +11,7 @@ use stackbeat_gate::trend::{Finding, Line, Outcome, Part, Place, What};
 
 use super::commits::{Commit, Order};
 use crate::gate::summarize::Sources;
-use crate::gate::view::{amount, change, p_value};
+use crate::gate::view::{amount, change, idle_budgets, over_budget, p_value};
 
 /// All series of a folder.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Series {
     pub sources: Sources,
     /// Of findings' commits: how many commits lie after the one measured before, this one included.
     pub distances: BTreeMap<usize, usize>,
+    /// What the newest commit spends of each budget of the policy; empty in a series that ended before.
+    pub budgets: Vec<BudgetRow>,
 }
 
 impl Trend {
@@ -44,7 +47,7 @@ impl Trend {
     pub fn verdict(&self) -> Verdict {
         let of = |verdict| {
             let mut all = self.series.iter().filter(|s| self.counts(s));
-            all.any(|s| s.outcome.verdict == verdict)
+            all.any(|s| s.verdict() == verdict)
         };
         match () {
             () if of(Verdict::Regression) => Verdict::Regression,
@@ -56,7 +59,7 @@ impl Trend {
     /// Whether a series has a say in the verdict.
     pub fn counts(&self, series: &Series) -> bool {
         let is_current = series.commits.last() == Some(&(self.commits.len() - 1));
-        is_current || series.outcome.verdict != Verdict::CannotTell
+        is_current || series.verdict() != Verdict::CannotTell
     }
 
     pub fn commit(&self, series: &Series, nth: usize) -> &Commit {
@@ -77,7 +80,7 @@ impl Trend {
         let mut deciding = self
             .series
             .iter()
-            .filter(|s| self.counts(s) && s.outcome.verdict == verdict);
+            .filter(|s| self.counts(s) && s.verdict() == verdict);
         let (Some(series), more) = (deciding.next(), deciding.count()) else {
             return String::new();
         };
@@ -108,7 +111,8 @@ impl Trend {
                 series.place_text(&finding.changes[0]),
                 self.commit_text(series, finding.commit)
             ),
-            None => String::new(),
+            None if suspected => String::new(),
+            None => series.over_budget().into_iter().next().unwrap_or_default(),
         }
     }
 
@@ -126,7 +130,8 @@ impl Trend {
 
     /// What is to be known of a series beside its lines.
     pub fn notes(&self, series: &Series) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = series.over_budget();
+        notes.extend(idle_budgets(&series.budgets));
         if !self.counts(series) {
             notes.push(
                 "ends before the newest commit and is too short for an answer: it does not count"
@@ -204,6 +209,18 @@ impl Trend {
 }
 
 impl Series {
+    /// That of its commits, unless the newest spends more than a budget allows.
+    pub fn verdict(&self) -> Verdict {
+        match self.budgets.iter().any(BudgetRow::is_exceeded) {
+            true => Verdict::Regression,
+            false => self.outcome.verdict,
+        }
+    }
+
+    pub fn over_budget(&self) -> Vec<String> {
+        over_budget(&self.budgets)
+    }
+
     /// `16 commits, 32 runs`.
     pub fn sizes(&self) -> String {
         let runs = self.history.runs.iter().flatten().count();
