@@ -167,14 +167,6 @@ impl Census {
         self.packets += 1;
     }
 
-    pub fn has_nothing_to_say(&self) -> bool {
-        self.out.is_empty() && !self.anybody_dirty()
-    }
-
-    fn anybody_dirty(&self) -> bool {
-        self.processes.values().any(|p| p.dirty) || self.threads.values().any(|t| t.dirty)
-    }
-
     /// The queued packets. They stay queued until [`Census::heard`].
     pub fn said(&mut self) -> (Vec<u8>, u64) {
         let mut bodies = Vec::new();
