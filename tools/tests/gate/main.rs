@@ -191,17 +191,39 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     assert!(text.contains("the candidate failed"), "{text}");
 }
 
+/// Counts its runs in the file that it is given, and is slower in the first six for `b…`.
+const FIRST_SLOWER: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    FILE *file = fopen(arguments[1], "r+");
+    int runs = 0;
+    if (!file || fscanf(file, "%d", &runs) != 1) return 1;
+    rewind(file);
+    fprintf(file, "%d", runs + 1);
+    fclose(file);
+    usleep(arguments[1][0] == 'b' && runs < 6 ? 200000 : 50000);
+}
+"#;
+
 #[test]
 fn what_fresh_runs_do_not_show_is_not_claimed() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     // Slower in its first six runs, for example because something else kept the machine busy.
-    let script = "n=$(cat $1.n || echo 0); echo $((n + 1)) > $1.n; [ $1 = b ] && [ $n -lt 6 ] && s=0.4; sleep ${s:-0.1}";
-    std::fs::write(at.join("work.sh"), script).expect("is written");
-    for name in ["a.n", "b.n"] {
-        std::fs::write(at.join(name), "0").expect("is written");
-    }
-    let sides = ["-b", "sh work.sh a", "-c", "sh work.sh b"];
+    std::fs::write(at.join("work.c"), FIRST_SLOWER).expect("is written");
+    let compiled = Command::new("cc")
+        .args(["-o", "work", "work.c"])
+        .current_dir(at)
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let begin = || {
+        for name in ["a.n", "b.n"] {
+            std::fs::write(at.join(name), "0").expect("is written");
+        }
+    };
+    begin();
+    let sides = ["-b", "./work a.n", "-c", "./work b.n"];
     let runs = ["ab", "--runs", "6", "--warmup", "0"];
     let output = stackbeat(at, &[&runs[..], &sides[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -211,9 +233,7 @@ fn what_fresh_runs_do_not_show_is_not_claimed() {
         "{text}"
     );
     // The same, believed.
-    for name in ["a.n", "b.n"] {
-        std::fs::write(at.join(name), "0").expect("is written");
-    }
+    begin();
     let believed = ["--no-confirm", "--force"];
     let output = stackbeat(at, &[&runs[..], &sides[..], &believed[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
