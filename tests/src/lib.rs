@@ -12,15 +12,28 @@ use std::time::{Duration, Instant};
 pub fn stackbeat() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--package", "stackbeat"])
-            .current_dir(workspace())
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the stackbeat binary does not build");
+        build(&["--package", "stackbeat"]);
         target_folder().join("stackbeat")
     })
+}
+
+/// An example of this package, a program to record. `cargo test --test NAME` does not build them.
+pub fn example(name: &str) -> PathBuf {
+    build(&["--package", "stackbeat-tests", "--example", name]);
+    target_folder().join("examples").join(name)
+}
+
+/// Builds with the profile of the test itself.
+fn build(what: &[&str]) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--locked"]).args(what);
+    if target_folder().ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.current_dir(workspace()).status();
+    let is_built = status.is_ok_and(|status| status.success());
+    assert!(is_built, "cargo build {what:?} fails");
 }
 
 /// The folder that this profile's binaries are built into.

@@ -1,6 +1,7 @@
 //! Programs that do to themselves what breaks tracers: they close descriptors, replace signal handlers,
 //! leave without saying so, exec, daemonize, limit resources or start very many threads.
 
+use stackbeat_proto::v1::loss::Cause;
 use stackbeat_tests::{Program, Recorded, compile, decode, run, scratch, verbatim, wait_until};
 use std::path::Path;
 
@@ -238,6 +239,82 @@ fn exec_keeps_the_recording_going_also_without_an_environment() {
             .sum();
         assert!(samples > 3, "process {process} has {samples} samples");
     }
+}
+
+/// The collector looks at processes while execs are under way that fail: they end nothing.
+#[test]
+fn an_exec_that_fails_is_not_the_end_of_a_process() {
+    let folder = scratch();
+    let recorded = both_ways(
+        folder.path(),
+        r#"
+        #include <time.h>
+        int main(void) {
+            char *arguments[] = { "nothing", 0 };
+            // Several of the collector's looks find a process that is about to become another one.
+            time_t end = time(0) + 3;
+            while (time(0) < end) execv("/nonexistent", arguments);
+            work(20000000);
+            return errno == ENOENT ? 6 : 1;
+        }"#,
+    );
+    assert_eq!(recorded.run.output.status.code(), Some(6));
+    let trace = recorded.decode();
+    assert_eq!(trace.processes.len(), 1, "{:?}", trace.processes);
+    let (uid, process) = trace.processes.first_key_value().expect("one");
+    assert_eq!(trace.threads.len(), 1, "{:?}", trace.threads);
+    let end = trace.process_ends[uid];
+    assert!(!end.execed, "{end:?}");
+    // Nor has it become a program that we are not in.
+    let not_hooked = (0, Cause::NotHooked as i32);
+    assert_eq!(trace.losses.get(&not_hooked), None, "{:?}", trace.losses);
+    let last = trace
+        .samples
+        .values()
+        .flatten()
+        .map(|row| row.time_ns)
+        .max();
+    let last_ns = last.expect("samples");
+    assert!(end.end_ns >= last_ns, "{end:?}, a sample at {last_ns}");
+    assert!(last_ns - process.start_ns > 2_500_000_000);
+    // Samples of the work that follows: its time was not lost with the process.
+    let share = trace.cpu_share(|name| name == "work");
+    assert!(share > 0.05, "{share}: {:?}", trace.cpu_by_function());
+}
+
+/// A process that becomes another program many times before the collector comes by: each image follows from the one
+/// before, and its child from the last one.
+#[test]
+fn images_that_follow_quickly_name_the_one_before() {
+    let folder = scratch();
+    let recorded = both_ways(
+        folder.path(),
+        r#"
+        int main(int argc, char **argv) {
+            int left = argc > 1 ? atoi(argv[1]) : 6;
+            if (left > 0) {
+                char number[16];
+                snprintf(number, sizeof number, "%d", left - 1);
+                execl("/proc/self/exe", argv[0], number, (char *)0);
+                return 1;
+            }
+            pid_t child = fork();
+            if (!child) { work(1000); _exit(4); }
+            int status;
+            waitpid(child, &status, 0);
+            return WEXITSTATUS(status);
+        }"#,
+    );
+    assert_eq!(recorded.run.output.status.code(), Some(4));
+    let trace = recorded.decode();
+    let processes: Vec<_> = trace.processes.values().collect();
+    assert_eq!(processes.len(), 8, "{processes:?}");
+    let (images, child) = processes.split_at(7);
+    for pair in images.windows(2) {
+        assert_eq!(pair[0].pid, pair[1].pid);
+        assert_eq!(pair[1].parent_uid, pair[0].uid, "{processes:#?}");
+    }
+    assert_eq!(child[0].parent_uid, images[6].uid, "{processes:#?}");
 }
 
 #[test]

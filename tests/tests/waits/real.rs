@@ -2,7 +2,7 @@
 
 use super::{python, report};
 use serde_json::Value;
-use stackbeat_tests::{Program, run, scratch, stackbeat, target_folder};
+use stackbeat_tests::{Program, example, run, scratch, stackbeat};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +48,7 @@ fn python_threads_and_processes() {
 #[test]
 fn a_service_on_tokio() {
     let folder = scratch();
-    let service = target_folder().join("examples/tokio_service");
+    let service = example("tokio_service");
     let service = service.to_str().expect("UTF-8");
     let recorded = Program::new([service, ROUNDS]).record(folder.path());
     assert!(
