@@ -37,9 +37,27 @@ struct DumpJson {
     session: String,
 }
 
+/// The session that is meant where none is named; `None`: there is none at all.
+fn the_only(sessions: &[SessionStatus]) -> Result<Option<&SessionStatus>> {
+    match sessions {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        many => {
+            let names: Vec<&str> = many.iter().map(|s| s.session.as_str()).collect();
+            bail!(
+                "{} sessions are recording; name one, or a pid in it: {}",
+                many.len(),
+                names.join(", ")
+            )
+        }
+    }
+}
+
 /// `stackbeat status`.
 pub fn status(args: &StatusArgs) -> Result<u8> {
-    if let (true, Some(session)) = (args.locks, &args.session) {
+    if args.locks
+        && let Some(session) = &args.session
+    {
         return locks::show(session, args.json);
     }
     let (sessions, others) = match &args.session {
@@ -53,6 +71,11 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
         },
         None => sorted(client::list()),
     };
+    if args.locks
+        && let Some(session) = the_only(&sessions)?
+    {
+        return locks::show(&session.session, args.json);
+    }
     let code = if sessions.is_empty() {
         EXIT_NEGATIVE
     } else {
@@ -292,6 +315,20 @@ fn ask(target: &Target, request: &Request) -> Result<(String, Reply)> {
 mod tests {
     use super::*;
     use crate::testing::golden;
+
+    #[test]
+    fn one_session_needs_no_name() {
+        let named = |name: &str| SessionStatus {
+            session: name.into(),
+            ..SessionStatus::default()
+        };
+        let sessions = [named("1.a"), named("2.b")];
+        assert!(the_only(&[]).expect("no error").is_none());
+        let one = the_only(&sessions[..1]).expect("one").expect("is there");
+        assert_eq!(one.session, "1.a");
+        let error = the_only(&sessions).expect_err("which?").to_string();
+        assert!(error.contains("1.a, 2.b"), "{error}");
+    }
 
     #[test]
     fn sessions_as_a_table_and_in_detail() {

@@ -165,13 +165,24 @@ pub(crate) fn parse_probes(text: &str) -> Result<u64> {
     Ok(mask)
 }
 
+/// The name of a program's file. One that runs may have put a title in the place of its arguments: `redis-server
+/// unixsocket:/run/redis.sock`, `postgres: checkpointer`.
+fn program_name(program: &OsStr) -> String {
+    let text = program.to_string_lossy();
+    let file = match text.split_once(char::is_whitespace) {
+        Some((first, _)) if !Path::new(program).exists() => first.trim_end_matches(':'),
+        _ => &*text,
+    };
+    let name = Path::new(file).file_name().unwrap_or_default();
+    match name.is_empty() {
+        true => "program".to_owned(),
+        false => name.to_string_lossy().into_owned(),
+    }
+}
+
 /// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.
 fn default_output(program: &OsStr, force: bool) -> PathBuf {
-    let name = Path::new(program)
-        .file_name()
-        .unwrap_or(OsStr::new("program"))
-        .to_string_lossy()
-        .into_owned();
+    let name = program_name(program);
     let first = PathBuf::from(format!("{name}.beat"));
     if force || !first.exists() {
         return first;
@@ -201,6 +212,24 @@ pub(crate) fn warn(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn titles_of_processes_are_no_names_of_files() {
+        for (program, name) in [
+            ("/usr/bin/python3", "python3"),
+            ("redis-server unixsocket:/run/redis.sock", "redis-server"),
+            ("postgres: checkpointer ", "postgres"),
+            ("nginx: master process /usr/sbin/nginx -g daemon", "nginx"),
+            ("", "program"),
+            ("/", "program"),
+        ] {
+            assert_eq!(program_name(OsStr::new(program)), name, "{program}");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let spaced = folder.path().join("my program");
+        std::fs::write(&spaced, "").expect("writes");
+        assert_eq!(program_name(spaced.as_os_str()), "my program");
+    }
 
     #[test]
     fn probe_groups_are_named_and_unknown_ones_list_the_known() {

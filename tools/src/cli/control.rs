@@ -25,7 +25,7 @@ pub struct StatusArgs {
     #[arg(value_name = "PID|SESSION")]
     pub session: Option<String>,
     /// Show which threads wait for locks now, who holds these, and deadlocks, with stacks.
-    #[arg(long, requires = "session")]
+    #[arg(long)]
     pub locks: bool,
     /// Print JSON (docs/json.md).
     #[arg(long)]
