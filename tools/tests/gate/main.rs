@@ -191,7 +191,8 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     assert!(text.contains("the candidate failed"), "{text}");
 }
 
-/// Counts its runs in the file that it is given, and is slower in the first six for `b…`.
+/// Counts its runs in the file that it is given; for `b…` it is slower in the first six, and faster in all others: noise
+/// does not confirm that by chance.
 const FIRST_SLOWER: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -202,7 +203,7 @@ int main(int count, char **arguments) {
     rewind(file);
     fprintf(file, "%d", runs + 1);
     fclose(file);
-    usleep(arguments[1][0] == 'b' && runs < 6 ? 200000 : 50000);
+    usleep(arguments[1][0] != 'b' ? 60000 : runs < 6 ? 200000 : 30000);
 }
 "#;
 
