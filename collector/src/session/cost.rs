@@ -13,7 +13,7 @@ use super::shared::Shared;
 
 /// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
 /// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
-/// 1.9; `benches/budget.py`).
+/// 1.9; `benches/overhead.py --tools stackbeat-counting`).
 const HOOK_NS: u64 = 2;
 /// A program that does next to nothing counts as if it used this part of a processor: the recording may cost it
 /// something all the same.

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""What the sampler covers, what it costs, and how long attaching takes.
+
+    benches/sampler.py [--parts coverage,idle,visits] [--quick] [--stackbeat FILE]
+
+coverage  the part of the threads' CPU time of which samples say where it was spent, with the fallback sampler
+          and without it (`--no-interrupt`: only hooks capture). The rest is "no evidence" in reports.
+idle      CPU of the recorder, per second, beside a program with so many waiting threads and none or one that
+          computes; and what each waiting thread adds. Read from /proc when all threads wait already.
+visits    `attach` to a busy program and away again: how long its thread stood still, and all of it.
+
+Programs that are not installed are left out and said to be.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from limits import compile_c
+from overhead import ROOT, load_redis, write
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sampler")
+PYTHON = """
+total = 0
+for i in range(%d):
+    total += i * i %% 7
+print(total)
+"""
+NGINX = """
+daemon off;
+worker_processes 2;
+pid nginx.pid;
+error_log error.log;
+events { worker_connections 256; }
+http {
+    access_log access.log;
+    client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+    gzip on; gzip_min_length 1; gzip_types text/plain;
+    server { listen unix:nginx.sock; location / { root .; default_type text/plain; } }
+}
+"""
+
+
+def compiled(folder, source):
+    """benches/sampler/SOURCE, compiled."""
+    program = os.path.join(folder, source.removesuffix(".c"))
+    compile_c(os.path.join(HERE, source), program, "-pthread")
+    return program
+
+
+def load_nginx(size, folder):
+    """Asks for a page on one connection after the other, then ends the server."""
+    path, pid_file = (os.path.join(folder, name) for name in ("nginx.sock", "nginx.pid"))
+    deadline = time.monotonic() + 20
+    while not os.path.exists(pid_file) or not os.path.exists(path):
+        if time.monotonic() > deadline:
+            raise RuntimeError("nginx does not listen")
+        time.sleep(0.01)
+    for _ in range(200 // size):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            reader = client.makefile("rb")
+            for _ in range(50):
+                client.sendall(b"GET /page.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+                while reader.readline() not in (b"\r\n", b""):
+                    pass
+                # A chunked body: each chunk after its length, the last one empty.
+                while (length := int(reader.readline() or b"0", 16)) > 0:
+                    reader.read(length + 2)
+                reader.readline()
+    with open(pid_file) as file:
+        os.kill(int(file.read()), signal.SIGQUIT)
+
+
+def coverage_programs(folder, size):
+    """Name, command, and who gives a server its work."""
+    write(os.path.join(folder, "compute.py"), PYTHON % (20_000_000 // size))
+    write(os.path.join(folder, "nginx.conf"), NGINX)
+    write(os.path.join(folder, "page.txt"), "\n".join(f"line {n} of a page" for n in range(5000)))
+    steps = str(2_000_000_000 // size)
+    redis = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"]
+    # A folder that its workers may enter, who are somebody else when root starts it.
+    os.chmod(folder, 0o755)
+    return [
+        ("C, computes only", [compiled(folder, "compute.c"), steps], None),
+        ("python, computes", [sys.executable, "compute.py"], None),
+        ("redis under redis-benchmark", redis, load_redis),
+        ("nginx, two workers, gzip", ["nginx", "-p", folder, "-c", "nginx.conf"], load_nginx),
+    ]
+
+
+def covered(stackbeat, folder, command, server, size, options):
+    """CPU s of all threads, the part of it that functions got, samples."""
+    out = os.path.join(folder, "out.beat")
+    record = [stackbeat, "record", "--quiet", "--force", *options, "-o", out, "--"]
+    child = subprocess.Popen(record + command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    if server:
+        server(size, folder)
+    errors = child.communicate()[1]
+    if child.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {child.returncode}: {errors.decode(errors='replace')[-300:]}")
+    report = json.loads(subprocess.run([stackbeat, "report", "--json", out], capture_output=True, check=True).stdout)
+    cpu_ns = sum(thread["exact_cpu_ns"] or thread["cpu_ns"] for thread in report["threads"])
+    known_ns = sum(function["self"]["cpu_ns"] for function in report["functions"])
+    samples = sum(thread["samples"] for thread in report["threads"])
+    return cpu_ns / 1e9, known_ns / max(cpu_ns, 1), samples
+
+
+def coverage(stackbeat, size):
+    print(f"{'coverage':<28} {'CPU s':>6} {'sampler':>9} {'samples':>8} {'hooks only':>11} {'samples':>8}")
+    with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
+        for name, command, server in coverage_programs(folder, size):
+            needed = [command[0]] + (["redis-benchmark"] if server is load_redis else [])
+            if missing := [program for program in needed if not shutil.which(program)]:
+                print(f"{name:<28} left out: {', '.join(missing)} not installed")
+                continue
+            with_sampler = covered(stackbeat, folder, command, server, size, [])
+            without = covered(stackbeat, folder, command, server, size, ["--no-interrupt"])
+            print(f"{name:<28} {with_sampler[0]:>6.2f} {with_sampler[1]:>8.1%} {with_sampler[2]:>8} {without[1]:>10.1%} {without[2]:>8}", flush=True)
+
+
+def cpu_s(pid):
+    """CPU time of a process so far: the first field of each thread's schedstat, ns."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
+
+
+def idle(stackbeat, quick):
+    seconds = 2 if quick else 6
+    print(f"\n{'idle threads':>12} {'busy':>5} {'recorder, ms CPU/s':>19} {'each idle thread, us CPU/s':>27}")
+    with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
+        program = compiled(folder, "idle.c")
+        for busy in (0, 1):
+            alone = 0.0
+            for threads in (0, 100, 1000, 5000):
+                out = os.path.join(folder, "out.beat")
+                record = [stackbeat, "record", "--quiet", "--force", "-o", out, "--", program, str(threads), str(busy)]
+                child = subprocess.Popen(record, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                if child.stdout.readline() != b"ready\n":
+                    raise RuntimeError(f"{threads} threads cannot be started")
+                # The looks at those that have begun to wait (once each, after 0.3 s) go by.
+                time.sleep(2)
+                before, began = cpu_s(child.pid), time.monotonic()
+                time.sleep(seconds)
+                rate = (cpu_s(child.pid) - before) / (time.monotonic() - began)
+                child.communicate(b"\n")
+                alone = rate if threads == 0 else alone
+                each = f"{(rate - alone) / threads * 1e6:.1f}" if threads else "-"
+                print(f"{threads:>12} {busy:>5} {rate * 1e3:>19.1f} {each:>27}", flush=True)
+
+
+def visits(stackbeat, quick):
+    """A python program of four threads, and redis while it is asked."""
+    rounds = 5 if quick else 30
+    print(f"\n{'visits':<28} {'':<8} {'thread stopped ms':>22} {'all of it ms':>22}")
+    work = "import threading\ndef f():\n  while True: sum(bytes([i % 251])[0] for i in range(2000))\n[threading.Thread(target=f).start() for _ in range(4)]"
+    with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
+        out, path = os.path.join(folder, "out.beat"), os.path.join(folder, "redis.sock")
+        redis = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--daemonize", "no"]
+        asking = ["redis-benchmark", "-s", path, "-q", "-l", "-n", "100000", "-c", "20", "-t", "set,get"]
+        for name, command, client in [("python, four threads", [sys.executable, "-c", work], None), ("redis under redis-benchmark", redis, asking)]:
+            if not shutil.which(command[0]):
+                print(f"{name:<28} left out: {command[0]} not installed")
+                continue
+            program = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+            time.sleep(1)
+            load = client and subprocess.Popen(client, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            figures = {}
+            try:
+                for _ in range(rounds):
+                    subprocess.run([stackbeat, "attach", "--quiet", "--force", "--duration", "200ms", "-o", out, str(program.pid)], check=True)
+                    info = json.loads(subprocess.run([stackbeat, "info", "--json", out], capture_output=True, check=True).stdout)
+                    for figure in info["recorder_figures"]:
+                        figures.setdefault(figure["name"], []).append(figure["value"] / 1e6)
+            finally:
+                for process in filter(None, (load, program)):
+                    process.kill()
+                    process.wait()
+            for kind in ("attach", "detach"):
+                shown = (f"median {statistics.median(v):5.1f}, max {max(v):5.1f}" for v in (figures[f"{kind}_pause_ns"], figures[f"{kind}_ns"]))
+                print(f"{name:<28} {kind:<8} " + " ".join(f"{text:>22}" for text in shown), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="coverage,idle,visits")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work: does it run?")
+    parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
+    options = parser.parse_args()
+    stackbeat = os.path.abspath(options.stackbeat)
+    if not os.path.exists(stackbeat):
+        sys.exit(f"{stackbeat}: not there; build it with: cargo build --release -p stackbeat")
+    parts = options.parts.split(",")
+    if unknown := set(parts) - {"coverage", "idle", "visits"}:
+        sys.exit(f"not known: {', '.join(sorted(unknown))}; there are: coverage, idle, visits")
+    if "coverage" in parts:
+        coverage(stackbeat, 10 if options.quick else 1)
+    if "idle" in parts:
+        idle(stackbeat, options.quick)
+    if "visits" in parts:
+        visits(stackbeat, options.quick)
+
+
+if __name__ == "__main__":
+    main()
