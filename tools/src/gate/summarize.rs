@@ -355,6 +355,9 @@ fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_collector::model::{FunctionIndex, LongWait, StackIndex};
+    use stackbeat_core::probe::Probe;
+
     use super::*;
     use crate::testing;
 
@@ -400,6 +403,57 @@ mod tests {
             .find(|(r, _)| r.0 == 1)
             .expect("there are workers");
         assert_eq!(workers.1.get(Metric::Threads), 2);
+    }
+
+    #[test]
+    fn long_waits_keep_who_held_the_lock_and_who_let_go_of_it() {
+        let mut report = testing::report();
+        let [main, insert, memcpy] = [0, 4, 6].map(FunctionIndex);
+        let waiting = report.profile.tree.path(&[main]);
+        // What is of libc is its caller's.
+        let waking = report.profile.tree.path(&[insert, memcpy]);
+        let (shop, worker) = (ThreadIndex(0), ThreadIndex(1));
+        let held = LongWait {
+            thread: shop,
+            begin_ns: 1_000_000,
+            end_ns: 6_000_000,
+            stack: StackIndex::NONE,
+            probe: Probe::MutexLock.into(),
+            object: 0x7ffe_0000,
+            result: 0,
+            owner: Some(worker),
+            waker: Some(worker),
+            wake: None,
+        };
+        let timed_out = LongWait {
+            probe: Probe::CondWait.into(),
+            result: 110,
+            owner: None,
+            waker: None,
+            ..held
+        };
+        report.waits.add(&held, waiting, Some(waking));
+        report.waits.add(&held, waiting, Some(waking));
+        report.waits.add(&timed_out, waiting, None);
+        let mut reader = Reader::default();
+        let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);
+        let [lock, wait] = run.waits[..] else {
+            panic!("{:?}", run.waits);
+        };
+        assert_eq!((lock.count, lock.total_ns), (2, 10_000_000));
+        assert_eq!(lock.key.metric, Metric::Lock);
+        let describe = |role: RoleId| reader.names.roles()[role.0 as usize].describe();
+        assert_eq!(describe(lock.key.waiter), "main thread of shop");
+        let holder = lock.key.holder.map(describe);
+        assert_eq!(holder.as_deref(), Some("worker-* of shop"));
+        let End::By(by) = lock.key.end else {
+            panic!("{:?}", lock.key);
+        };
+        assert_eq!(describe(by.role), "worker-* of shop");
+        let function = by.function.map(|name| reader.names.text(name));
+        assert_eq!(function, Some("shop::store::Store::insert"));
+        let ends = (wait.key.metric, wait.key.holder, wait.key.end);
+        assert_eq!(ends, (Metric::Wait, None, End::InVain));
     }
 
     #[test]
