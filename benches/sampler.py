@@ -137,7 +137,7 @@ def cpu_s(pid):
 
 
 def idle(stackbeat, quick):
-    seconds = 2 if quick else 6
+    seconds = 2 if quick else 5
     print(f"\n{'idle threads':>12} {'busy':>5} {'recorder, ms CPU/s':>19} {'each idle thread, us CPU/s':>27}")
     with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
         program = compiled(folder, "idle.c")

@@ -29,7 +29,7 @@ use kernel::Kernel;
 /// Longest distance between two looks at a thread that was found blocked, ns.
 const MAX_BACKOFF_NS: u64 = 30_000_000;
 /// Distance between two looks at the threads that are not hot, ns: at least this, and at least so much
-/// for each of them: a look at one takes some 20 ns, of cache lines that are far away.
+/// for each of them, because each look needs cache lines that are far away.
 const COLD_LOOK_NS: u64 = 5_000_000;
 const COLD_LOOK_EACH_NS: u64 = 4_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
