@@ -297,7 +297,17 @@ impl Segmenter {
             None => None,
         };
         let mut in_gap = Amounts::default();
+        // It had the CPU taken away, never gave it up, and nobody saw it wait.
+        let is_preempted = self.last.is_some()
+            && off.is_none()
+            && rest.voluntary_switches == 0
+            && rest.involuntary_switches > 0
+            && self.next_wait(waits, from).is_none();
+        if is_preempted {
+            rest.runnable_ns = (end - from).saturating_sub(rest.cpu_ns);
+        }
         let until = match off {
+            _ if is_preempted => end,
             // Switched off and perhaps on again, without a sample since.
             Some((at, _)) => {
                 in_gap = self.take_share(&mut rest, end - at, end - from);

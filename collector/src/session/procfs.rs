@@ -291,6 +291,25 @@ pub fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
     })
 }
 
+/// How often a thread has given the CPU up and had it taken away.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
+    let mut text = [0; 4096];
+    let text = read_task(pid, tid, "status", &mut text)?;
+    let number = |name: &str| {
+        let mut lines = text.lines();
+        let number = lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    };
+    Ok((
+        number("voluntary_ctxt_switches:")?,
+        number("nonvoluntary_ctxt_switches:")?,
+    ))
+}
+
 /// The begin of one of a thread's files.
 fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Result<&'a str> {
     let file = fs::File::open(format!("/proc/{pid}/task/{tid}/{file}"))?;

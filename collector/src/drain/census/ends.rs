@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What a thread may have run since the last look at the clock, ns.
+const LATE_NS: u64 = 1_000_000_000;
+
 impl Census {
     /// Writes the totals of threads and processes that are over.
     pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
@@ -53,8 +56,43 @@ impl Census {
     /// Writes what is known of those that live on when the session ends.
     pub fn conclude_living(&mut self, mapping: &Mapping, converter: &Converter) {
         let threads = std::mem::take(&mut self.threads);
-        for thread in threads.values() {
-            self.end_thread(mapping, converter, thread, false);
+        for mut thread in threads.into_values() {
+            if !self.dead_world {
+                self.bring_up_to_date(mapping, &mut thread);
+            }
+            self.end_thread(mapping, converter, &thread, false);
+        }
+    }
+
+    /// Reads what the kernel has counted of a thread that lives on: whether it ran, waited or was kept waiting
+    /// after its last record.
+    fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread) {
+        let process = mapping.thread(thread.entry).and_then(|entry| {
+            let index = entry.process.load(Ordering::Relaxed);
+            mapping.process(index)
+        });
+        let (Some(process), Some(last)) = (process, thread.rusage) else {
+            return;
+        };
+        let (pid, tid) = (process.pid.load(Ordering::Relaxed), thread.packet.tid);
+        let (Ok(scheduled), Ok((voluntary, involuntary))) =
+            (procfs::scheduled(pid, tid), procfs::switches(pid, tid))
+        else {
+            return;
+        };
+        // In another pid namespace these are somebody else's.
+        let ran_ns = scheduled.run_ns.checked_sub(thread.last_cpu_ns);
+        let since_ns = self.now_ns.saturating_sub(thread.last_ns);
+        let is_its_own = ran_ns.is_some_and(|ran| ran <= since_ns.saturating_add(LATE_NS))
+            && voluntary >= last.voluntary_switches
+            && involuntary >= last.involuntary_switches;
+        if is_its_own {
+            thread.last_cpu_ns = scheduled.run_ns;
+            thread.rusage = Some(Rusage {
+                voluntary_switches: voluntary,
+                involuntary_switches: involuntary,
+                ..last
+            });
         }
     }
 

@@ -225,6 +225,23 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
 }
 
 #[test]
+fn a_thread_that_waited_for_the_cpu_at_its_end_was_where_it_was_seen_last() {
+    let end = |voluntary_switches: u64| {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], LEAF_PC);
+            t.run(ab, MS, Probe::Running).rusage = Some(Rusage::default());
+            t.vanish(50 * MS);
+            t.totals.involuntary_switches = 1;
+            t.totals.voluntary_switches = voluntary_switches;
+        });
+        let totals = &all.totals[0].1;
+        (totals.gap_ns, totals.amounts.runnable_ns)
+    };
+    assert_eq!(end(0), (0, 50 * MS));
+    assert_eq!(end(1), (50 * MS, 0));
+}
+
+#[test]
 fn the_switch_of_a_wait_itself_does_not_make_a_gap_before_it() {
     let gap_ns = |switches: u64| {
         let (_, all) = play(|b, t| {
