@@ -240,6 +240,15 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
         ("in_sigwait", "sigwait", "wait"),
         // Libc's own call.
         ("in_getchar", "read", "io"),
+        // By the instruction itself.
+        #[cfg(target_arch = "x86_64")]
+        ("raw_read", "read", "io"),
+        #[cfg(target_arch = "x86_64")]
+        ("raw_nanosleep", "nanosleep", "sleep"),
+        #[cfg(target_arch = "x86_64")]
+        ("raw_futex", "futex wait", "wait"),
+        #[cfg(target_arch = "x86_64")]
+        ("raw_sigwait", "sigwait", "wait"),
     ] {
         assert_eq!((&*waits[function].0, &*waits[function].1), (call, cause));
     }
