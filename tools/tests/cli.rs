@@ -34,7 +34,10 @@ fn refused(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert_eq!(stdout(&output), "");
-    stderr(&output)
+    let said = stderr(&output);
+    let parts: Vec<&str> = said.trim_end().split(": ").collect();
+    assert!(parts.windows(2).all(|w| w[0] != w[1]), "twice: {said}");
+    said
 }
 
 #[test]

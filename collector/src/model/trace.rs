@@ -21,9 +21,9 @@ pub use stackbeat_proto::v1::process::Origin;
 /// Why a trace cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error(
         "{} is empty: the recording ended before it wrote anything; record again, or try \
