@@ -88,3 +88,67 @@ fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
     assert!(duration <= Some(1_050_000_000), "{duration:?}");
     assert!(report["totals"]["samples"].as_u64() > Some(50));
 }
+
+/// redis answers, is held up in one turn of its event loop, and dies of a fault that its own handler sees first: each is
+/// a dump.
+#[test]
+fn a_slow_turn_and_the_death_of_redis_are_dumped() {
+    let is_here = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    if !is_here("redis-server") || !is_here("redis-cli") {
+        eprintln!("redis is not installed: not tested");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (socket, log) = (at("redis.sock"), at("redis.log"));
+    let server = ["redis-server", "--port", "0", "--unixsocket", &socket];
+    let quiet = ["--save", "", "--logfile", &log];
+    let server = [&server[..], &quiet, &["--enable-debug-command", "yes"]].concat();
+    let dumps = ["--dump-on-slow-turn", "400ms", "--dump-on-crash"];
+    let options = [&["-q"], &dumps[..], &["--dump-every", "1ms"]].concat();
+    let mut recording = Recording::of(folder, &options, &server);
+    let began = Instant::now();
+    let patient = |what: &str| {
+        assert!(began.elapsed() < Duration::from_secs(90), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let client = |arguments: &[&str]| {
+        let mut client = Command::new("redis-cli");
+        client.args(["-s", &socket]).args(arguments);
+        client.output().expect("runs")
+    };
+    while text(&client(&["ping"]).stdout).trim() != "PONG" {
+        patient("redis answers");
+    }
+    client(&["debug", "sleep", "1"]);
+    let first = recording.path("t.dump-1.beat");
+    let is_whole = |path: &str| command(&["info", path]).output().expect("runs");
+    while !is_whole(&first).status.success() {
+        patient("the slow turn is dumped");
+    }
+    // One is written after the other: this one has begun when that one is there.
+    while recording.status().samples == 0 {
+        patient("samples come");
+    }
+    client(&["debug", "segfault"]);
+    let status = recording.recorder.wait().expect("ends");
+    assert_eq!(status.code(), Some(128 + 11));
+    let notes = |path: &str| {
+        let report = json(&["report", path, "--json"]);
+        let events = report["events"].as_array().expect("events").iter();
+        let notes = events.filter(|e| e["kind"] == "note");
+        notes.map(|e| e["text"].to_string()).collect::<String>()
+    };
+    assert!(notes(&first).contains("in one turn"), "{}", notes(&first));
+    let own = notes(&recording.path("t.beat"));
+    assert!(own.contains("died of SIGSEGV"), "{own}");
+    let mut dumped = (2..20).map(|n| recording.path(&format!("t.dump-{n}.beat")));
+    let last = dumped.rfind(|path| Path::new(path).exists());
+    let last = notes(&last.expect("another dump"));
+    assert!(last.contains("died of SIGSEGV"), "{last}");
+    let log = fs::read_to_string(&log).expect("redis writes one");
+    assert!(
+        log.contains("crashed by signal"),
+        "redis' own handler ran: {log}"
+    );
+}
