@@ -129,10 +129,6 @@ http {{
         text = "".join("%s %d\n" % (chances.choice(words), chances.randrange(1000)) for _ in range(1200))
         (pages / "text").write_text(text)
         (folder / "nginx.conf").write_text(self.CONFIGURATION.format(folder=folder))
-        # The workers' user has to get through when the server was started by root.
-        for place in (pages, *pages.parents):
-            if not place.stat().st_mode & 0o001:
-                place.chmod(place.stat().st_mode | 0o011)
 
     def clear(self, folder):
         (folder / "nginx.socket").unlink(missing_ok=True)
@@ -174,10 +170,19 @@ class Postgres(Program):
     """The server without its postmaster, with questions on standard input."""
 
     needs = ("postgres", "initdb")
-    # It refuses to run as root.
+    # It refuses to run as root; `folder` has to be within this user's reach.
     USER = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
     ROWS = 40000
     INSERTS = 200
+
+    @staticmethod
+    def find(name):
+        # Debian has the server's programs beside the PATH, a folder for each version.
+        versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/" + name))
+        return shutil.which(name) or (str(versions[-1]) if versions else None)
+
+    def lacks(self):
+        return [need for need in self.needs if not self.find(need)]
 
     def start(self, words, text, **more):
         return subprocess.run(words, input=text, text=True, env=ENVIRONMENT, check=True,
@@ -189,7 +194,7 @@ class Postgres(Program):
             return
         shutil.rmtree(self.data, ignore_errors=True)
         folder.chmod(0o777)
-        self.start(["initdb", "-D", str(self.data), "-A", "trust", "-U", "press", "-E", "UTF8"], "", cwd=folder)
+        self.start([self.find("initdb"), "-D", str(self.data), "-A", "trust", "-U", "press", "-E", "UTF8"], "", cwd=folder)
         self.start(self.words(), "".join((
             "CREATE TABLE t(id int, name text, v int);\n",
             "INSERT INTO t SELECT x, 'n' || (x %% 997), (x::bigint * 7919 %% 10007)::int"
@@ -201,7 +206,7 @@ class Postgres(Program):
 
     def words(self):
         settings = ["shared_buffers=64MB", "max_parallel_workers_per_gather=0", "jit=off", "log_checkpoints=off"]
-        return [shutil.which("postgres"), "--single", "-D", str(self.data)] + [
+        return [self.find("postgres"), "--single", "-D", str(self.data)] + [
             word for setting in settings for word in ("-c", setting)] + ["postgres"]
 
     def questions(self, kind, amount):
