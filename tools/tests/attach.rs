@@ -253,6 +253,27 @@ fn slots_threads_and_handlers_are_put_back() {
     }
 }
 
+/// No hook registers them, and most of the time they are ready, not running.
+#[test]
+fn threads_that_share_a_processor_are_met_soon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let spinners = compile(at, "spinners.c", &[]);
+    let program = Program::start(&mut Command::new(spinners));
+    attach(at, program.pid(), "2s");
+    let report = stackbeat(at, &["report", "--json", "t.beat"]).stdout;
+    let report: Value = serde_json::from_slice(&report).expect("JSON");
+    let threads = report["threads"].as_array().expect("a list");
+    let known: Vec<_> = threads.iter().map(|t| t["running_ns"].as_u64()).collect();
+    assert_eq!(known.len(), 4);
+    assert!(
+        known.iter().all(|ns| *ns > Some(1_400_000_000)),
+        "{known:?}"
+    );
+    kill("-TERM", program.pid());
+    assert_eq!(program.end().1, Some(0));
+}
+
 #[test]
 fn what_a_program_says_is_heard_though_it_asked_for_an_agent_before() {
     let folder = tempfile::tempdir().expect("a folder");

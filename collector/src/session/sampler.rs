@@ -25,6 +25,7 @@ use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use kernel::Kernel;
+use strangers::Stranger;
 
 /// Longest distance between two looks at a thread that was found blocked, ns.
 const MAX_BACKOFF_NS: u64 = 30_000_000;
@@ -103,6 +104,8 @@ struct Process {
     pid: u32,
     /// The pid means this process here, too.
     is_ours: bool,
+    /// When a thread of it without an entry was last interrupted.
+    meeting_ns: u64,
 }
 
 /// The sampler's state.
@@ -113,7 +116,7 @@ pub struct Sampler {
     cold: Vec<Thread>,
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
-    strangers: HashMap<(u32, u32), u64>,
+    strangers: HashMap<(u32, u32), Stranger>,
     running: Vec<Running>,
     /// Pids that the kernel did not let us signal; said once.
     unreachable: HashSet<u32>,
@@ -169,7 +172,13 @@ impl Sampler {
                         // Numbers of another pid namespace are somebody else's here.
                         let who = procfs::identify(pid, &self.mapping_name, std::process::id());
                         let is_ours = who == Identity::Ours;
-                        self.processes.insert(i, Process { uid, pid, is_ours });
+                        let process = Process {
+                            uid,
+                            pid,
+                            is_ours,
+                            meeting_ns: 0,
+                        };
+                        self.processes.insert(i, process);
                     }
                 }
                 _ => {
@@ -405,7 +414,7 @@ impl Sampler {
             active |= self.look_at_cold(shared, now_ns);
         }
         if self.interrupt && now_ns >= self.next_stranger_look_ns {
-            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared);
+            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
         }
         active
     }

@@ -9,30 +9,52 @@ use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{gate, registry, sys};
 
-use super::Sampler;
 use super::kernel::{Kernel, open_state};
+use super::{Process, Sampler};
 use crate::session::shared::{Shared, count};
 
-/// Distance between two searches for threads without an entry, ns. A search may take this share.
+/// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
+/// search may take this share.
 const STRANGER_LOOK_NS: u64 = 100_000_000;
+const MEETING_LOOK_NS: u64 = 5_000_000;
 const STRANGER_SHARE: u64 = 200;
 /// Threads without an entry that are interrupted in one look, and how long each is waited for, because
 /// one at a time can be announced.
 const MEETINGS_PER_LOOK: u32 = 16;
 const MEETING: Duration = Duration::from_micros(500);
+const MEETING_STEP: Duration = Duration::from_micros(50);
+/// After this time a signal that has not arrived is taken for lost. Ready threads wait tens of ms for a processor.
+const MEETING_LOST_NS: u64 = 100_000_000;
+
+/// A thread that no hook has registered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stranger {
+    looks: u64,
+    /// Signals sent to it.
+    sent: u64,
+}
 
 impl Sampler {
     /// Looks for threads of live processes that no hook has registered: the handler does it. Gives the time to the
     /// next look, ns.
-    pub(super) fn look_for_strangers(&mut self, shared: &Shared) -> u64 {
+    pub(super) fn look_for_strangers(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         let began = Instant::now();
-        self.meet_strangers(shared);
-        let took = began.elapsed().as_nanos() as u64;
-        (took * STRANGER_SHARE).max(STRANGER_LOOK_NS)
+        let mut look = Look {
+            now_ns,
+            meetings: MEETINGS_PER_LOOK,
+            ..Look::default()
+        };
+        self.meet_strangers(shared, &mut look);
+        let took = began.elapsed().saturating_sub(look.waited).as_nanos() as u64;
+        let least_ns = match look.goes_on {
+            true => MEETING_LOOK_NS,
+            false => STRANGER_LOOK_NS,
+        };
+        (took * STRANGER_SHARE).max(least_ns)
     }
 
-    fn meet_strangers(&mut self, shared: &Shared) {
-        let cpu_ns = self.program_cpu_ns();
+    fn meet_strangers(&mut self, shared: &Shared, look: &mut Look) {
+        let (cpu_ns, now_ns) = (self.program_cpu_ns(), look.now_ns);
         if cpu_ns == self.stranger_cpu_ns {
             return;
         }
@@ -45,58 +67,109 @@ impl Sampler {
                 Some((pid, e.tid.load(Ordering::Relaxed)))
             })
             .collect();
-        let mut met = HashMap::new();
-        let mut meetings = MEETINGS_PER_LOOK;
-        for (index, process) in self.processes.iter().filter(|(_, p)| p.is_ours) {
+        let mut strangers = HashMap::new();
+        for (index, process) in self.processes.iter_mut().filter(|(_, p)| p.is_ours) {
             let Some(entry) = shared.mapping.process(*index) else {
                 continue;
             };
-            let signal = entry.signal.load(Ordering::Relaxed) as i32;
-            // What was announced at the last look and has not arrived since is lost.
-            gate::withdraw(&entry.stranger);
+            if now_ns.saturating_sub(process.meeting_ns) >= MEETING_LOST_NS {
+                gate::withdraw(&entry.stranger);
+            }
+            look.goes_on |= gate::is_announced(&entry.stranger);
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
                 continue;
             };
-            for task in tasks.flatten() {
-                let tid = task.file_name().to_str().and_then(|t| t.parse().ok());
-                let Some(tid) = tid.filter(|tid| !registered.contains(&(process.pid, *tid))) else {
-                    continue;
-                };
-                let looks = self
-                    .strangers
-                    .get(&(process.pid, tid))
-                    .map_or(1, |looks| looks + 1);
-                met.insert((process.pid, tid), looks);
-                // Seen twice: not one that is just about to register by itself.
-                if looks > 1
-                    && signal != 0
-                    && meetings > 0
-                    && !gate::is_announced(&entry.stranger)
-                    && open_state(process.pid, tid)
-                        .is_ok_and(|(_, kernel)| kernel == Kernel::Running)
-                    && gate::announce(&entry.stranger, tid, || {
-                        is_registered(&shared.mapping, *index, tid)
-                    })
-                {
-                    meetings -= 1;
-                    if !gate::commit_meeting(&entry.stranger, tid) {
-                        continue;
-                    }
-                    if sys::signal_thread(process.pid, tid, signal).is_err() {
-                        gate::withdraw(&entry.stranger);
-                        continue;
-                    }
-                    gate::meeting_sent(&entry.stranger, tid);
-                    count(&shared.figures.strangers, u64::from(looks == 2));
-                    count(&shared.figures.signals_sent, 1);
-                    let deadline = Instant::now() + MEETING;
-                    while gate::is_announced(&entry.stranger) && Instant::now() < deadline {
-                        std::thread::yield_now();
-                    }
-                }
+            let tids = tasks
+                .flatten()
+                .filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok())
+                .filter(|tid| !registered.contains(&(process.pid, *tid)));
+            let mut found: Vec<(u32, Stranger)> = tids
+                .map(|tid| {
+                    let known = self.strangers.get(&(process.pid, tid));
+                    (tid, known.copied().unwrap_or_default())
+                })
+                .collect();
+            // One that holds the signal back must not keep the others from being met.
+            found.sort_unstable_by_key(|(_, stranger)| stranger.sent);
+            for (tid, stranger) in &mut found {
+                stranger.looks += 1;
+                look.meet(shared, (*index, &mut *process), *tid, stranger);
             }
+            strangers.extend(
+                found
+                    .into_iter()
+                    .map(|(tid, stranger)| ((process.pid, tid), stranger)),
+            );
         }
-        self.strangers = met;
+        self.strangers = strangers;
+    }
+}
+
+/// One search.
+#[derive(Default)]
+struct Look {
+    now_ns: u64,
+    /// How many more it may interrupt.
+    meetings: u32,
+    /// Time that was waited for signals to arrive.
+    waited: Duration,
+    /// Some are to be met soon.
+    goes_on: bool,
+}
+
+impl Look {
+    /// Interrupts a stranger that runs, if it is its turn.
+    fn meet(
+        &mut self,
+        shared: &Shared,
+        (index, process): (u32, &mut Process),
+        tid: u32,
+        stranger: &mut Stranger,
+    ) {
+        let Some(entry) = shared.mapping.process(index) else {
+            return;
+        };
+        let pid = process.pid;
+        let signal = entry.signal.load(Ordering::Relaxed) as i32;
+        if signal == 0 {
+            return;
+        }
+        // Seen twice: not one that is just about to register by itself.
+        if stranger.looks == 1 {
+            self.goes_on = true;
+            return;
+        }
+        let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
+        if !is_running() {
+            return;
+        }
+        self.goes_on |= stranger.sent == 0;
+        if self.meetings == 0 || gate::is_announced(&entry.stranger) {
+            return;
+        }
+        if !gate::announce(&entry.stranger, tid, || {
+            is_registered(&shared.mapping, index, tid)
+        }) {
+            return;
+        }
+        self.meetings -= 1;
+        if !gate::commit_meeting(&entry.stranger, tid) {
+            return;
+        }
+        if sys::signal_thread(pid, tid, signal).is_err() {
+            gate::withdraw(&entry.stranger);
+            return;
+        }
+        gate::meeting_sent(&entry.stranger, tid);
+        count(&shared.figures.strangers, u64::from(stranger.sent == 0));
+        count(&shared.figures.signals_sent, 1);
+        stranger.sent += 1;
+        process.meeting_ns = self.now_ns;
+        let sent = Instant::now();
+        while gate::is_announced(&entry.stranger) && sent.elapsed() < MEETING {
+            std::thread::sleep(MEETING_STEP);
+        }
+        self.waited += sent.elapsed();
     }
 }
 
