@@ -1,7 +1,9 @@
 //! What a program can ask for by itself, through `stackbeat.h` or the crate `stackbeat-api`, which look
 //! these functions up by name. Their names and types never change; a change gets another version.
 
-use core::ffi::c_char;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
@@ -27,4 +29,93 @@ unsafe extern "C" fn stackbeat_v1_event(kind: u32, name: *const c_char, length: 
 #[unsafe(no_mangle)]
 extern "C" fn stackbeat_v1_capture() {
     agent::force(Probe::Mark, 0);
+}
+
+/// The values of a slot before its first use, and after one that found no agent.
+const NOT_ASKED: usize = 0;
+const NO_AGENT: usize = 1;
+
+/// What [`stackbeat_fill_slots`] is given.
+#[repr(C)]
+struct Slots {
+    /// 1: the program shall find the agent; 0: it shall look by itself again.
+    connect: u64,
+    /// Number of slots for events; others, for captures, follow these.
+    events: u64,
+    captures: u64,
+    // Then their addresses.
+}
+
+impl Slots {
+    /// The slots, each with the address of its function.
+    ///
+    /// # Safety
+    /// As many addresses follow `slots` as it says.
+    unsafe fn each(slots: *const Slots) -> impl Iterator<Item = (usize, usize)> {
+        // SAFETY: by contract.
+        let (head, addresses) = unsafe { (slots.read(), slots.add(1).cast::<u64>()) };
+        (0..(head.events + head.captures) as usize).map(move |i| {
+            // SAFETY: by contract.
+            let address = unsafe { addresses.add(i).read() } as usize;
+            let function = match i < head.events as usize {
+                true => stackbeat_v1_event as *const () as usize,
+                false => stackbeat_v1_capture as *const () as usize,
+            };
+            (address, function)
+        })
+    }
+}
+
+/// Fills in the slots in which a program keeps where these functions are, or empties them. For the collector,
+/// while it attaches and detaches: it knows from the modules' files where they lie. Only memory that a loaded
+/// module can write is touched, and only words with values that a slot can have.
+///
+/// # Safety
+/// `slots` is a [`Slots`] with its addresses behind it; the thread is at a place where it may call `dlopen`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stackbeat_fill_slots(slots: *const c_void, _: usize) -> i64 {
+    // SAFETY: the callback has the right type and does not unwind; it gets the pointer as it is.
+    unsafe { libc::dl_iterate_phdr(Some(fill_slots), slots.cast_mut()) };
+    0
+}
+
+/// The dynamic linker's lock is held: the module stays.
+unsafe extern "C" fn fill_slots(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    slots: *mut c_void,
+) -> c_int {
+    let slots = slots.cast_const().cast::<Slots>();
+    // SAFETY: the dynamic linker's description of a loaded module.
+    let (info, connect) = unsafe { (&*info, (*slots).connect != 0) };
+    // SAFETY: its program headers.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let is_writable = |address: usize| {
+        headers.iter().any(|h| {
+            let start = (info.dlpi_addr as usize).wrapping_add(h.p_vaddr as usize);
+            let end = start.wrapping_add(h.p_memsz as usize);
+            h.p_type == libc::PT_LOAD
+                && h.p_flags & libc::PF_W != 0
+                && start <= address
+                && address.wrapping_add(size_of::<usize>()) <= end
+        })
+    };
+    // SAFETY: by the contract of `stackbeat_fill_slots`.
+    for (address, function) in unsafe { Slots::each(slots) } {
+        if !address.is_multiple_of(align_of::<AtomicUsize>()) || !is_writable(address) {
+            continue;
+        }
+        // SAFETY: an aligned word of a module's data, which the program reads atomically, too.
+        let slot = unsafe { AtomicUsize::from_ptr(address as *mut usize) };
+        let replace = |old, new| {
+            let _ = slot.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
+        };
+        if connect {
+            replace(NOT_ASKED, function);
+            replace(NO_AGENT, function);
+        } else {
+            replace(function, NOT_ASKED);
+        }
+    }
+    0
 }

@@ -1,88 +1,68 @@
 //! What a program asks the agent for by itself (`stackbeat.h`, the crate `stackbeat-api`): it looks once whether there is
 //! an agent, and keeps the answer in *slots*. One that asked before the agent came would stay unheard, and the agent's
-//! functions are none that it could find, because the dynamic linker loaded them for us alone. So whoever attaches
-//! fills the slots in.
+//! functions are none that it could find, because the dynamic linker loaded them for us alone. So whoever attaches has
+//! the agent fill the slots in, and empty them again.
 //!
 //! They lie in sections that are called as the function that they are for. Section headers are not loaded, so they are
-//! read from the modules' files.
+//! read from the modules' files, if these are still the files that were loaded.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
+use super::error::AttachError;
 use super::image::Images;
+use super::tracee::Borrowed;
 use crate::foreign::Module;
 
-/// The functions, by the names of their sections (`hooks-linux/src/api.rs`).
+/// The functions, by the names of their sections (`hooks-linux/src/api.rs`): events, captures.
 const FUNCTIONS: [&str; 2] = ["stackbeat_v1_event", "stackbeat_v1_capture"];
-/// Nobody has asked yet.
-const NOT_ASKED: u64 = 0;
-/// It was asked, and there was no agent.
-const NO_AGENT: u64 = 1;
 const SLOT_BYTES: u64 = 8;
+/// Slots that are told the agent in one call.
+const TOLD_AT_ONCE: usize = 1000;
 
 /// Where the slots of the modules of a process lie, for each of the functions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slots {
-    pid: u32,
-    ranges: [Vec<Range<u64>>; 2],
+    addresses: [Vec<u64>; 2],
 }
 
 impl Slots {
     /// Looks into the files of all modules; those that cannot be read have none.
-    pub fn find(pid: u32) -> io::Result<Slots> {
-        let mut ranges = [Vec::new(), Vec::new()];
-        for module in Images::read(pid)?.modules {
-            for (ranges, found) in ranges.iter_mut().zip(sections(pid, &module)) {
-                ranges.extend(found);
+    pub fn find(pid: u32, images: &Images) -> Slots {
+        let mut slots = Slots::default();
+        for module in &images.modules {
+            for (addresses, range) in slots.addresses.iter_mut().zip(sections(pid, module)) {
+                addresses.extend(
+                    range
+                        .into_iter()
+                        .flat_map(|r| r.step_by(SLOT_BYTES as usize)),
+                );
             }
         }
-        Ok(Slots { pid, ranges })
+        slots
     }
 
-    /// From now on the program finds the agent, whose module this is.
-    pub fn connect(&self, images: &Images, agent: &Module) -> io::Result<()> {
-        self.replace(images, agent, |slot, function| {
-            matches!(slot, NOT_ASKED | NO_AGENT).then_some(function)
-        })
-    }
-
-    /// From now on the program looks by itself again.
-    pub fn disconnect(&self, images: &Images, agent: &Module) -> io::Result<()> {
-        self.replace(images, agent, |slot, function| {
-            (slot == function).then_some(NOT_ASKED)
-        })
-    }
-
-    /// Gives slots new values: what `value` says of what is there and the function's address. Anything else
-    /// than what it knows is left alone: a file may have been replaced since it was loaded.
-    fn replace(
+    /// Has the agent fill the slots in (`connect`), or empty them, by its function at `fill`. The memory at `list` has room
+    /// for a list, below a stack that ends at `stack_end`.
+    pub fn tell(
         &self,
-        images: &Images,
-        agent: &Module,
-        value: impl Fn(u64, u64) -> Option<u64>,
-    ) -> io::Result<()> {
-        if self.ranges.iter().all(Vec::is_empty) {
-            return Ok(());
-        }
-        let memory = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{}/mem", self.pid))?;
-        for (ranges, name) in self.ranges.iter().zip(FUNCTIONS) {
-            let Some(function) = images.symbol(agent, name) else {
-                continue;
-            };
-            for address in ranges.iter().flat_map(|r| r.clone().step_by(8)) {
-                let mut slot = [0; SLOT_BYTES as usize];
-                memory.read_exact_at(&mut slot, address)?;
-                if let Some(value) = value(u64::from_ne_bytes(slot), function) {
-                    memory.write_all_at(&value.to_ne_bytes(), address)?;
-                }
+        borrowed: &mut Borrowed,
+        fill: u64,
+        connect: bool,
+        (list, stack_end): (u64, u64),
+    ) -> Result<(), AttachError> {
+        for (kind, addresses) in self.addresses.iter().enumerate() {
+            for some in addresses.chunks(TOLD_AT_ONCE) {
+                // `Slots` of hooks-linux/src/api.rs.
+                let mut counts = [0; 2];
+                counts[kind] = some.len() as u64;
+                let words = [u64::from(connect), counts[0], counts[1]];
+                let bytes = words.iter().chain(some).flat_map(|word| word.to_le_bytes());
+                borrowed.write(list, &bytes.collect::<Vec<u8>>())?;
+                borrowed.call(fill, [list, 0], stack_end)?;
             }
         }
         Ok(())
@@ -95,6 +75,11 @@ fn sections(pid: u32, module: &Module) -> [Option<Range<u64>>; 2] {
         let file = File::open(format!("/proc/{pid}/root{}", module.path)).ok()?;
         let cache = ReadCache::new(file);
         let file = object::File::parse(&cache).ok()?;
+        // A file that was replaced since has its sections elsewhere.
+        let build_id = file.build_id().ok()??;
+        if build_id != module.build_id {
+            return None;
+        }
         let section = |name| {
             let section = file.section_by_name(name)?;
             let start = section.address().wrapping_add(module.bias);

@@ -31,23 +31,18 @@ const STACK_BYTES: u64 = 1 << 20;
 const AGENT_AT: u64 = 0;
 const SESSION_AT: u64 = 4096;
 const NAME_BYTES: usize = 4095;
+/// And a list of addresses behind them.
+const LIST_AT: u64 = 8192;
 
 /// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
 /// the process sees it.
 pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, AttachError> {
     let pid = target.pid;
-    let slots = asking_slots(pid)?;
-    let visit = visit(pid, |images, borrowed, stack| {
+    visit(pid, |images, slots, borrowed, stack| {
         write_name(borrowed, stack + SESSION_AT, session)?;
         let stack_end = stack + STACK_BYTES;
-        let entrance = match images.agent() {
-            Some(module) => {
-                let entrances = Entrances {
-                    attach: images.symbol(module, "stackbeat_attach"),
-                    detach: images.symbol(module, "stackbeat_detach"),
-                };
-                entrances.complete(pid)?
-            }
+        let entrances = match images.agent() {
+            Some(module) => Entrances::of(pid, images, module)?,
             None => load(target, images, agent, borrowed, stack)?,
         };
         // In the dynamic linker since glibc 2.35.
@@ -55,76 +50,58 @@ pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, At
         let find_object = loaded.find_map(|m| images.symbol(m, "_dl_find_object"));
         let join = |borrowed: &mut Borrowed| {
             let arguments = [stack + SESSION_AT, find_object.unwrap_or(0)];
-            let answer = borrowed.call(entrance.0, arguments, stack_end)?;
+            let answer = borrowed.call(entrances.attach, arguments, stack_end)?;
             Ok(decode(answer as i64))
         };
         let mut answer = join(borrowed)?;
         if answer == Err(Refused::Busy) {
             // In the session of a collector that was killed: nobody reads it any more.
-            borrowed.call(entrance.1, [0, 0], stack_end)?;
+            borrowed.call(entrances.detach, [0, 0], stack_end)?;
             answer = join(borrowed)?;
         }
-        understand(pid, answer)
-    })?;
-    with_agent(pid, |images, agent| slots.connect(images, agent))?;
-    Ok(visit)
+        let patched = understand(pid, answer)?;
+        // What goes wrong here costs marks, and is no reason to leave a process that takes part.
+        if let Some(fill) = entrances.fill_slots {
+            let _ = slots.tell(borrowed, fill, true, (stack + LIST_AT, stack_end));
+        }
+        Ok(patched)
+    })
 }
 
 /// Has the agent leave.
 pub fn detach(pid: u32) -> Result<Visit, AttachError> {
-    let slots = asking_slots(pid)?;
-    with_agent(pid, |images, agent| slots.disconnect(images, agent))?;
-    visit(pid, |images, borrowed, stack| {
-        let entrance = images
-            .agent()
-            .and_then(|module| images.symbol(module, "stackbeat_detach"));
-        let Some(entrance) = entrance else {
+    visit(pid, |images, slots, borrowed, stack| {
+        let Some(agent) = images.agent() else {
             return Ok(0);
         };
-        let answer = borrowed.call(entrance, [0, 0], stack + STACK_BYTES)?;
+        let entrances = Entrances::of(pid, images, agent)?;
+        let stack_end = stack + STACK_BYTES;
+        // The agent's functions stay where they are, and do nothing.
+        if let Some(fill) = entrances.fill_slots {
+            let _ = slots.tell(borrowed, fill, false, (stack + LIST_AT, stack_end));
+        }
+        let answer = borrowed.call(entrances.detach, [0, 0], stack_end)?;
         understand(pid, decode(answer as i64))
     })
 }
 
-fn asking_slots(pid: u32) -> Result<Slots, AttachError> {
-    Slots::find(pid).map_err(|e| unreadable(pid, e))
-}
-
-/// Does something with the agent in a process, if it is there.
-fn with_agent(
-    pid: u32,
-    work: impl FnOnce(&Images, &Module) -> std::io::Result<()>,
-) -> Result<(), AttachError> {
-    let images = Images::read(pid).map_err(|e| unreadable(pid, e))?;
-    match images.agent() {
-        Some(agent) => work(&images, agent).map_err(|e| unreadable(pid, e)),
-        None => Ok(()),
-    }
-}
-
-/// Why the memory of a process cannot be read or written.
-fn unreadable(pid: u32, error: std::io::Error) -> AttachError {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
-        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
-        _ => AttachError::System {
-            pid,
-            step: "its memory cannot be read",
-            source: error,
-        },
-    }
-}
-
 /// The agent's functions.
 struct Entrances {
-    attach: Option<u64>,
-    detach: Option<u64>,
+    attach: u64,
+    detach: u64,
+    fill_slots: Option<u64>,
 }
 
 impl Entrances {
-    fn complete(self, pid: u32) -> Result<(u64, u64), AttachError> {
-        match (self.attach, self.detach) {
-            (Some(attach), Some(detach)) => Ok((attach, detach)),
+    /// Those that a module has.
+    fn of(pid: u32, images: &Images, module: &Module) -> Result<Entrances, AttachError> {
+        let find = |name| images.symbol(module, name);
+        match (find("stackbeat_attach"), find("stackbeat_detach")) {
+            (Some(attach), Some(detach)) => Ok(Entrances {
+                attach,
+                detach,
+                fill_slots: find("stackbeat_fill_slots"),
+            }),
             _ => Err(AttachError::Refused {
                 pid,
                 reason: "it is of a version that cannot be attached to".to_owned(),
@@ -164,11 +141,16 @@ fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError
 /// on.
 fn visit(
     pid: u32,
-    work: impl FnOnce(&Images, &mut Borrowed, u64) -> Result<u64, AttachError>,
+    work: impl FnOnce(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError>,
 ) -> Result<Visit, AttachError> {
     let began = Instant::now();
     let system = |step| move |source| AttachError::System { pid, step, source };
-    let images = Images::read(pid).map_err(|e| unreadable(pid, e))?;
+    let images = Images::read(pid).map_err(|e| match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
+        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
+        _ => system("its memory cannot be read")(e),
+    })?;
+    let slots = Slots::find(pid, &images);
     let libc = images.libc().ok_or(AttachError::NoLoader { pid })?;
     let functions = Functions::of(pid, libc).ok_or(AttachError::NoLoader { pid })?;
     let syscall = images
@@ -180,7 +162,9 @@ fn visit(
     let mut borrowed = tracee
         .borrow(syscall)
         .map_err(system("its registers cannot be read"))?;
-    let result = use_thread(&images, &mut borrowed, work);
+    let result = use_thread(&images, &mut borrowed, |images, borrowed, memory| {
+        work(images, &slots, borrowed, memory)
+    });
     let given_back = borrowed.give_back();
     let pause = stopped.elapsed();
     let slots = result?;
@@ -342,7 +326,7 @@ fn load(
     agent: &Path,
     borrowed: &mut Borrowed,
     memory: u64,
-) -> Result<(u64, u64), AttachError> {
+) -> Result<Entrances, AttachError> {
     let pid = target.pid;
     let stack_end = memory + STACK_BYTES;
     let everywhere = |name| images.modules.iter().find_map(|m| images.symbol(m, name));
@@ -378,11 +362,7 @@ fn load(
         pid,
         reason: "the library is not the agent".to_owned(),
     })?;
-    Entrances {
-        attach: now.symbol(module, "stackbeat_attach"),
-        detach: now.symbol(module, "stackbeat_detach"),
-    }
-    .complete(pid)
+    Entrances::of(pid, &now, module)
 }
 
 /// A process that does not see the agent's file gets its content, in a file without a name. Gives its
