@@ -14,12 +14,15 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // The versions that `versions!` in the sources gives to hooks. Every other hook has none, which the
     // loader takes for any version.
-    if env::var_os("CARGO_CFG_TARGET_ARCH").is_some_and(|arch| arch == "x86_64") {
-        let script = out.join("versions.map");
-        fs::write(&script, "GLIBC_2.3.2 {};\nGLIBC_2.15 {};\n").expect("OUT_DIR is writable");
-        println!(
-            "cargo::rustc-cdylib-link-arg=-Wl,--version-script={}",
-            script.display()
-        );
-    }
+    let is_x86_64 = env::var_os("CARGO_CFG_TARGET_ARCH").is_some_and(|arch| arch == "x86_64");
+    let versions = match is_x86_64 {
+        true => "GLIBC_2.3.2 {};\nGLIBC_2.15 {};\nGLIBC_2.34 {};\n",
+        false => "GLIBC_2.34 {};\n",
+    };
+    let script = out.join("versions.map");
+    fs::write(&script, versions).expect("OUT_DIR is writable");
+    println!(
+        "cargo::rustc-cdylib-link-arg=-Wl,--version-script={}",
+        script.display()
+    );
 }

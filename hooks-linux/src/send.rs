@@ -65,3 +65,8 @@ sends! {
     pthread_kill(thread: pthread_t, signal: c_int) to agent::own_pid(), tid_of(thread), signal;
     pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) to agent::own_pid(), tid_of(thread), signal;
 }
+
+// The version before gives ESRCH for a thread that has ended (glibc's NEWS for 2.34).
+versions! {
+    pthread_kill = "GLIBC_2.34";
+}

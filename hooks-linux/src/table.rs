@@ -73,7 +73,6 @@ macro_rules! original {
 /// Gives hooks the version of the only definition in libc that they may stand for: older ones of the
 /// same name have another layout or meaning (`pthread_cond_wait@GLIBC_2.2.5`), and their callers must
 /// reach them. The build script declares the versions to the linker.
-#[cfg(target_arch = "x86_64")]
 macro_rules! versions {
     ($($name:ident = $version:literal;)*) => {$(
         core::arch::global_asm!(concat!(

@@ -127,6 +127,11 @@ fn signals() {
 
 /// Go's runtime installs its own handler by a raw system call.
 #[test]
+fn signals_as_before_glibc_2_34() {
+    same("old_kill.c", &[], &[Probe::SignalSend]);
+}
+
+#[test]
 fn handlers_installed_past_the_hooks() {
     same("raw_handler.c", &[], &[]);
 }
