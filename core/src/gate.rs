@@ -196,6 +196,11 @@ pub fn is_announced(stranger: &AtomicU32) -> bool {
     stranger.load(Ordering::SeqCst) != 0
 }
 
+/// Sampler: the tid of the stranger to whom a signal was announced that is still on its way; 0: none.
+pub fn announced_to(stranger: &AtomicU32) -> u32 {
+    stranger.load(Ordering::SeqCst) / STATES
+}
+
 /// Sampler: the signal could not be sent, or did not arrive.
 pub fn withdraw(stranger: &AtomicU32) {
     stranger.store(0, Ordering::SeqCst);

@@ -274,6 +274,18 @@ fn threads_that_share_a_processor_are_met_soon() {
     assert_eq!(program.end().1, Some(0));
 }
 
+/// No hook registers them before the calls that a signal of ours would disturb.
+#[test]
+fn threads_that_block_all_signals_get_none_of_ours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let held = compile(at, "held.c", &[]);
+    let program = Program::start(&mut Command::new(held));
+    attach(at, program.pid(), "60s");
+    let said = "ppoll 0 sigtimedwait 0 sigsuspend 0\n";
+    assert_eq!(program.end(), (said.to_owned(), Some(3)));
+}
+
 #[test]
 fn what_a_program_says_is_heard_though_it_asked_for_an_agent_before() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -254,9 +254,22 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
 ///
 /// When the thread is gone.
 pub fn is_pending(pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
+    is_in_set("SigPnd:", pid, tid, signal)
+}
+
+/// Whether this thread blocks a signal.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn is_blocked(pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
+    is_in_set("SigBlk:", pid, tid, signal)
+}
+
+fn is_in_set(name: &str, pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
     let mut text = [0; 4096];
     let read = read_task(pid, tid, "status", &mut text)?;
-    let set = read.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let set = read.lines().find_map(|line| line.strip_prefix(name));
     let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     let set = set.ok_or(io::ErrorKind::InvalidData)?;
     Ok(signal != 0 && set >> (signal - 1) & 1 != 0)

@@ -82,9 +82,19 @@ pub(super) fn await_signal(attempt: u32) -> bool {
 /// useless.
 pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> bool {
     let value = stranger.load(Ordering::Relaxed);
-    if attempt < YIELDS {
+    let signal = AGENT.signal.load(Ordering::Relaxed);
+    let is_blocked = sys::signal_is_blocked(signal);
+    // As in `await_signal`: it would arrive in a later call.
+    if is_blocked && sys::absorb_signal(signal, process::collector_pid(), SLEEP_NS) {
+        gate::met(stranger, || tid);
+        return false;
+    }
+    if is_blocked && attempt < BLOCKED_ATTEMPTS {
+        return true;
+    }
+    if !is_blocked && attempt < YIELDS {
         sys::yield_now();
-    } else if attempt < ATTEMPTS {
+    } else if !is_blocked && attempt < ATTEMPTS {
         sys::wait(stranger, value, Some(SLEEP_NS));
     } else if gate::give_up_meeting(stranger, tid) {
         return false;

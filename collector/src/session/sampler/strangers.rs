@@ -4,13 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::layout::entry_state;
+use stackbeat_core::layout::{ProcessEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{gate, registry, sys};
 
 use super::kernel::{Kernel, open_state};
 use super::{Process, Sampler};
+use crate::session::procfs;
 use crate::session::shared::{Shared, count};
 
 /// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
@@ -23,7 +24,7 @@ const STRANGER_SHARE: u64 = 200;
 const MEETINGS_PER_LOOK: u32 = 16;
 const MEETING: Duration = Duration::from_micros(500);
 const MEETING_STEP: Duration = Duration::from_micros(50);
-/// After this time a signal that has not arrived is taken for lost. Ready threads wait tens of ms for a processor.
+/// After this time a signal that has not arrived and does not pend is taken for lost. Ready threads wait tens of ms for a processor.
 const MEETING_LOST_NS: u64 = 100_000_000;
 
 /// A thread that no hook has registered.
@@ -54,7 +55,7 @@ impl Sampler {
     }
 
     fn meet_strangers(&mut self, shared: &Shared, look: &mut Look) {
-        let (cpu_ns, now_ns) = (self.program_cpu_ns(), look.now_ns);
+        let cpu_ns = self.program_cpu_ns();
         if cpu_ns == self.stranger_cpu_ns {
             return;
         }
@@ -72,10 +73,7 @@ impl Sampler {
             let Some(entry) = shared.mapping.process(*index) else {
                 continue;
             };
-            if now_ns.saturating_sub(process.meeting_ns) >= MEETING_LOST_NS {
-                gate::withdraw(&entry.stranger);
-            }
-            look.goes_on |= gate::is_announced(&entry.stranger);
+            look.lose(process, entry);
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
                 continue;
             };
@@ -118,6 +116,23 @@ struct Look {
 }
 
 impl Look {
+    /// Gives up a signal that has been on its way for long, unless its thread has blocked it since: then it would
+    /// arrive in any later call, and the thread has to know of it when it registers. The others wait for that.
+    fn lose(&mut self, process: &Process, entry: &ProcessEntry) {
+        let tid = gate::announced_to(&entry.stranger);
+        if tid == 0 {
+            return;
+        }
+        if self.now_ns.saturating_sub(process.meeting_ns) < MEETING_LOST_NS {
+            self.goes_on = true;
+            return;
+        }
+        let signal = entry.signal.load(Ordering::Relaxed);
+        if !procfs::is_pending(process.pid, tid, signal).unwrap_or(false) {
+            gate::withdraw(&entry.stranger);
+        }
+    }
+
     /// Interrupts a stranger that runs, if it is its turn.
     fn meet(
         &mut self,
@@ -130,7 +145,7 @@ impl Look {
             return;
         };
         let pid = process.pid;
-        let signal = entry.signal.load(Ordering::Relaxed) as i32;
+        let signal = entry.signal.load(Ordering::Relaxed);
         if signal == 0 {
             return;
         }
@@ -140,7 +155,8 @@ impl Look {
             return;
         }
         let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
-        if !is_running() {
+        // Where it is blocked it would pend, and be in the way of the others.
+        if !is_running() || procfs::is_blocked(pid, tid, signal).unwrap_or(true) {
             return;
         }
         self.goes_on |= stranger.sent == 0;
@@ -156,7 +172,7 @@ impl Look {
         if !gate::commit_meeting(&entry.stranger, tid) {
             return;
         }
-        if sys::signal_thread(pid, tid, signal).is_err() {
+        if sys::signal_thread(pid, tid, signal as i32).is_err() {
             gate::withdraw(&entry.stranger);
             return;
         }
