@@ -93,10 +93,24 @@ pub struct Outcome {
     pub lines: Vec<Line>,
     /// Oldest commit first.
     pub findings: Vec<Finding>,
+    /// What became worse before this commit is known, and counts no more.
+    pub since: usize,
     /// Commits that are missing, at least, for an answer.
     pub commits_needed: Option<usize>,
     /// Series of roles and functions that were searched.
     pub family_size: usize,
+}
+
+impl Outcome {
+    /// What became worse and counts, oldest commit first.
+    pub fn regressions(&self) -> impl DoubleEndedIterator<Item = &Finding> {
+        regressions(&self.findings, self.since)
+    }
+}
+
+fn regressions(findings: &[Finding], since: usize) -> impl DoubleEndedIterator<Item = &Finding> {
+    let counts = move |f: &&Finding| f.is_worse && f.stands && f.commit >= since;
+    findings.iter().filter(counts)
 }
 
 /// Judges a series. A regression counts from commit `since` on.
@@ -140,15 +154,14 @@ impl Judge<'_> {
             line.levels.changes.iter().any(sure)
         }));
         let findings = self.findings(&lines, whole_count);
-        let standing = |f: &&Finding| f.is_worse && f.stands && f.commit >= since;
         let is_open = |metric: &Metric| {
             let line = lines[..whole_count].iter().find(|l| l.metric == *metric);
             line.is_some_and(|l| !l.levels.is_known)
         };
-        let mut worse = findings.iter().filter(standing);
-        let verdict = if worse.clone().any(|f| f.proof != Proof::Suspected) {
+        let worse = || regressions(&findings, since);
+        let verdict = if worse().any(|f| f.proof != Proof::Suspected) {
             Verdict::Regression
-        } else if worse.next().is_some() || self.rules.required.iter().any(is_open) {
+        } else if worse().next().is_some() || self.rules.required.iter().any(is_open) {
             Verdict::CannotTell
         } else {
             Verdict::NoRegression
@@ -159,6 +172,7 @@ impl Judge<'_> {
             verdict,
             commits_needed: (verdict == Verdict::CannotTell).then_some(missing),
             findings,
+            since,
             lines,
             family_size,
         }

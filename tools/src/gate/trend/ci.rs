@@ -17,8 +17,7 @@ pub fn summary(trend: &Trend) -> Summary {
 }
 
 fn cases(trend: &Trend, series: &Series) -> Vec<Case> {
-    let standing = |f: &&Finding| f.is_worse && f.stands;
-    let findings = || series.outcome.findings.iter().filter(standing);
+    let findings = || series.outcome.regressions();
     let mut cases: Vec<Case> = findings()
         .map(|finding| {
             let name = format!(

@@ -101,11 +101,10 @@ impl Trend {
         format!("{of}{text}, {}{more}", series.sizes())
     }
 
-    /// The newest regression that stands.
+    /// The newest regression that counts.
     fn worst(&self, series: &Series, suspected: bool) -> String {
-        let standing =
-            |f: &&Finding| f.is_worse && f.stands && (f.proof == Proof::Suspected) == suspected;
-        match series.outcome.findings.iter().rev().find(standing) {
+        let wanted = |f: &&Finding| (f.proof == Proof::Suspected) == suspected;
+        match series.outcome.regressions().rev().find(wanted) {
             Some(finding) => format!(
                 "{} since {}",
                 series.place_text(&finding.changes[0]),
