@@ -115,10 +115,10 @@ unsafe extern "C-unwind" fn looked(
     // SAFETY: the caller's arguments, passed on.
     let original = || unsafe { original::syscall::call(number, a, b, c, d, e, f) };
     if number == SYS_kill {
-        return send(a as pid_t, 0, b as c_int, original);
+        return send(a as pid_t, None, b as c_int, original);
     }
     if number == SYS_tgkill {
-        return send(a as pid_t, b as u32, c as c_int, original);
+        return send(a as pid_t, Some(b as u32), c as c_int, original);
     }
     let mut awaited = None;
     let probe = if number == SYS_futex {

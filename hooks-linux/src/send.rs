@@ -14,7 +14,7 @@ const TID_OFFSET: usize = 720;
 #[cfg(target_arch = "aarch64")]
 const TID_OFFSET: usize = 208;
 
-/// The tid of a thread; 0: not known.
+/// The tid of a thread; 0: it has ended, or that is not known.
 ///
 /// # Safety
 /// `thread` is a thread that has not been joined.
@@ -31,14 +31,14 @@ unsafe fn tid_of(thread: pthread_t) -> u32 {
     }
 }
 
-/// Runs a call that sends a signal to a process, or to its thread `tid` if that is not 0.
+/// Runs a call that sends a signal to a process (`tid`: `None`), or to a thread of it, which may be unknown (0).
 #[inline(always)]
-pub(crate) fn send<R>(pid: pid_t, tid: u32, signal: c_int, call: impl FnOnce() -> R) -> R {
+pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
     // 0 asks whether the process is there; other numbers below 1 mean many processes.
-    if signal == 0 || pid <= 0 || !agent::finds_wakers() {
+    if signal == 0 || pid <= 0 || tid == Some(0) || !agent::finds_wakers() {
         return call();
     }
-    let wake = agent::sends_signal(pid as u32, tid);
+    let wake = agent::sends_signal(pid as u32, tid.unwrap_or(0));
     let result = call();
     wake.end(Probe::SignalSend, signal as u64);
     result
@@ -59,11 +59,11 @@ macro_rules! sends {
 }
 
 sends! {
-    kill(pid: pid_t, signal: c_int) to pid, 0, signal;
-    sigqueue(pid: pid_t, signal: c_int, value: *mut c_void) to pid, 0, signal;
-    tgkill(pid: pid_t, tid: pid_t, signal: c_int) to pid, tid as u32, signal;
-    pthread_kill(thread: pthread_t, signal: c_int) to agent::own_pid(), tid_of(thread), signal;
-    pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) to agent::own_pid(), tid_of(thread), signal;
+    kill(pid: pid_t, signal: c_int) to pid, None, signal;
+    sigqueue(pid: pid_t, signal: c_int, value: *mut c_void) to pid, None, signal;
+    tgkill(pid: pid_t, tid: pid_t, signal: c_int) to pid, Some(tid as u32), signal;
+    pthread_kill(thread: pthread_t, signal: c_int) to agent::own_pid(), Some(tid_of(thread)), signal;
+    pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) to agent::own_pid(), Some(tid_of(thread)), signal;
 }
 
 // The version before gives ESRCH for a thread that has ended (glibc's NEWS for 2.34).

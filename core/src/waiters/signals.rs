@@ -12,7 +12,8 @@ use crate::mapping::Mapping;
 use crate::registry;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Entries of threads that are looked through for one that waits: sending a signal may not take long.
+/// Entries of threads that are looked through for any of a process that waits: sending a signal may not take long.
+/// The one thread that a signal is meant for is found among all.
 const LOOKED_THROUGH: usize = 1024;
 
 /// Waker: leaves word, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
@@ -44,7 +45,7 @@ pub fn announce_signal(
     }
     let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
     let mut targets = registry::threads(mapping)
-        .take(LOOKED_THROUGH)
+        .take(if tid == 0 { LOOKED_THROUGH } else { usize::MAX })
         .map(|(_, entry)| entry)
         .filter(|entry| {
             entry.process.load(Ordering::Relaxed) == index
