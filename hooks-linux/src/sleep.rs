@@ -10,10 +10,49 @@ hooks! {
     wait fn __nanosleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep, 0;
     wait fn clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep, clock;
     wait fn usleep(time_us: useconds_t) -> c_int = Nanosleep, time_us;
-    wait fn sleep(time_s: c_uint) -> c_uint = Nanosleep, time_s;
-    wait fn thrd_sleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep, 0;
     hit fn sched_yield() -> c_int = Yield, 0;
     hit fn __sched_yield() -> c_int = Yield, 0;
     hit fn pthread_yield() -> c_int = Yield, 0;
     hit fn thrd_yield() -> () = Yield, 0;
+}
+
+original!(fn sleep(time_s: c_uint) -> c_uint = Nanosleep);
+/// Gives the whole seconds that are left where a signal ended it: 0 in the last of them, with EINTR in errno
+/// (glibc's posix/sleep.c).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sleep(time_s: c_uint) -> c_uint {
+    if !agent::hit_quietly() {
+        sleep::called();
+    }
+    // SAFETY: the caller's argument, passed on; errno of the calling thread is always there.
+    unsafe {
+        let error = libc::__errno_location();
+        let before = *error;
+        let wait = agent::begin_wait(Probe::Nanosleep, time_s.into());
+        let rest_s = sleep::call(time_s);
+        let is_interrupted = rest_s > 0 || before != libc::EINTR && *error == libc::EINTR;
+        wait.end(if is_interrupted {
+            libc::EINTR.into()
+        } else {
+            0
+        });
+        rest_s
+    }
+}
+
+original!(fn thrd_sleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep);
+/// Gives -1 where a signal ended it, and leaves errno alone (C11, 7.26.5.7).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn thrd_sleep(time: *const timespec, rest: *mut timespec) -> c_int {
+    if !agent::hit_quietly() {
+        thrd_sleep::called();
+    }
+    let wait = agent::begin_wait(Probe::Nanosleep, 0);
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { thrd_sleep::call(time, rest) };
+    wait.end(match result {
+        -1 => libc::EINTR.into(),
+        result => result.into(),
+    });
+    result
 }

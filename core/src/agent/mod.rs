@@ -351,7 +351,7 @@ impl Wait {
         }
     }
 
-    /// Whether the call has ended with an error, which `clock_nanosleep` gives as it is.
+    /// Whether the call has ended with an error, which sleeps may give as it is.
     #[inline(always)]
     fn has_failed(&self, result: i64) -> bool {
         result < 0 || result > 0 && matches!(self.probe, Probe::Nanosleep)

@@ -390,7 +390,7 @@ fn last_error() -> Option<i32> {
 /// Whether a call ended because a signal's handler ran.
 fn is_interrupted(probe: Probe, result: i64) -> bool {
     match probe {
-        // `clock_nanosleep` gives the error itself.
+        // `clock_nanosleep` gives the error itself, and the hooks of other sleeps that have no errno give it.
         Probe::Nanosleep if result > 0 => result == i64::from(libc::EINTR),
         _ => result < 0 && last_error() == Some(libc::EINTR),
     }

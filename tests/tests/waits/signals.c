@@ -1,4 +1,5 @@
 #include <sys/signalfd.h>
+#include <threads.h>
 
 static pid_t target;
 static int ends[2], signals, poll_set;
@@ -88,6 +89,24 @@ static void clock_sleep_wait(void) {
     if (clock_nanosleep(CLOCK_MONOTONIC, 0, &minute, NULL) != EINTR)
         fail("clock_nanosleep");
 }
+static void whole_sleep_wait(void) {
+    open_mask();
+    if (sleep(60) == 0)
+        fail("sleep");
+}
+// Less than a whole second is left.
+static void last_sleep_wait(void) {
+    open_mask();
+    errno = 0;
+    if (sleep(1) != 0 || errno != EINTR)
+        fail("sleep");
+}
+static void thrd_sleep_wait(void) {
+    struct timespec minute = {60, 0};
+    open_mask();
+    if (thrd_sleep(&minute, NULL) != -1)
+        fail("thrd_sleep");
+}
 static void read_wait(void) {
     char byte;
     open_mask();
@@ -151,6 +170,9 @@ static const struct kind kinds[] = {
     {"sleep", nothing, sleep_wait, thread_end, make_handler},
     {"sleep-pthread", nothing, sleep_wait, pthread_end, make_handler},
     {"clock-sleep", nothing, clock_sleep_wait, process_end, make_handler},
+    {"sleep-whole", nothing, whole_sleep_wait, thread_end, make_handler},
+    {"sleep-last", nothing, last_sleep_wait, thread_end, make_handler},
+    {"thrd-sleep", nothing, thrd_sleep_wait, thread_end, make_handler},
     {"read", nothing, read_wait, process_end, make_handler},
     {"poll", nothing, poll_wait, thread_end, make_handler},
     {"self-pipe", nothing, self_pipe_wait, process_end, make_self_pipe},

@@ -35,6 +35,9 @@ fn an_interrupted_wait() {
     every_sender_is_known("sleep", "nanosleep");
     the_sender_is_known("sleep-pthread", "nanosleep");
     the_sender_is_known("clock-sleep", "nanosleep");
+    the_sender_is_known("sleep-whole", "nanosleep");
+    the_sender_is_known("sleep-last", "nanosleep");
+    the_sender_is_known("thrd-sleep", "nanosleep");
     every_sender_is_known("read", "read");
     every_sender_is_known("poll", "poll");
 }
