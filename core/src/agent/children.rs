@@ -118,8 +118,11 @@ pub fn fork_child() {
 /// alone.
 pub fn vfork_begins(caller: [u64; 3]) {
     let block = tls::block();
-    let is_inside = block.has(flag::VFORK_CHILD | flag::FORKING);
-    if is_inside || !process::is_active() || (registered(block).is_none() && !thread::register()) {
+    if block.has(flag::VFORK_CHILD | flag::FORKING) {
+        return;
+    }
+    block.vfork_pid.store(sys::process_id(), Ordering::Relaxed);
+    if !process::is_active() || (registered(block).is_none() && !thread::register()) {
         return;
     }
     // A signal's handler that vforks inside a wait is part of that wait.
@@ -134,7 +137,7 @@ pub fn vfork_begins(caller: [u64; 3]) {
 /// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
 pub fn vfork_child() {
     let block = tls::block();
-    if process::is_active() && !block.has(flag::VFORK_CHILD) {
+    if process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING) {
         block.set(flag::VFORK_CHILD);
         take_entry_away(block);
     }
@@ -143,8 +146,9 @@ pub fn vfork_child() {
 /// The parent goes on after its vfork, with the child's pid or an error (negative).
 pub fn vfork_parent(result: i64) {
     let block = tls::block();
-    // What failed has no child that took it away, unless the caller is one itself.
-    if result > 0 && block.has(flag::VFORK_CHILD) {
+    // What failed has no child that took it away. The caller may be one itself, on whose memory another ran.
+    let is_mine = || block.vfork_pid.load(Ordering::Relaxed) == sys::process_id();
+    if result > 0 && block.has(flag::VFORK_CHILD) && is_mine() {
         block.clear(flag::VFORK_CHILD);
         give_entry_back(block);
     }

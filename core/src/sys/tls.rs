@@ -31,6 +31,8 @@ pub struct Block {
     pub entry_index: AtomicU32,
     /// How many entries there were when none was free for this thread.
     pub refused_at: AtomicU32,
+    /// The process whose vfork began last, and none inside of its child.
+    pub vfork_pid: AtomicU32,
     /// Counted while the entry is taken away by a fork.
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,
@@ -182,6 +184,7 @@ mod imp {
                 flags: AtomicU32::new(0),
                 entry_index: AtomicU32::new(0),
                 refused_at: AtomicU32::new(0),
+                vfork_pid: AtomicU32::new(0),
                 pending_allocations: AtomicU64::new(0),
                 pending_bytes: AtomicU64::new(0),
                 pending_frees: AtomicU64::new(0),

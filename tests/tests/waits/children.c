@@ -38,6 +38,23 @@ __attribute__((noinline)) static pid_t by_vfork(void) {
     return child;
 }
 
+// The child has a child on the same memory before it runs its program.
+__attribute__((noinline)) static pid_t by_nested_vfork(void) {
+    pid_t child = vfork();
+    if (child == 0) {
+        int status;
+        pid_t inner = vfork();
+        if (inner == 0)
+            _exit(3);
+        if (inner < 0 || waitpid(inner, &status, 0) != inner || WEXITSTATUS(status) != 3)
+            _exit(1);
+        pause_us(3000);
+        execv("/proc/self/exe", end);
+        _exit(1);
+    }
+    return child;
+}
+
 // The child opens a pipe by its name, which lasts until somebody opens the other end.
 static void *opens(void *unused) {
     pause_us(3000);
@@ -62,7 +79,9 @@ __attribute__((noinline)) static pid_t by_spawn(void) {
 }
 
 __attribute__((noinline)) static pid_t waits_for_it(const char *kind) {
-    pid_t child = strcmp(kind, "vfork") == 0 ? by_vfork() : by_spawn();
+    pid_t child = strcmp(kind, "vfork") == 0    ? by_vfork()
+                  : strcmp(kind, "nested") == 0 ? by_nested_vfork()
+                                                : by_spawn();
     asm volatile("");
     return child;
 }

@@ -43,6 +43,11 @@ fn a_vfork() {
 }
 
 #[test]
+fn a_vfork_in_the_child_of_one() {
+    every_child_is_known("nested", "vfork");
+}
+
+#[test]
 fn a_spawn() {
     every_child_is_known("spawn", "posix_spawn");
 }
