@@ -62,9 +62,8 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
         thread::watch_thread_ends();
     }
     signal::start();
-    let slots = patch::patch();
-    agent::withdraw_by(withdraw::withdraw);
-    Ok(slots)
+    withdraw::start();
+    Ok(patch::patch())
 }
 
 /// Leaves the session and puts back what was there before. Gives the number of slots put back.

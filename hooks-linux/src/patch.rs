@@ -9,12 +9,14 @@
 //!
 //! Everything runs inside `dl_iterate_phdr`, whose lock keeps modules from coming and going and lets one
 //! thread in at a time. Called where a program may call `dlopen`; nothing here allocates by malloc.
+//! `withdraw` comes without that lock: a second one ([`Turn`]) keeps it and this apart.
 
-use crate::{library, memory, resolve};
+use crate::{library, memory, resolve, withdraw};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};
 use resolve::{DT_STRTAB, DT_SYMTAB, DT_VERSYM, Dynamic, Symbol};
+use stackbeat_core::sys;
 
 // Tags of <elf.h>.
 const DT_PLTRELSZ: isize = 2;
@@ -45,7 +47,7 @@ struct Relocation {
 static ON: AtomicBool = AtomicBool::new(false);
 /// `dlpi_adds` at the last look: how many modules had ever been loaded.
 static MODULES_SEEN: AtomicU64 = AtomicU64::new(0);
-/// That look met a module which was not relocated yet.
+/// That look met a module which was not relocated yet, or another thread at work.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one.
@@ -61,13 +63,40 @@ pub(crate) fn look_for_new() {
     }
 }
 
-/// Puts back what the slots held. Gives the number of those put back.
+/// Puts back what the slots held. Gives the number of those put back. Slots keep their hooks if another thread changes
+/// slots for longer than `MOST_WAITS`; so they do if that is this thread, which was borrowed in the middle of it.
 pub(crate) fn restore() -> usize {
     ON.store(false, Ordering::Relaxed);
-    let mut restored = 0usize;
+    let mut restoration = Restoration {
+        waits_left: MOST_WAITS,
+        slots: 0,
+    };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
-    unsafe { libc::dl_iterate_phdr(Some(restore_module), (&raw mut restored).cast()) };
-    restored
+    unsafe { libc::dl_iterate_phdr(Some(restore_module), (&raw mut restoration).cast()) };
+    restoration.slots
+}
+
+/// How often a restoration waits for another thread, all together, and how long each time.
+const MOST_WAITS: u32 = 100;
+const WAIT_NS: u64 = 1_000_000;
+
+struct Restoration {
+    waits_left: u32,
+    slots: usize,
+}
+
+impl Restoration {
+    fn turn(&mut self) -> Option<Turn> {
+        loop {
+            let turn = Turn::take();
+            if turn.is_some() || self.waits_left == 0 {
+                return turn;
+            }
+            self.waits_left -= 1;
+            // Nobody wakes it.
+            sys::wait(&AtomicU32::new(0), 0, Some(WAIT_NS));
+        }
+    }
 }
 
 /// What a look is for, and what it finds.
@@ -105,7 +134,11 @@ unsafe extern "C" fn patch_module(
     }
     // SAFETY: `info` describes a loaded module.
     if let Some(module) = unsafe { Module::of(info) } {
-        let mut writable = Writable::new(&module);
+        let Some(turn) = Turn::take() else {
+            INCOMPLETE.store(true, Ordering::Relaxed);
+            return 0;
+        };
+        let mut writable = Writable::new(&turn, &module);
         module.for_each_slot(|slot| {
             let held = slot.value().load(Ordering::Acquire);
             if held == slot.hook {
@@ -113,7 +146,8 @@ unsafe extern "C" fn patch_module(
             } else if module.bias != 0 && held < module.range.1 - module.range.0 {
                 // Still the file's own address, or nothing: it is being loaded.
                 INCOMPLETE.store(true, Ordering::Relaxed);
-            } else if module.calls_original(&slot, held)
+            } else if !withdraw::is_gone(slot.name)
+                && module.calls_original(&slot, held)
                 && writable.make(slot.address)
                 && SAVED.keep(slot.address, held)
             {
@@ -137,10 +171,12 @@ unsafe extern "C" fn restore_module(
     data: *mut c_void,
 ) -> c_int {
     // SAFETY: the dynamic linker's description of a loaded module, and our own data.
-    let (info, restored) = unsafe { (&*info, &mut *data.cast::<usize>()) };
+    let (info, restoration) = unsafe { (&*info, &mut *data.cast::<Restoration>()) };
     // SAFETY: `info` describes a loaded module.
-    if let Some(module) = unsafe { Module::of(info) } {
-        let mut writable = Writable::new(&module);
+    if let Some(module) = unsafe { Module::of(info) }
+        && let Some(turn) = restoration.turn()
+    {
+        let mut writable = Writable::new(&turn, &module);
         module.for_each_slot(|slot| {
             if slot.value().load(Ordering::Acquire) == slot.hook
                 && let Some(held) = SAVED.kept(slot.address)
@@ -152,7 +188,7 @@ unsafe extern "C" fn restore_module(
                     Ordering::AcqRel,
                     Ordering::Relaxed,
                 );
-                *restored += usize::from(put_back.is_ok());
+                restoration.slots += usize::from(put_back.is_ok());
             }
         });
     }
@@ -212,12 +248,8 @@ impl Module {
         };
         let mut dynamic: *const Dynamic = core::ptr::null();
         // SAFETY: reads the auxiliary vector.
-        let (loader, page) = unsafe {
-            (
-                libc::getauxval(libc::AT_BASE) as usize,
-                libc::getauxval(libc::AT_PAGESZ) as usize,
-            )
-        };
+        let page = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+        let loader = resolve::loader_base();
         let page_start = |address: usize| address & !(page - 1);
         for i in 0..info.dlpi_phnum as usize {
             // SAFETY: by contract there are so many headers.
@@ -369,15 +401,43 @@ fn hook(name: &CStr) -> Option<usize> {
     }
 }
 
+/// A thread changes slots.
+static IN_TURN: AtomicBool = AtomicBool::new(false);
+
+/// The right to change slots, which one thread has at a time: the protection of a module's pages is one for all
+/// threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
+pub(crate) struct Turn(());
+
+impl Turn {
+    /// `None`: taken.
+    pub(crate) fn take() -> Option<Turn> {
+        let free = IN_TURN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then_some(Turn(()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IN_TURN.store(false, Ordering::Release);
+    }
+}
+
+/// In a forked child: who had the turn is not there. Whether somebody had it, and left things half done.
+pub(crate) fn after_fork() -> bool {
+    IN_TURN.swap(false, Ordering::Relaxed)
+}
+
 /// The part of a module that is read-only, while it is made writable for a moment.
-pub(crate) struct Writable {
+pub(crate) struct Writable<'a> {
+    _turn: &'a Turn,
     range: (usize, usize),
     is_open: bool,
 }
 
-impl Writable {
-    pub(crate) fn new(module: &Module) -> Writable {
+impl<'a> Writable<'a> {
+    pub(crate) fn new(turn: &'a Turn, module: &Module) -> Writable<'a> {
         Writable {
+            _turn: turn,
             range: module.relro,
             is_open: false,
         }
@@ -396,7 +456,7 @@ impl Writable {
     }
 }
 
-impl Drop for Writable {
+impl Drop for Writable<'_> {
     fn drop(&mut self) {
         if self.is_open {
             // SAFETY: as the dynamic linker had it.

@@ -34,6 +34,7 @@ extern "C" fn fork_parent() {
 
 extern "C" fn fork_child() {
     crate::signal::after_fork();
+    crate::withdraw::after_fork();
     agent::fork_child();
     descriptor::after_fork();
 }

@@ -80,6 +80,9 @@ extern "C" fn missing() -> isize {
 struct Debug {
     version: c_int,
     map: *const LinkMap,
+    breakpoint: usize,
+    state: c_int,
+    loader_base: usize,
 }
 
 #[repr(C)]
@@ -177,17 +180,31 @@ pub(crate) fn own_path() -> Option<&'static CStr> {
     (!map.name.is_null()).then(|| unsafe { CStr::from_ptr(map.name) })
 }
 
+/// Where the dynamic linker lies; 0: unknown. It says so itself: the kernel's AT_BASE is 0 in a program that was
+/// started as an argument of the dynamic linker.
+pub(crate) fn loader_base() -> usize {
+    // SAFETY: filled in before any code of a library runs, and left alone from then on.
+    unsafe { _r_debug.loader_base }
+}
+
 /// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic section, and
 /// whether it is the program itself. What the dynamic linker loads at the start comes before itself in its list, nearly always.
+/// With none where the list does not name the dynamic linker.
 pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) {
-    // SAFETY: reads the auxiliary vector.
-    let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
+    let loader = loader_base();
     // SAFETY: as in `own_map`; the walk ends before entries that may come and go.
     unsafe {
         let first = _r_debug.map;
+        let mut end = first;
+        while let Some(m) = end.as_ref()
+            && (loader == 0 || m.bias != loader)
+        {
+            end = m.next;
+        }
         let mut map = first;
-        while let Some(m) = map.as_ref()
-            && m.bias != loader
+        while !end.is_null()
+            && !core::ptr::eq(map, end)
+            && let Some(m) = map.as_ref()
         {
             f(m.bias, m.dynamic, core::ptr::eq(m, first));
             map = m.next;

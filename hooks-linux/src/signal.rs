@@ -46,6 +46,23 @@ fn asked() -> (sighandler_t, c_int, usize) {
 /// Stores what the program asks for. All signals are blocked meanwhile, so that a handler on this
 /// thread never meets an odd version.
 fn ask(handler: sighandler_t, flags: c_int, mask: usize) {
+    with_all_blocked(|| {
+        let free = |v: u32| (v & 1 == 0).then_some(v + 1);
+        while VERSION
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, free)
+            .is_err()
+        {
+            core::hint::spin_loop();
+        }
+        HANDLER.store(handler, Ordering::Release);
+        FLAGS.store(flags as u32, Ordering::Release);
+        MASK.store(mask, Ordering::Release);
+        VERSION.fetch_add(1, Ordering::Release);
+    });
+}
+
+/// Calls `f` with all signals of the calling thread blocked that a program can block.
+pub(crate) fn with_all_blocked<T>(f: impl FnOnce() -> T) -> T {
     let mut old = MaybeUninit::<sigset_t>::uninit();
     // SAFETY: local sets; restored below.
     unsafe {
@@ -53,19 +70,10 @@ fn ask(handler: sighandler_t, flags: c_int, mask: usize) {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
     }
-    let free = |v: u32| (v & 1 == 0).then_some(v + 1);
-    while VERSION
-        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, free)
-        .is_err()
-    {
-        core::hint::spin_loop();
-    }
-    HANDLER.store(handler, Ordering::Release);
-    FLAGS.store(flags as u32, Ordering::Release);
-    MASK.store(mask, Ordering::Release);
-    VERSION.fetch_add(1, Ordering::Release);
+    let result = f();
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
+    result
 }
 
 fn mask_word(set: &sigset_t) -> usize {

@@ -47,7 +47,7 @@ extern "C" fn start(
     thread::watch_thread_ends();
     thread::watch_end();
     signal::start();
-    agent::withdraw_by(withdraw::withdraw);
+    withdraw::start();
     verify::report();
 }
 

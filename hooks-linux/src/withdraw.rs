@@ -11,13 +11,14 @@
 //! together.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stackbeat_core::probe::Category;
-use stackbeat_core::sys;
+use stackbeat_core::{agent, sys};
 
-use crate::patch::{Module, Writable};
+use crate::patch::{self, Module, Turn, Writable};
 use crate::resolve::{self, Dynamic};
+use crate::signal;
 
 /// The hooks of `alloc.rs`.
 const ALLOCATION: [&CStr; 9] = [
@@ -48,25 +49,56 @@ struct FileHeader {
     headers: u16,
 }
 
-/// Withdraws the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is.
-pub(crate) fn withdraw(categories: u64) {
+/// The hooks of `ALLOCATION` are to be in no slot.
+static ALLOCATION_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// A session begins: its hooks may be in all slots until it says otherwise.
+pub(crate) fn start() {
+    ALLOCATION_IS_GONE.store(false, Ordering::Relaxed);
+    agent::withdraw_by(withdraw);
+}
+
+/// Whether a hook is not to be put into slots any more. Asked while it is the caller's turn.
+pub(crate) fn is_gone(name: &CStr) -> bool {
+    ALLOCATION_IS_GONE.load(Ordering::Relaxed) && ALLOCATION.contains(&name)
+}
+
+/// In a forked child: what another thread was at is done here, by the next hook.
+pub(crate) fn after_fork() {
+    if patch::after_fork() {
+        agent::withdraw_by(withdraw);
+    }
+}
+
+/// Withdraws the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is. False: another
+/// thread is changing slots.
+fn withdraw(categories: u64) -> bool {
     if categories & Category::Alloc.bit() == 0 {
-        return;
+        return true;
     }
     // SAFETY: errno of the calling thread is always there.
     let errno = unsafe { *libc::__errno_location() };
-    resolve::for_each_at_start(|bias, dynamic, is_program| {
-        if let Some(module) = describe(bias, dynamic, is_program) {
-            empty(&module);
-        }
+    // A handler could leave by longjmp, with the turn, or find the pages of the slots closed behind it.
+    let is_done = signal::with_all_blocked(|| {
+        let Some(turn) = Turn::take() else {
+            return false;
+        };
+        ALLOCATION_IS_GONE.store(true, Ordering::Relaxed);
+        resolve::for_each_at_start(|bias, dynamic, is_program| {
+            if let Some(module) = describe(bias, dynamic, is_program) {
+                empty(&turn, &module);
+            }
+        });
+        true
     });
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+    is_done
 }
 
 /// Puts the originals into a module's slots.
-fn empty(module: &Module) {
-    let mut writable = Writable::new(module);
+fn empty(turn: &Turn, module: &Module) {
+    let mut writable = Writable::new(turn, module);
     module.for_each_slot(|slot| {
         // What another library stands before us for, an unbound slot would lead to.
         if !ALLOCATION.contains(&slot.name) || resolve::stands_before_us(slot.name).is_some() {

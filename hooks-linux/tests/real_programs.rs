@@ -181,7 +181,7 @@ fn other_allocators_and_sanitizers() {
 }
 
 /// Withdrawn hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
-/// and read-only from then on.
+/// and read-only from then on; also where the dynamic linker was started as the program.
 #[test]
 fn withdrawn_hooks_are_out_of_the_way() {
     let allocations = |session: &Session| session.total(|t| t.allocations.load(Ordering::Relaxed));
@@ -191,16 +191,27 @@ fn withdrawn_hooks_are_out_of_the_way() {
         ("now", &["-Wl,-z,now", "-Wl,-z,relro"]),
         ("fixed", &["-no-pie", "-fno-pie", "-fno-plt"]),
     ];
-    let mut commands: Vec<(String, PathBuf, Vec<&str>)> = Vec::new();
+    let mut commands: Vec<(String, PathBuf, Vec<String>)> = Vec::new();
     for (name, options) in bindings {
         let place = folder.path().join(name);
         std::fs::create_dir(&place).expect("a folder");
         let program = compile(&place, "churn.c", options);
-        commands.push((name.to_owned(), program, vec!["100000"]));
+        let dynamic_linkers = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+        for linker in dynamic_linkers.iter().map(PathBuf::from) {
+            let path = program.to_str().expect("UTF-8").to_owned();
+            if linker.exists() {
+                commands.push((format!("ld.so {name}"), linker, vec![path, "100000".into()]));
+            }
+        }
+        commands.push((name.to_owned(), program, vec!["100000".into()]));
     }
     let script = "print(len([str(i) for i in range(100000)]))";
     if let Some(python) = installed("python3") {
-        commands.push(("python".to_owned(), python, vec!["-c", script]));
+        commands.push((
+            "python".to_owned(),
+            python,
+            vec!["-c".into(), script.into()],
+        ));
     }
     for (name, program, arguments) in commands {
         let with = |session: Session| {
@@ -215,5 +226,32 @@ fn withdrawn_hooks_are_out_of_the_way() {
         let (withdrawn, few) = with(Session::new().withdraw_allocation().capture_all());
         assert_same(&name, &plain, &withdrawn);
         assert!(few < all / 20, "{name}: {few} of {all} were counted");
+    }
+}
+
+/// Also in a process that the agent comes to later, where a library that is loaded makes it look for slots again; and
+/// while other threads are in hooks, which withdraw as the slots are filled and emptied.
+#[test]
+fn withdrawn_hooks_stay_out_of_a_process_that_is_visited() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent = common::agent().to_str().expect("UTF-8");
+    for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
+        let program = compile(folder.path(), "late.c", &["-Wl,-z,relro", binding, "-ldl"]);
+        let visit = |session: Session, visits: &str, blocks: &str| {
+            let arguments = [agent, session.path(), visits, blocks];
+            let output = run(Command::new(&program).args(arguments));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(
+                said.ends_with("left\n"),
+                "{binding}: {said} {:?}",
+                output.status
+            );
+            session.total(|t| t.allocations.load(Ordering::Relaxed))
+        };
+        let all = visit(Session::new().capture_all(), "1", "100000");
+        let withdrawn = || Session::new().withdraw_allocation().capture_all();
+        let few = visit(withdrawn(), "1", "100000");
+        assert!(all > 100_000 && few < 1000, "{binding}: {few} of {all}");
+        visit(withdrawn(), "100", "100");
     }
 }

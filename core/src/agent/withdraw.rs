@@ -5,14 +5,17 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::mapping::Mapping;
 
-/// Takes the hooks of these categories (`Category::bit`) away; a `fn(u64)`, null where that is not possible.
+/// Takes the hooks of these categories (`Category::bit`) away; a [`Take`], null where that is not possible.
 static TAKE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// Those that were. A forked child inherits them with the slots.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// From here on `take` is called with the categories that are to go, on any thread, in a hook; it may not take locks
-/// and leaves errno alone. All hooks of the session are in place.
-pub fn withdraw_by(take: fn(u64)) {
+/// False when it could not be done at once: then it is tried again in a later hook.
+pub type Take = fn(u64) -> bool;
+
+/// From here on `take` is called with the categories that are to go, on any thread, in a hook; it may not wait for a
+/// lock and leaves errno alone.
+pub fn withdraw_by(take: Take) {
     TAKEN.store(0, Ordering::Relaxed);
     TAKE.store(take as *mut (), Ordering::Release);
 }
@@ -36,7 +39,9 @@ fn take(wanted: u64) {
     let new = wanted & !TAKEN.fetch_or(wanted, Ordering::Relaxed);
     if new != 0 {
         // SAFETY: not null, so it is what `withdraw_by` stored.
-        let take: fn(u64) = unsafe { core::mem::transmute(take) };
-        take(new);
+        let take: Take = unsafe { core::mem::transmute(take) };
+        if !take(new) {
+            TAKEN.fetch_and(!new, Ordering::Relaxed);
+        }
     }
 }

@@ -242,8 +242,13 @@ impl Session {
         let mut command = Command::new(program);
         command
             .env("LD_PRELOAD", agent())
-            .env(SESSION_VARIABLE, self.path.to_str().expect("ASCII"));
+            .env(SESSION_VARIABLE, self.path());
         command
+    }
+
+    /// Where its mapping lies, for a program that brings the agent in by itself.
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("ASCII")
     }
 
     /// Samples by probe, of all threads, after the program has ended.
