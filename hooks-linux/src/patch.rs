@@ -25,15 +25,19 @@ const DT_RELASZ: isize = 8;
 const DT_JMPREL: isize = 23;
 const DT_VERNEED: isize = 0x6fff_fffe;
 
-// Relocations that fill slots for calls (psABI of each machine).
+// Relocations that fill slots for calls, and pointers in data (psABI of each machine).
 #[cfg(target_arch = "x86_64")]
 const GLOB_DAT: u32 = 6;
 #[cfg(target_arch = "x86_64")]
 const JUMP_SLOT: u32 = 7;
+#[cfg(target_arch = "x86_64")]
+const ABSOLUTE: u32 = 1;
 #[cfg(target_arch = "aarch64")]
 const GLOB_DAT: u32 = 1025;
 #[cfg(target_arch = "aarch64")]
 const JUMP_SLOT: u32 = 1026;
+#[cfg(target_arch = "aarch64")]
+const ABSOLUTE: u32 = 257;
 
 /// `Elf64_Rela`.
 #[repr(C)]
@@ -201,7 +205,8 @@ pub(crate) struct Slot<'a> {
     pub hook: usize,
     pub name: &'a CStr,
     symbol: usize,
-    is_call: bool,
+    /// For calls only; others may be read for the function's address too.
+    pub is_call: bool,
 }
 
 impl Slot<'_> {
@@ -299,7 +304,16 @@ impl Module {
     }
 
     /// Goes through the slots whose functions have a hook.
-    pub(crate) fn for_each_slot(&self, mut f: impl FnMut(Slot)) {
+    pub(crate) fn for_each_slot(&self, f: impl FnMut(Slot)) {
+        self.for_each(&[JUMP_SLOT, GLOB_DAT], f);
+    }
+
+    /// Goes through the pointers in data to functions that have a hook.
+    pub(crate) fn for_each_pointer(&self, f: impl FnMut(Slot)) {
+        self.for_each(&[ABSOLUTE], f);
+    }
+
+    fn for_each(&self, kinds: &[u32], mut f: impl FnMut(Slot)) {
         for (table, bytes) in self.tables {
             if table == 0 {
                 continue;
@@ -315,7 +329,7 @@ impl Module {
                     (relocation, index, CStr::from_ptr(name))
                 };
                 let kind = relocation.info as u32;
-                if kind != JUMP_SLOT && kind != GLOB_DAT {
+                if !kinds.contains(&kind) {
                     continue;
                 }
                 if let Some(hook) = hook(name) {

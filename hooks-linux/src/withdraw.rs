@@ -7,6 +7,9 @@
 //! the program was started with, which are never unloaded. They are those up to the dynamic linker in the link
 //! map; what was loaded later keeps its hooks, and so does code that has read a slot before, or asked `dlsym`.
 //!
+//! A function's address has to stay what it was: where data of a module holds a hook's, slots that are not for calls
+//! alone keep the hook.
+//!
 //! Only hooks that do nothing but count and capture can go: those of locks, waits and descriptors keep books
 //! together.
 
@@ -84,11 +87,16 @@ fn withdraw(categories: u64) -> bool {
             return false;
         };
         ALLOCATION_IS_GONE.store(true, Ordering::Relaxed);
-        resolve::for_each_at_start(|bias, dynamic, is_program| {
-            if let Some(module) = describe(bias, dynamic, is_program) {
-                empty(&turn, &module);
-            }
-        });
+        let for_each_module = |f: &mut dyn FnMut(&Module)| {
+            resolve::for_each_at_start(|bias, dynamic, is_program| {
+                if let Some(module) = describe(bias, dynamic, is_program) {
+                    f(&module);
+                }
+            });
+        };
+        let mut in_data = [false; ALLOCATION.len()];
+        for_each_module(&mut |module| find_in_data(module, &mut in_data));
+        for_each_module(&mut |module| empty(&turn, module, &in_data));
         true
     });
     // SAFETY: as above.
@@ -96,12 +104,27 @@ fn withdraw(categories: u64) -> bool {
     is_done
 }
 
+/// Where a hook of `ALLOCATION` has its place in there.
+fn place(name: &CStr) -> Option<usize> {
+    ALLOCATION.iter().position(|known| *known == name)
+}
+
+/// Says which hooks the module's data points to: the program may compare those pointers with the function's address.
+fn find_in_data(module: &Module, in_data: &mut [bool; ALLOCATION.len()]) {
+    module.for_each_pointer(|pointer| {
+        if let Some(at) = place(pointer.name) {
+            in_data[at] |= pointer.value().load(Ordering::Relaxed) == pointer.hook;
+        }
+    });
+}
+
 /// Puts the originals into a module's slots.
-fn empty(turn: &Turn, module: &Module) {
+fn empty(turn: &Turn, module: &Module, in_data: &[bool; ALLOCATION.len()]) {
     let mut writable = Writable::new(turn, module);
     module.for_each_slot(|slot| {
+        let Some(at) = place(slot.name) else { return };
         // What another library stands before us for, an unbound slot would lead to.
-        if !ALLOCATION.contains(&slot.name) || resolve::stands_before_us(slot.name).is_some() {
+        if !slot.is_call && in_data[at] || resolve::stands_before_us(slot.name).is_some() {
             return;
         }
         let Some(original) = resolve::original(slot.name, 0).map(|f| f as usize) else {

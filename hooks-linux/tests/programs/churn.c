@@ -1,8 +1,11 @@
-/* Allocates and frees so many blocks, in two threads, and frees at the end what was allocated at the begin. */
+/* Allocates and frees so many blocks, in two threads, and frees at the end what was allocated at the begin. Says
+   whether a function still is what data says it is. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static void (*volatile release)(void *) = free;
 
 static void *churn(void *count) {
     char *first = malloc(100), *kept = NULL;
@@ -26,5 +29,6 @@ int main(int count, char **arguments) {
     pthread_join(thread, &first);
     printf("%s\n", (char *)first);
     free(first);
+    printf("%d\n", release == free);
     return 0;
 }
