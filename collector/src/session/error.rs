@@ -121,8 +121,9 @@ pub enum Warning {
         percent: f64,
     },
     #[error(
-        "hooks of allocation alone took more than the budget of {percent} % leaves, and were taken away: allocations \
-         are counted up to then, and are not all there (a higher --budget keeps them)"
+        "hooks that only count took so much of the budget of {percent} % that too little was left for captures, and \
+         those of allocation were taken away: allocations are counted up to then, and are not all there (a higher \
+         --budget keeps them)"
     )]
     Withdrawn { percent: f64 },
     #[error(
