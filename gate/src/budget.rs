@@ -61,6 +61,8 @@ pub struct BudgetRow {
     pub spent: f64,
     /// Nothing in any run has the name that it asks for.
     pub is_idle: bool,
+    /// A run did not count to its end what the budget is for, and the part that is known does not exceed it.
+    pub is_uncounted: bool,
 }
 
 impl BudgetRow {
@@ -72,10 +74,14 @@ impl BudgetRow {
 /// What is spent of each budget.
 pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
     let row = |budget: &Budget| {
-        let spent = spent(table, budget);
+        let column = spent(table, budget);
+        let is_idle = column.is_none();
+        let spent = column.map_or(0.0, |column| median(table.split(&column).1));
+        let is_counted = budget.scope.is_some() || table.counts(budget.metric);
         BudgetRow {
-            is_idle: spent.is_none(),
-            spent: spent.map_or(0.0, |column| median(table.split(&column).1)),
+            is_idle: is_idle && is_counted,
+            is_uncounted: !is_counted && spent <= budget.max,
+            spent,
             budget: budget.clone(),
         }
     };
@@ -150,6 +156,34 @@ fn of_scope(table: &Table, scope: &Scoped) -> Option<Column> {
 mod tests {
     use super::*;
     use crate::run::{About, Builder, Names, ScopeSum, Side};
+
+    #[test]
+    fn what_was_not_counted_to_the_end_is_not_within_a_budget() {
+        let row = |metric, counts_end_early| {
+            let about = || About {
+                counts_end_early,
+                ..About::default()
+            };
+            let run = |side| Builder::new(side, about()).finish(1000);
+            let runs = vec![run(Side::Baseline), run(Side::Candidate)];
+            let budget = Budget {
+                function: Some("parse".into()),
+                metric,
+                max: 0.0,
+                ..Budget::default()
+            };
+            let rules = Rules {
+                budgets: vec![budget],
+                ..Rules::default()
+            };
+            let row = rows(&Table::new(runs, Names::default()), &rules).remove(0);
+            assert!(!row.is_exceeded());
+            (row.is_uncounted, row.is_idle)
+        };
+        assert_eq!(row(Metric::Allocations, true), (true, false));
+        assert_eq!(row(Metric::Allocations, false), (false, true));
+        assert_eq!(row(Metric::Cpu, true), (false, true));
+    }
 
     fn row(per: Per, name: &str) -> BudgetRow {
         let scopes = |factor: u64| {

@@ -179,9 +179,14 @@ impl Judge<'_> {
         let open: Vec<&Row> = required
             .filter(|r| r.comparison.answer == Answer::Unknown && !r.comparison.is_not_higher)
             .collect();
+        let obstacle = if self.is_too_short() {
+            Some(self.too_short())
+        } else {
+            self.uncounted(&budgets)
+        };
         let verdict = if !findings.is_empty() || is_exceeded {
             Verdict::Regression
-        } else if open.is_empty() && !self.is_too_short() {
+        } else if open.is_empty() && obstacle.is_none() {
             Verdict::NoRegression
         } else {
             Verdict::CannotTell
@@ -189,8 +194,7 @@ impl Judge<'_> {
         Outcome {
             verdict,
             runs_needed: open.iter().filter_map(|r| r.comparison.runs_needed).max(),
-            obstacle: (verdict == Verdict::CannotTell && self.is_too_short())
-                .then(|| self.too_short()),
+            obstacle: obstacle.filter(|_| verdict == Verdict::CannotTell),
             confirmation: None,
             scopes: self.scopes(),
             roles,
@@ -219,6 +223,19 @@ impl Judge<'_> {
             ms(self.rules.floor_ns),
             ms(LONG_ENOUGH * self.rules.floor_ns),
         )
+    }
+
+    /// Says so where something was asked that only counts could answer which some run lacks.
+    fn uncounted(&self, budgets: &[BudgetRow]) -> Option<String> {
+        let is_missing = |metric: &&Metric| !self.table.counts(**metric);
+        let metric = self.rules.required.iter().find(is_missing).copied();
+        let limited = budgets.iter().find(|row| row.is_uncounted);
+        let metric = metric.or(limited.map(|row| row.budget.metric))?;
+        Some(format!(
+            "{} cannot be judged: a run's budget had the hooks of allocation withdrawn; record with a higher --budget or \
+             without",
+            metric.title()
+        ))
     }
 
     fn is_cost(&self, metric: Metric) -> bool {

@@ -33,6 +33,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether all runs counted to their end what the metric is of.
+    pub fn counts(&self, metric: Metric) -> bool {
+        !metric.is_of_allocation() || !self.runs.iter().any(|run| run.about.counts_end_early)
+    }
+
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
         run::keep_comparable(runs.iter_mut());
         runs.sort_by(|a, b| {

@@ -45,8 +45,9 @@ impl Judge<'_> {
         }
         for run in runs.iter().filter(|r| r.about.counts_end_early) {
             warnings.push(format!(
-                "{}: its budget left nothing for the hooks of allocation, which were withdrawn: allocations are not \
-                 compared in any run, and limits of them not judged; record with a higher --budget or without",
+                "{}: hooks that only count took too much of its budget, and those of allocation were withdrawn: \
+                 allocations are not compared in any run, and limits of them not judged; record with a higher \
+                 --budget or without",
                 run.about.label
             ));
         }

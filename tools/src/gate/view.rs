@@ -249,10 +249,13 @@ impl Gate {
         over_budget(&self.outcome.budgets)
     }
 
-    /// Budgets that nothing was spent of because nothing has their names, and what else is to be warned of.
+    /// Budgets that nothing was spent of because nothing has their names, those that cannot be judged, and what else is
+    /// to be warned of.
     pub fn warnings(&self) -> Vec<String> {
-        let idle = idle_budgets(&self.outcome.budgets).into_iter();
-        idle.chain(self.outcome.warnings.iter().cloned()).collect()
+        let mut warnings = idle_budgets(&self.outcome.budgets);
+        warnings.extend(uncounted_budgets(&self.outcome.budgets));
+        warnings.extend(self.outcome.warnings.iter().cloned());
+        warnings
     }
 
     /// Functions that have another name in each build and were taken for the same, and why.
@@ -340,6 +343,19 @@ pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
         )
     };
     idle.map(line).collect()
+}
+
+/// A line for each budget of something that a run did not count to its end.
+pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
+    let uncounted = budgets.iter().filter(|row| row.is_uncounted);
+    let line = |row: &BudgetRow| {
+        format!(
+            "the budget for {}{} cannot be judged: a run's hooks of allocation were withdrawn",
+            row.budget.metric.title(),
+            budget_of(&row.budget)
+        )
+    };
+    uncounted.map(line).collect()
 }
 
 /// ` of function parse of thread worker-*`.

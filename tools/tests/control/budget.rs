@@ -163,6 +163,21 @@ fn hooks_that_cost_more_than_the_budget_are_withdrawn() {
     let said = text(&gate.stdout);
     assert!(said.contains("allocations are not compared"), "{said}");
     assert!(!said.contains("fewer allocations"), "{said}");
+    // What was not counted is not within a limit.
+    let policy = folder.path().join("policy.toml").display().to_string();
+    let limit = "[[budget]]\nmetric = \"allocations\"\nmax = 1000000000000\n";
+    std::fs::write(&policy, limit).expect("a policy");
+    let limited = |trace: &str| {
+        let sides = ["--baseline", trace, "--candidate", trace];
+        let gate = command(&[&["gate", "--policy", &policy][..], &sides].concat()).output();
+        text(&gate.expect("runs").stdout)
+    };
+    assert!(
+        limited(&traces[0]).contains("cannot be judged"),
+        "{}",
+        limited(&traces[0])
+    );
+    assert!(!limited(&traces[1]).contains("cannot be judged"));
 }
 
 /// The interval of one thread is its own: the thread beside it is captured as often as before.

@@ -11,7 +11,7 @@ use stackbeat_gate::trend::{Finding, Line, Outcome, Part, Place, What};
 
 use super::commits::{Commit, Order};
 use crate::gate::summarize::Sources;
-use crate::gate::view::{amount, change, idle_budgets, over_budget, p_value};
+use crate::gate::view::{amount, change, idle_budgets, over_budget, p_value, uncounted_budgets};
 
 /// All series of a folder.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl Trend {
     pub fn notes(&self, series: &Series) -> Vec<String> {
         let mut notes = series.over_budget();
         notes.extend(idle_budgets(&series.budgets));
+        notes.extend(uncounted_budgets(&series.budgets));
         if !self.counts(series) {
             notes.push(
                 "ends before the newest commit and is too short for an answer: it does not count"
@@ -208,11 +209,15 @@ impl Trend {
 }
 
 impl Series {
-    /// That of its commits, unless the newest spends more than a budget allows.
+    /// That of its commits, unless the newest spends more than a budget allows, or nobody knows whether it does.
     pub fn verdict(&self) -> Verdict {
-        match self.budgets.iter().any(BudgetRow::is_exceeded) {
-            true => Verdict::Regression,
-            false => self.outcome.verdict,
+        if self.budgets.iter().any(BudgetRow::is_exceeded) {
+            return Verdict::Regression;
+        }
+        let is_uncounted = self.budgets.iter().any(|row| row.is_uncounted);
+        match self.outcome.verdict {
+            Verdict::NoRegression if is_uncounted => Verdict::CannotTell,
+            verdict => verdict,
         }
     }
 
