@@ -35,6 +35,10 @@ const QUIET_NS: u64 = 10_000_000;
 /// Looks at the program's CPU clocks while parked: first and longest distance, ns. They find threads
 /// that run without passing a hook.
 const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
+/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
+/// are no further apart than that, ns.
+const PARKED_LOOK_SHARE: u64 = 200;
+const PARKED_LOOK_LONGEST_NS: u64 = 250_000_000;
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
 
@@ -257,11 +261,15 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler) {
     let mut look_ns = PARKED_LOOK_NS.0;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() {
         sys::wait(&control.parked, 1, Some(look_ns));
-        look_ns = (look_ns * 2).min(PARKED_LOOK_NS.1);
         sampler.refresh(&shared.mapping, now_ns());
+        let began_ns = now_ns();
         if sampler.program_cpu_ns() != before {
             break;
         }
+        let dear_ns = (now_ns() - began_ns) * PARKED_LOOK_SHARE;
+        look_ns = (look_ns * 2)
+            .min(PARKED_LOOK_NS.1)
+            .max(dear_ns.min(PARKED_LOOK_LONGEST_NS));
     }
     throttle::unpark(control);
     sampler.suspect_all();
