@@ -23,7 +23,7 @@ use stackbeat_core::probe::Cause;
 
 use crate::report::counters::CounterRow;
 use crate::report::events::EventRow;
-use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording};
+use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::report::profile::{CAUSES, Label, Profile};
 use timeline::Timeline;
 
@@ -53,7 +53,8 @@ const SCRIPTS: [&str; 9] = [
 #[derive(Serialize)]
 struct Meta<'a> {
     recording: &'a Recording,
-    processes: &'a [ProcessRow],
+    /// The last one stands for several, where rows hold threads of several.
+    processes: Vec<&'a ProcessRow>,
     threads: Vec<ThreadMeta<'a>>,
     start_stacks: &'a [Vec<String>],
     functions: Vec<&'a FunctionName>,
@@ -131,6 +132,11 @@ struct Cut {
     places: u64,
 }
 
+/// A row that holds threads of several processes.
+fn is_of_several(row: &ThreadFacts) -> bool {
+    row.merged > 1 && row.process_uid == 0
+}
+
 /// The finished page.
 pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<String> {
     let pruned = prune::prune(profile, PLACE_BUDGET);
@@ -146,7 +152,10 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             uid: t.uid,
             tid: t.tid,
             name: &t.name,
-            process: t.process,
+            process: match t.process_uid {
+                0 if is_of_several(t) => facts.processes.len(),
+                _ => t.process,
+            },
             is_main: t.is_main,
             merged: t.merged,
             begin_ns: t.begin_ns,
@@ -172,9 +181,15 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
         }
     }
     let unnamed = FunctionName::default();
+    let several = ProcessRow {
+        name: "several processes".to_owned(),
+        ..ProcessRow::default()
+    };
     let meta = Meta {
         recording: &facts.recording,
-        processes: &facts.processes,
+        processes: (facts.processes.iter())
+            .chain(facts.threads.iter().any(is_of_several).then_some(&several))
+            .collect(),
         threads: threads.collect(),
         start_stacks: &facts.start_stacks,
         functions: packed

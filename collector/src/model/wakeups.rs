@@ -64,9 +64,15 @@ pub struct Wake {
 /// A thread's uid and the number of its wake.
 type Key = (u32, u32);
 
+/// A child that has let its parent go on has loaded its program by then; one that appears later is another, whose pid
+/// is the same.
+const CHILD_APPEARS_NS: u64 = 10_000_000_000;
+
 pub(super) struct Joiner<'a> {
     trace: &'a Trace,
     threads_of_tid: HashMap<(ProcessIndex, u32), Vec<ThreadIndex>>,
+    /// By start.
+    processes_of_pid: HashMap<u32, Vec<ProcessIndex>>,
     wakes: HashMap<Key, Wake>,
     /// Keys in the order in which they came; so below.
     wake_order: VecDeque<Key>,
@@ -82,9 +88,18 @@ impl<'a> Joiner<'a> {
             let same = threads_of_tid.entry(key).or_default();
             same.push(ThreadIndex(index as u32));
         }
+        let mut processes_of_pid: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, process) in trace.processes().iter().enumerate() {
+            let same = processes_of_pid.entry(process.pid).or_default();
+            same.push(ProcessIndex(index as u32));
+        }
+        for same in processes_of_pid.values_mut() {
+            same.sort_by_key(|index| trace.process(*index).start_ns);
+        }
         Joiner {
             trace,
             threads_of_tid,
+            processes_of_pid,
             wakes: HashMap::new(),
             wake_order: VecDeque::new(),
             waits: HashMap::new(),
@@ -110,12 +125,13 @@ impl<'a> Joiner<'a> {
             return None;
         }
         let pid = u32::try_from(wait.object).ok()?;
-        let images = self.trace.processes().iter().enumerate();
-        let first = images
-            .filter(|(_, process)| process.pid == pid && process.start_ns >= wait.begin_ns)
-            .min_by_key(|(_, process)| process.start_ns)?;
-        let main = (ProcessIndex(first.0 as u32), pid);
-        self.threads_of_tid.get(&main)?.first().copied()
+        let same = self.processes_of_pid.get(&pid)?;
+        let start_ns = |index: &ProcessIndex| self.trace.process(*index).start_ns;
+        let first = same.partition_point(|index| start_ns(index) < wait.begin_ns);
+        let child = same
+            .get(first)
+            .filter(|index| start_ns(index) <= wait.end_ns.saturating_add(CHILD_APPEARS_NS))?;
+        self.threads_of_tid.get(&(*child, pid))?.first().copied()
     }
 
     /// A wait was read; gives those that are complete or have waited for too long themselves.

@@ -19,14 +19,14 @@ use super::{deadlocks, tree, waits};
 use crate::cli::SortKey;
 
 #[derive(Serialize)]
-pub struct ReportJson {
+pub struct ReportJson<'a> {
     schema: &'static str,
     recording: Recording,
     /// Sums over the threads that are shown.
     totals: Time,
     losses: Vec<LossRow>,
     processes: Vec<ProcessRow>,
-    threads: Vec<ThreadJson>,
+    threads: Vec<ThreadJson<'a>>,
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
     waits: waits::WaitsJson,
@@ -58,11 +58,11 @@ struct Time {
 }
 
 #[derive(Serialize)]
-struct ThreadJson {
+struct ThreadJson<'a> {
     #[serde(flatten)]
     facts: ThreadFacts,
     /// Where it was started, innermost function first; empty: not known.
-    started_at: Vec<String>,
+    started_at: &'a [String],
     #[serde(flatten)]
     time: Time,
     /// Of a recording with counters.
@@ -113,13 +113,13 @@ struct FocusJson {
 }
 
 /// The JSON of a report.
-pub fn report(
-    report: &Report,
+pub fn report<'a>(
+    report: &'a Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
     top: usize,
     function: Option<&str>,
-) -> Result<ReportJson> {
+) -> Result<ReportJson<'a>> {
     let Report { facts, profile, .. } = report;
     let mut totals = ThreadTime::default();
     let mut threads = Vec::new();
@@ -129,9 +129,7 @@ pub fn report(
             totals.add(&time);
             threads.push(ThreadJson {
                 facts: thread.clone(),
-                started_at: (facts.start_stacks.get(thread.start_stack))
-                    .cloned()
-                    .unwrap_or_default(),
+                started_at: (facts.start_stacks.get(thread.start_stack)).map_or(&[], Vec::as_slice),
                 time: (&time).into(),
                 counters: (facts.thread_counters.get(&ThreadIndex(index as u32)))
                     .cloned()

@@ -180,6 +180,9 @@ fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
     if row.pid != thread.pid {
         row.pid = 0;
     }
+    if row.process_uid != thread.process_uid {
+        row.process_uid = 0;
+    }
     if (row.started_by_uid, row.start_stack) != (thread.started_by_uid, thread.start_stack) {
         (row.started_by_uid, row.start_stack) = (0, 0);
     }

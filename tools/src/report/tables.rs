@@ -150,8 +150,13 @@ fn threads(
                 ns => duration(ns),
             },
             bytes(time.amounts.allocated_bytes),
-            thread.tid.to_string(),
+            match thread.merged {
+                0 => thread.tid.to_string(),
+                1 => "1 thread".to_owned(),
+                n => format!("{n} threads"),
+            },
             match many {
+                true if thread.process_uid == 0 => "several".to_owned(),
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },

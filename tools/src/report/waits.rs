@@ -74,7 +74,8 @@ impl Waits {
             thread: wait.thread,
             waker: wait.waker,
             owner: wait.owner,
-            in_vain: !wait.succeeded(),
+            // A signal whose sender is known ends a wait, though the call fails.
+            in_vain: !wait.succeeded() && wait.waker.is_none(),
         };
         if self.sums.len() >= MOST && !self.sums.contains_key(&pair) {
             (pair.waiting, pair.waking) = (super::profile::ROOT, None);

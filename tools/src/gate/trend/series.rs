@@ -57,7 +57,7 @@ pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
 
 /// What the runs of a commit spend of each budget.
 fn budgets(runs: &[&Path], rules: &Rules) -> Result<Vec<BudgetRow>> {
-    if rules.budgets.is_empty() {
+    if rules.budgets.is_empty() || runs.is_empty() {
         return Ok(Vec::new());
     }
     // Functions with callees need the call trees, which a series does not keep.
