@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::names::{self, Form};
 use crate::run::{Label, ROOT};
 use crate::stats::mean;
-use crate::table::Table;
+use crate::table::{Column, Table};
 
 /// What kind of change it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,9 +82,10 @@ impl Cause {
     }
 }
 
-/// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when its
-/// calls wait longer by a fair share of what it computes longer: the kernel's part of a call is seen in its caller.
-pub(crate) fn of_call(table: &Table, place: u32) -> Option<Cause> {
+/// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when it
+/// computes longer itself and its calls wait longer by a fair share of `grown_ns`, the growth that is explained: the kernel's
+/// part of a call is seen in its caller.
+pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause> {
     const WAITS: [Metric; 5] = [
         Metric::Io,
         Metric::Net,
@@ -94,27 +95,28 @@ pub(crate) fn of_call(table: &Table, place: u32) -> Option<Cause> {
     ];
     let places = table.tree.places();
     let is_call = |at: usize| matches!(places[at].label, Label::Call(_));
-    let (calls, least): (Vec<usize>, f64) = match is_call(place as usize) {
-        true => (vec![place as usize], 0.0),
-        false => {
-            let calls = (0..places.len()).filter(|at| is_call(*at) && places[*at].parent == place);
-            let cpu = change(table, &table.own_places(Metric::Cpu)[place as usize]);
-            (calls.collect(), ACCOUNTS * cpu.max(0.0))
+    let longest = |waited: &dyn Fn(&[Column]) -> f64| {
+        WAITS
+            .into_iter()
+            .map(|metric| (metric, waited(&table.own_places(metric))))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let place = place as usize;
+    let (metric, waited, least) = if is_call(place) {
+        let (metric, waited) = longest(&|columns| mean(&columns[place]))?;
+        (metric, waited, 0.0)
+    } else {
+        if change(table, &table.own_places(Metric::Cpu)[place]) <= 0.0 {
+            return None;
         }
+        let calls =
+            (0..places.len()).filter(|at| is_call(*at) && places[*at].parent == place as u32);
+        let calls: Vec<usize> = calls.collect();
+        let (metric, waited) =
+            longest(&|columns| calls.iter().map(|at| change(table, &columns[*at])).sum())?;
+        (metric, waited, ACCOUNTS * grown_ns)
     };
-    let waited = |metric: Metric| -> f64 {
-        let columns = table.own_places(metric);
-        let waited = calls.iter().map(|at| match least {
-            0.0 => mean(&columns[*at]),
-            _ => change(table, &columns[*at]),
-        });
-        waited.sum()
-    };
-    let (longest, most) = WAITS
-        .into_iter()
-        .map(|metric| (metric, waited(metric)))
-        .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (most > 0.0 && most >= least).then(|| Cause::of(longest))
+    (waited > 0.0 && waited >= least).then(|| Cause::of(metric))
 }
 
 /// What an allocation with its release, a byte of it (written once, read once) and a minor fault (with clearing
@@ -152,16 +154,41 @@ pub(crate) fn starts_threads(table: &Table, metric: Metric, grown: f64) -> bool 
     threads >= 1.0 && threads * cost >= ACCOUNTS * grown
 }
 
-/// Whether a function gives out or takes back memory, by its name: `malloc`, `_int_free`, `operator new`, `list_dealloc`,
-/// `__rust_alloc`, `v8::internal::Heap::AllocateRaw`.
+/// Whether a function can do nothing but give out or take back memory, by its name.
 fn is_allocator(name: &str) -> bool {
+    const ALLOCATORS: [&str; 20] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "cfree",
+        "_int_malloc",
+        "_int_free",
+        "_int_realloc",
+        "malloc_consolidate",
+        "unlink_chunk",
+        "sysmalloc",
+        "operator new",
+        "operator new[]",
+        "operator delete",
+        "operator delete[]",
+        "posix_memalign",
+        "PyMem_Malloc",
+        "PyMem_Free",
+        "PyObject_Malloc",
+        "PyObject_Free",
+    ];
+    ALLOCATORS.contains(&&*names::reduce(name, Form::Parameters))
+}
+
+/// Whether a function sounds as if it gave out or took back memory: `list_dealloc`, `__rust_alloc`,
+/// `v8::internal::Heap::AllocateRaw`. What is given out may be something else: `allocate_registers`.
+fn may_allocate(name: &str) -> bool {
     const PARTS: [&str; 4] = ["alloc", "Alloc", "unlink_chunk", "operator delete"];
-    const RELEASES: [&str; 5] = ["free", "cfree", "_int_free", "PyMem_Free", "PyObject_Free"];
     let name = names::reduce(name, Form::Parameters);
     // Rust's collections are in a crate named alloc.
-    let name = name.rsplit("::").next().unwrap_or(&name);
-    let is_new = name == "operator new" || name == "operator new[]";
-    is_new || PARTS.iter().any(|part| name.contains(part)) || RELEASES.contains(&name)
+    let last = name.rsplit("::").next().unwrap_or(&name);
+    is_allocator(last) || PARTS.iter().any(|part| last.contains(part))
 }
 
 /// How much more CPU time was seen, in ns, inside of functions that manage memory, and in these and all that lead to more
@@ -182,7 +209,7 @@ fn seen_allocating(table: &Table) -> (f64, f64) {
         let is_one = match place.label {
             Label::Function(name) => *known
                 .entry(name)
-                .or_insert_with(|| is_allocator(table.names.text(name))),
+                .or_insert_with(|| may_allocate(table.names.text(name))),
             _ => false,
         };
         is_inside[at] = is_one || is_inside[place.parent as usize];
@@ -217,7 +244,8 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
         .map_or("", |name| table.names.text(name));
     let least = ACCOUNTS * grown_ns;
     let (managing, allocating) = seen_allocating(table);
-    let allocates = allocations >= PLAUSIBLE * grown_ns && managing >= MANAGES * grown_ns
+    let manages = may_allocate(deepest) || managing >= MANAGES * grown_ns;
+    let allocates = allocations >= PLAUSIBLE * grown_ns && manages
         || allocations >= least && allocating >= least;
     if is_allocator(deepest) || allocates {
         Cause::Allocation
@@ -230,7 +258,7 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
 
 #[cfg(test)]
 mod tests {
-    use super::is_allocator;
+    use super::{is_allocator, may_allocate};
 
     #[test]
     fn functions_that_manage_memory_are_known_by_their_names() {
@@ -239,11 +267,17 @@ mod tests {
             "_int_free",
             "operator new(unsigned long)",
             "operator delete(void*)",
+        ] {
+            assert!(is_allocator(name) && may_allocate(name), "{name}");
+        }
+        for name in [
             "list_dealloc",
             "alloc::alloc::exchange_malloc",
             "v8::internal::Heap::AllocateRaw(int)",
+            "allocate_registers",
+            "Pool::free",
         ] {
-            assert!(is_allocator(name), "{name}");
+            assert!(may_allocate(name) && !is_allocator(name), "{name}");
         }
         for name in [
             "freeze",
@@ -253,7 +287,7 @@ mod tests {
             "operator newer",
             "",
         ] {
-            assert!(!is_allocator(name), "{name}");
+            assert!(!may_allocate(name), "{name}");
         }
     }
 }

@@ -308,7 +308,8 @@ fn describe(
     result.cause = match metric {
         metric if cause::starts_threads(table, metric, whole) => Cause::Threads,
         Metric::Cpu => {
-            cause::of_call(table, end).unwrap_or_else(|| cause::of_cpu(table, &result, whole))
+            let of_call = cause::of_call(table, end, whole);
+            of_call.unwrap_or_else(|| cause::of_cpu(table, &result, whole))
         }
         metric => Cause::of(metric),
     };

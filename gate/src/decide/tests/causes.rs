@@ -272,6 +272,26 @@ fn memory_that_costs_no_time_is_not_why_it_takes_longer() {
     }
 }
 
+#[test]
+fn a_function_that_gives_out_something_else_than_memory_computes() {
+    for (name, bytes, cause) in [
+        ("allocate_registers", 200_000_000, Cause::Cpu),
+        ("allocate_raw", 500_000_000, Cause::Allocation),
+        // The heap's own work grows with what is in it, too.
+        ("_int_malloc", 200_000_000, Cause::Allocation),
+    ] {
+        let path = ["main", "serve", name];
+        let compiling = |ms: f64, bytes| Program {
+            allocated_bytes: bytes,
+            costs: [shop(), vec![("main", &path, Metric::Cpu, ms * MS)]].concat(),
+            ..program(Vec::new())
+        };
+        let base = compiling(50.0, 200_000_000);
+        let (table, outcome) = gate(&base, &compiling(130.0, bytes), 10, 4);
+        assert_eq!(function(&table, &outcome), (name.into(), cause));
+    }
+}
+
 /// Waits of the main thread: who has the lock, and who ends them (`Some(None)`: nobody does).
 fn waits(
     metric: Metric,
@@ -347,6 +367,25 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
     // Nothing is known: who took longer most.
     let (found, ends) = asked(None);
     assert_eq!((found.0.as_str(), ends.len()), ("log", 0));
+}
+
+#[test]
+fn a_function_that_computes_longer_by_its_callees_does_not_wait() {
+    // Two callees that grow alike: the path ends in their caller, which reads something as it did before.
+    let slower = |ms: f64, of_table: f64| {
+        let mut costs = shop();
+        let table = &["main", "table"];
+        costs.push(("main", table, Metric::Cpu, of_table * MS));
+        costs.push(("main", table, Metric::Io, 5.0 * MS));
+        for path in [&["main", "table", "rows"], &["main", "table", "cells"]] {
+            costs.push(("main", path, Metric::Cpu, ms * MS));
+        }
+        program(costs)
+    };
+    for of_table in [9.0, 11.0] {
+        let (table, outcome) = gate(&slower(20.0, 10.0), &slower(70.0, of_table), 10, 4);
+        assert_eq!(function(&table, &outcome), ("table".into(), Cause::Cpu));
+    }
 }
 
 #[test]
