@@ -89,6 +89,10 @@ fn explain_wall(table: &Table) -> Explanation {
         Metric::Gap,
     ];
     const ANSWERS: f64 = 0.3;
+    // What only threads do that work. Those with nothing to do sleep, or read a pipe or a socket, for as long as the run takes.
+    const WORKS: [Metric; 2] = [Metric::Cpu, Metric::Lock];
+    // Of waits that timed out: a loop that asks now and then whether a thread is done.
+    const ASKED_FOR: f64 = 0.7;
     const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
     let largest = |roles: &[RoleId], metrics: &[Metric]| {
         let mut best: Option<(f64, RoleId, Metric)> = None;
@@ -124,15 +128,18 @@ fn explain_wall(table: &Table) -> Explanation {
     // Others are the reason only if they took longer by about as much as was waited for them; who answers late
     // may also be outside of the recording.
     let waited = passive.map_or(0.0, |(waited, ..)| waited);
-    let asked = match waits::answering(table, &main, &PASSIVE, waited) {
-        Answering::Roles(known) => others.into_iter().filter(|r| known.contains(r)).collect(),
-        Answering::Nobody => Vec::new(),
-        Answering::Unknown => others,
+    let (asked, metrics, least) = match waits::answering(table, &main, &PASSIVE, waited) {
+        Answering::Roles(known) => {
+            let known = others.into_iter().filter(|r| known.contains(r)).collect();
+            (known, ACTIVE.as_slice(), ANSWERS)
+        }
+        Answering::Nobody => (others, WORKS.as_slice(), ASKED_FOR),
+        Answering::Unknown => (others, ACTIVE.as_slice(), ANSWERS),
     };
     let of_others = waits_for_others
-        .then(|| largest(&asked, &ACTIVE))
+        .then(|| largest(&asked, metrics))
         .flatten()
-        .filter(|(grown, ..)| *grown >= ANSWERS * waited);
+        .filter(|(grown, ..)| *grown >= least * waited);
     let followed = match waits_for_others {
         true => of_others.or(passive),
         false => active,

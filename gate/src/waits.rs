@@ -159,7 +159,7 @@ pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) ->
 pub(crate) enum Answering {
     /// These, as far as is known.
     Roles(BTreeSet<RoleId>),
-    /// Nobody: the waits timed out.
+    /// Nobody ended the waits: they timed out.
     Nobody,
     /// The trace says too little.
     Unknown,

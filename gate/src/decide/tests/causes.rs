@@ -370,6 +370,32 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
 }
 
 #[test]
+fn a_worker_that_is_asked_now_and_then_whether_it_is_done_is_named() {
+    let joining = |ms: f64, metric, of_worker: f64| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "join"], Metric::Wait, ms * MS));
+        costs.push(("worker-*", &["work", "sum"], metric, of_worker * MS));
+        Program {
+            waits: vec![Wait {
+                ns: ms * MS,
+                ..waits(Metric::Wait, None, Some(None))
+            }],
+            ..program(costs)
+        }
+    };
+    let named = |metric, of_worker| {
+        let base = joining(10.0, metric, 10.0);
+        let (table, outcome) = gate(&base, &joining(90.0, metric, of_worker), 10, 4);
+        function(&table, &outcome)
+    };
+    assert_eq!(named(Metric::Cpu, 88.0), ("sum".into(), Cause::Cpu));
+    // Half of it is not enough where nobody ended the waits, and who has nothing to do sleeps longer, too.
+    assert_eq!(named(Metric::Cpu, 50.0), ("join".into(), Cause::Wait));
+    assert_eq!(named(Metric::Sleep, 90.0), ("join".into(), Cause::Wait));
+    assert_eq!(named(Metric::Io, 90.0), ("join".into(), Cause::Wait));
+}
+
+#[test]
 fn a_function_that_computes_longer_by_its_callees_does_not_wait() {
     // Two callees that grow alike: the path ends in their caller, which reads something as it did before.
     let slower = |ms: f64, of_table: f64| {
