@@ -99,7 +99,7 @@ pub struct Finding {
     pub explanation: Explanation,
 }
 
-/// A function that became heavier while what is around it became lighter.
+/// A function that became heavier while what is around it did not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
     pub role: RoleId,

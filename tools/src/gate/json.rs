@@ -44,6 +44,7 @@ pub fn render(gate: &Gate) -> Value {
             "function": name(m.function),
             "metric": m.metric.name(),
             "shift": m.shift,
+            "is_lighter_around": m.is_lighter_around,
         })).collect::<Vec<_>>(),
         "budgets": outcome.budgets.iter().map(|row| json!({
             "function": row.budget.function,

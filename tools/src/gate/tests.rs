@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use stackbeat_collector::model::FunctionIndex;
+use stackbeat_gate::decide::Moved;
+use stackbeat_gate::metric::Metric;
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
 
@@ -143,6 +145,25 @@ fn scopes_are_compared_in_every_format() {
     let json = json::render(&gate);
     assert_eq!(json["scopes"][0]["scope"], "parse <header>");
     assert_eq!(json["scopes"][0]["calls"][1], 2500.0);
+}
+
+#[test]
+fn what_moved_says_in_json_whether_the_rest_became_lighter() {
+    let mut gate = gate(1.5);
+    let of_finding = &gate.outcome.findings[0].explanation;
+    let role = of_finding.role.expect("is known");
+    let function = of_finding.function.expect("is known");
+    let moved = |is_lighter_around| Moved {
+        role,
+        function,
+        metric: Metric::Cpu,
+        shift: 1e6,
+        is_lighter_around,
+    };
+    gate.outcome.moved = vec![moved(true), moved(false)];
+    let json = json::render(&gate);
+    assert_eq!(json["moved"][0]["is_lighter_around"], true);
+    assert_eq!(json["moved"][1]["is_lighter_around"], false);
 }
 
 #[test]
