@@ -332,7 +332,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
         line(
             "allocations",
             format!(
-                "counted up to {}: the budget left nothing for their hooks",
+                "counted up to {}: their hooks were more than the budget could hold",
                 units::duration(ns)
             ),
         );

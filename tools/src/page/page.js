@@ -52,7 +52,7 @@ class Page {
     ].join(" · ");
     const notes = [];
     if (r.records_lost > 0) notes.push(`${formatCount(r.records_lost)} of ${formatCount(r.records_written)} records were lost`);
-    if (r.counts_end_ns !== undefined) notes.push(`allocations are counted up to ${formatTime(r.counts_end_ns)} only, because the budget left nothing for their hooks`);
+    if (r.counts_end_ns !== undefined) notes.push(`allocations are counted up to ${formatTime(r.counts_end_ns)} only, because their hooks were more than the budget could hold`);
     if (!["finished", "recovered"].includes(r.outcome)) notes.push(`the recording did not finish (${r.outcome.replace("_", " ")})`);
     for (const cause of ["table_full", "thread_table_full", "process_table_full", "not_hooked", "agent_disabled"]) {
       const loss = losses.find((l) => l.cause === cause);

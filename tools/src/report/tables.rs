@@ -381,7 +381,7 @@ pub fn losses(facts: &Facts, layout: &Layout) -> String {
     }
     if let Some(ns) = r.counts_end_ns {
         let text = format!(
-            "  allocations and frees are counted up to {} only: the budget left nothing for their hooks",
+            "  allocations and frees are counted up to {} only: their hooks were more than the budget could hold",
             duration(ns)
         );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
