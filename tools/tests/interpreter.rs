@@ -200,3 +200,101 @@ fn a_deadlock_is_seen_while_it_lasts() {
     let report = json(folder.path(), &["report", "--json", "t.beat"]);
     assert_eq!(array(&report, "deadlocks").count(), 1);
 }
+
+/// With a budget, python that calls malloc for each object is captured less often, and its hooks of allocation go; what
+/// the recording has cost, without its first half second, stays near that.
+#[test]
+fn a_budget_is_kept_by_longer_intervals_and_without_hooks_of_allocation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = write(
+        folder.path(),
+        "import time\n\
+         end = time.process_time() + 4\n\
+         while time.process_time() < end: [str(i) for i in range(10000)]\n",
+    );
+    let cost = |options: &[&str]| {
+        let arguments = [&["record", "-q", "-f", "-o", "t.beat"], options].concat();
+        let recorded = command_in(folder.path(), &arguments)
+            .arg("--")
+            .arg(python())
+            .arg(&script)
+            .env("PYTHONMALLOC", "malloc")
+            .output()
+            .expect("runs");
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+        let info = json(folder.path(), &["info", "--json", "t.beat"]);
+        let longest = array(&info, "intervals").filter_map(|i| i["interval_ns"].as_u64());
+        let percent = info["cost"]["percent"].as_f64().expect("a number");
+        (percent, longest.max().expect("an interval"))
+    };
+    let (free, kept) = (cost(&["--budget", "0"]), cost(&["--budget", "1%"]));
+    assert_eq!(free.1, 1_000_000);
+    assert!(kept.1 > 2_000_000, "{kept:?}");
+    assert!(kept.0 < free.0 / 2.0, "{free:?} {kept:?}");
+    let report = json(folder.path(), &["report", "--json", "t.beat"]);
+    assert!(
+        report["recording"]["counts_end_ns"].is_u64(),
+        "{}",
+        report["recording"]
+    );
+}
+
+/// A group with a limit of memory, as containers have; `None` where this user may not make one.
+struct Group(PathBuf);
+
+impl Group {
+    fn with_limit(bytes: u64) -> Option<Group> {
+        let name = format!("stackbeat-test-{}", std::process::id());
+        for (controller, limit) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
+            let at = Path::new("/sys/fs/cgroup").join(controller).join(&name);
+            if std::fs::create_dir(&at).is_ok() {
+                let group = Group(at);
+                if std::fs::write(group.0.join(limit), bytes.to_string()).is_ok() {
+                    return Some(group);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes have ended.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn limits_of_the_group_are_counters() {
+    const LIMIT: u64 = 512 << 20;
+    let Some(group) = Group::with_limit(LIMIT) else {
+        eprintln!("this user may make no cgroup with a limit of memory: not tested");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let join = "echo $$ > \"$1/cgroup.procs\"; shift; exec \"$@\"";
+    let script = "import time; kept = bytearray(50 << 20); time.sleep(2.5)";
+    let recorded = Command::new("sh")
+        .args(["-c", join, "sh"])
+        .arg(&group.0)
+        .args([common::STACKBEAT, "record", "-q", "-o", "t.beat", "--"])
+        .args([&python(), "-c", script])
+        .current_dir(folder.path())
+        .output()
+        .expect("runs");
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    let report = json(folder.path(), &["report", "--json", "t.beat"]);
+    let counter = |name: &str| {
+        let found = array(&report, "counters").find(|c| c["name"] == name);
+        found.and_then(|c| c["max"].as_u64()).unwrap_or_default()
+    };
+    assert_eq!(
+        counter("cgroup memory limit"),
+        LIMIT,
+        "{}",
+        report["counters"]
+    );
+    let used = counter("cgroup memory");
+    assert!((50 << 20..LIMIT).contains(&used), "{used}");
+}
