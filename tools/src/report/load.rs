@@ -405,7 +405,11 @@ impl Visitor for Adder {
     fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {
         let waiting = self.path(trace, wait.stack);
         let waking = wait.wake.map(|wake| self.path(trace, wake.stack));
-        let row = |thread| self.rows.row(thread);
+        let owners = &self.profile.owners;
+        let row = |thread: ThreadIndex| {
+            let owner = owners.get(thread.0 as usize).copied();
+            self.rows.row(owner.unwrap_or(thread))
+        };
         let wait_of_row = LongWait {
             thread: row(wait.thread),
             owner: wait.owner.map(row),
