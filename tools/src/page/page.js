@@ -47,7 +47,7 @@ class Page {
     const plural = (n, one, many) => `${formatCount(n)} ${n === 1 ? one : many}`;
     const samples = threads.reduce((sum, t) => sum + t.samples, 0);
     byId("facts").textContent = [
-      formatTime(r.duration_ns), plural(processes.length, "process", "processes"), plural(threads.reduce((sum, t) => sum + (t.merged || 1), 0), "thread", "threads"),
+      formatTime(r.duration_ns), plural(processes.filter((p) => p.pid).length, "process", "processes"), plural(threads.reduce((sum, t) => sum + (t.merged || 1), 0), "thread", "threads"),
       plural(samples, "sample", "samples"), "every " + formatTime(r.interval_ns),
     ].join(" · ");
     const notes = [];
@@ -76,7 +76,7 @@ class Page {
     scope.append(element("option", { value: "all" }, "All threads"));
     for (const [p, process] of processes.entries()) {
       const own = threads.map((t, i) => [t, i]).filter(([t]) => t.process === p);
-      if (processes.length > 1) scope.append(element("option", { value: "p" + p }, `${process.name} (${process.pid})`));
+      if (processes.length > 1) scope.append(element("option", { value: "p" + p }, process.pid ? `${process.name} (${process.pid})` : process.name));
       for (const [t, i] of own.slice(0, 500)) scope.append(element("option", { value: "t" + i }, `${processes.length > 1 ? "\u2003" : ""}${threadName(t)}`));
     }
   }

@@ -109,7 +109,7 @@ class Tables {
     const { data, view } = this, rows = data.meta.threads.map((t, i) => {
       const blocked = t.blocked_ns.reduce((a, b) => a + b, 0);
       return {
-        i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid}`,
+        i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,
         wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, runnable: t.runnable_ns, blocked, gap: t.gap_ns,
         bytes: t.allocated_bytes, samples: t.samples, chosen: view.scope === "t" + i,
       };

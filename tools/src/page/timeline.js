@@ -281,7 +281,7 @@ class Timeline {
       const process = data.meta.processes[thread.process];
       c.font = "600 11px " + colors.font;
       c.fillStyle = colors.text;
-      c.fillText(`${process.name} (${process.pid})`, 8, y - 8);
+      c.fillText(process.pid ? `${process.name} (${process.pid})` : process.name, 8, y - 8);
     }
     c.globalAlpha = view.hasThread(track.t) ? 1 : 0.35;
     const count = Math.max(1, Math.floor(area / 2)), bins = new Float64Array(count * 12);
