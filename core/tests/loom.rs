@@ -123,28 +123,35 @@ fn no_signal_arrives_that_was_given_up() {
     });
 }
 
+/// The tid of the stranger in the models below.
+const TID: u32 = 9;
+
+/// The sampler's side: sends a signal to a thread that has no entry, unless it gets one meanwhile.
+fn meets(
+    state: &Arc<AtomicU32>,
+    stranger: &Arc<AtomicU32>,
+    signal: &Arc<AtomicU32>,
+) -> thread::JoinHandle<()> {
+    let (state, stranger) = (state.clone(), stranger.clone());
+    let signal = signal.clone();
+    thread::spawn(move || {
+        let is_registered = || state.load(Ordering::SeqCst) == 2;
+        if gate::announce(&stranger, TID, is_registered) && gate::commit_meeting(&stranger, TID) {
+            signal.store(1, Ordering::SeqCst);
+            gate::meeting_sent(&stranger, TID);
+        }
+    })
+}
+
 /// A thread that gets its entry while a signal is sent to it, because it had none, is not interrupted in the
 /// call that it makes next.
 #[test]
 fn no_signal_arrives_in_the_first_call_of_a_stranger() {
-    const TID: u32 = 9;
     model(3, || {
         let state = Arc::new(AtomicU32::new(0));
         let stranger = Arc::new(AtomicU32::new(0));
         let signal = Arc::new(AtomicU32::new(0));
-        let sampler = {
-            let (state, stranger) = (state.clone(), stranger.clone());
-            let signal = signal.clone();
-            thread::spawn(move || {
-                let is_registered = || state.load(Ordering::SeqCst) == 2;
-                if gate::announce(&stranger, TID, is_registered)
-                    && gate::commit_meeting(&stranger, TID)
-                {
-                    signal.store(1, Ordering::SeqCst);
-                    gate::meeting_sent(&stranger, TID);
-                }
-            })
-        };
+        let sampler = meets(&state, &stranger, &signal);
         let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
         state.store(2, Ordering::Release);
         let mut sampler = Some(sampler);
@@ -167,24 +174,11 @@ fn no_signal_arrives_in_the_first_call_of_a_stranger() {
 /// The same for one that waits no longer, however long the sampler had no processor in between.
 #[test]
 fn no_signal_arrives_that_a_stranger_gave_up() {
-    const TID: u32 = 9;
     model(3, || {
         let state = Arc::new(AtomicU32::new(0));
         let stranger = Arc::new(AtomicU32::new(0));
         let signal = Arc::new(AtomicU32::new(0));
-        let sampler = {
-            let (state, stranger) = (state.clone(), stranger.clone());
-            let signal = signal.clone();
-            thread::spawn(move || {
-                let is_registered = || state.load(Ordering::SeqCst) == 2;
-                if gate::announce(&stranger, TID, is_registered)
-                    && gate::commit_meeting(&stranger, TID)
-                {
-                    signal.store(1, Ordering::SeqCst);
-                    gate::meeting_sent(&stranger, TID);
-                }
-            })
-        };
+        let sampler = meets(&state, &stranger, &signal);
         let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
         state.store(2, Ordering::Release);
         let mut sampler = Some(sampler);

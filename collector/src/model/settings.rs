@@ -64,7 +64,7 @@ impl Settings {
         }
     }
 
-    /// Since when allocations and frees are not all counted, ns: the budget left nothing for it. `None`: counts are
+    /// Since when allocations and frees are not all counted, ns: their hooks were more than the budget could hold. `None`: counts are
     /// exact.
     pub fn counts_end_ns(&self) -> Option<u64> {
         self.withdrawn_ns

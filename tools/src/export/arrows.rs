@@ -4,40 +4,51 @@ use stackbeat_collector::model::{LongWait, ThreadIndex, Trace};
 
 use super::names;
 
-/// One end of an arrow: when, in which thread, and what happens there.
+/// What was caused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The end of a wait.
+    Wakeup,
+    ThreadStart,
+}
+
+impl Kind {
+    pub const fn category(self) -> &'static str {
+        match self {
+            Kind::Wakeup => "wakeup",
+            Kind::ThreadStart => "thread start",
+        }
+    }
+}
+
+/// One end of an arrow.
 pub(super) struct End {
     pub thread: ThreadIndex,
     pub time_ns: u64,
-    pub text: String,
 }
 
 /// From the thread that causes something to the one that it happens to.
 pub(super) struct Arrow {
-    pub category: &'static str,
+    pub kind: Kind,
     pub from: End,
     pub to: End,
 }
 
 impl Arrow {
     /// The end of a wait.
-    pub fn wakeup(trace: &Trace, wait: &LongWait, waker: ThreadIndex) -> Arrow {
+    pub fn wakeup(wait: &LongWait, waker: ThreadIndex) -> Arrow {
         // The woken thread may run before the call that woke it has returned.
         let woken_ns = wait.end_ns;
-        let wakes_ns = wait
-            .wake
-            .map_or(woken_ns, |wake| wake.time_ns)
-            .min(woken_ns);
+        let wakes_ns = wait.wake.map_or(woken_ns, |wake| wake.time_ns);
         Arrow {
-            category: "wakeup",
+            kind: Kind::Wakeup,
             from: End {
                 thread: waker,
-                time_ns: wakes_ns,
-                text: format!("wakes {}", name(trace, wait.thread)),
+                time_ns: wakes_ns.min(woken_ns),
             },
             to: End {
                 thread: wait.thread,
                 time_ns: woken_ns,
-                text: format!("woken by {}", name(trace, waker)),
             },
         }
     }
@@ -45,24 +56,25 @@ impl Arrow {
     /// The start of a thread.
     pub fn start(trace: &Trace, thread: ThreadIndex, creator: ThreadIndex) -> Arrow {
         // A thread is known from its first instruction on; when its creator called for it, is not.
-        let start_ns = trace.thread(thread).start_ns;
+        let time_ns = trace.thread(thread).start_ns;
         let by = trace.thread(creator);
         Arrow {
-            category: "thread start",
+            kind: Kind::ThreadStart,
             from: End {
                 thread: creator,
-                time_ns: start_ns.clamp(by.start_ns, by.end_ns.max(by.start_ns)),
-                text: format!("starts {}", name(trace, thread)),
+                time_ns: time_ns.clamp(by.start_ns, by.end_ns.max(by.start_ns)),
             },
-            to: End {
-                thread,
-                time_ns: start_ns,
-                text: format!("started by {}", name(trace, creator)),
-            },
+            to: End { thread, time_ns },
         }
     }
-}
 
-fn name(trace: &Trace, thread: ThreadIndex) -> &str {
-    names::thread_name(&trace.thread(thread).name)
+    /// What happens at both ends.
+    pub fn texts(&self, trace: &Trace) -> [String; 2] {
+        let name = |end: &End| names::thread_name(&trace.thread(end.thread).name);
+        let (from, to) = (name(&self.from), name(&self.to));
+        match self.kind {
+            Kind::Wakeup => [format!("wakes {to}"), format!("woken by {from}")],
+            Kind::ThreadStart => [format!("starts {to}"), format!("started by {from}")],
+        }
+    }
 }

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{Counter, LongWait, ProcessIndex, Segment, ThreadIndex, Trace};
+use stackbeat_collector::model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use super::arrows::Arrow;
@@ -160,26 +160,6 @@ impl Writer<'_> {
         write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
     }
 
-    /// Ids of one category are apart from those of others, so these are from the program's flows.
-    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
-        self.arrows += 1;
-        let id = self.arrows;
-        // The end belongs to the slice around it, the begin does so anyway.
-        for (phase, end) in [("s", &arrow.from), ("f\",\"bp\":\"e", &arrow.to)] {
-            let thread = trace.thread(end.thread);
-            let (pid, tid) = (trace.process(thread.process).pid, thread.tid);
-            self.separator.next(self.out)?;
-            write!(
-                self.out,
-                "\n{{\"ph\":\"{phase}\",\"cat\":\"{0}\",\"name\":\"{0}\",\"id\":\"{id:#x}\",\"pid\":{pid},\"tid\":{tid},\"ts\":",
-                arrow.category
-            )?;
-            json::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
-            self.out.write_all(b"}")?;
-        }
-        Ok(())
-    }
-
     fn counters(&mut self, trace: &Trace) -> io::Result<()> {
         let meters = std::mem::take(&mut self.meters);
         for (process, readings) in meters.processes(|image| self.identities.process(image)) {
@@ -249,17 +229,24 @@ impl Sink for Writer<'_> {
         Ok(())
     }
 
-    fn wakeup(&mut self, trace: &Trace, wait: &LongWait, waker: ThreadIndex) -> io::Result<()> {
-        self.arrow(trace, &Arrow::wakeup(trace, wait, waker))
-    }
-
-    fn thread_started(
-        &mut self,
-        trace: &Trace,
-        thread: ThreadIndex,
-        creator: ThreadIndex,
-    ) -> io::Result<()> {
-        self.arrow(trace, &Arrow::start(trace, thread, creator))
+    /// Ids of one category are apart from those of others, so these are from the program's flows.
+    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
+        self.arrows += 1;
+        let id = self.arrows;
+        // The end belongs to the slice around it, the begin does so anyway.
+        for (phase, end) in [("s", &arrow.from), ("f\",\"bp\":\"e", &arrow.to)] {
+            let thread = trace.thread(end.thread);
+            let (pid, tid) = (trace.process(thread.process).pid, thread.tid);
+            self.separator.next(self.out)?;
+            write!(
+                self.out,
+                "\n{{\"ph\":\"{phase}\",\"cat\":\"{0}\",\"name\":\"{0}\",\"id\":\"{id:#x}\",\"pid\":{pid},\"tid\":{tid},\"ts\":",
+                arrow.kind.category()
+            )?;
+            json::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
+            self.out.write_all(b"}")?;
+        }
+        Ok(())
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

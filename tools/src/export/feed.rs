@@ -9,16 +9,12 @@ use stackbeat_collector::model::{
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
 
+use super::arrows::Arrow;
 use super::{Selection, Summary};
 
 /// An exporter's side: what [`Visitor`] gives, cut to the selection, with errors.
 pub(super) trait Sink {
     fn thread_begin(&mut self, _: &Trace, _: ThreadIndex) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Another thread of the recording started the one that has just begun.
-    fn thread_started(&mut self, _: &Trace, _: ThreadIndex, _: ThreadIndex) -> io::Result<()> {
         Ok(())
     }
 
@@ -44,8 +40,8 @@ pub(super) trait Sink {
         Ok(())
     }
 
-    /// A long wait with a known waker.
-    fn wakeup(&mut self, _: &Trace, _: &LongWait, _: ThreadIndex) -> io::Result<()> {
+    /// One thread has ended a wait of another, or started it.
+    fn arrow(&mut self, _: &Trace, _: &Arrow) -> io::Result<()> {
         Ok(())
     }
 
@@ -87,7 +83,8 @@ impl Visitor for Feed<'_> {
                 && self.selection.has_thread(creator)
                 && self.selection.has_time(start_ns)
             {
-                self.result = self.sink.thread_started(trace, thread, creator);
+                let arrow = Arrow::start(trace, thread, creator);
+                self.result = self.sink.arrow(trace, &arrow);
             }
         }
     }
@@ -152,7 +149,7 @@ impl Visitor for Feed<'_> {
                 .all(|thread| self.selection.has_thread(thread))
             && self.selection.has_time(wait.end_ns)
         {
-            self.result = self.sink.wakeup(trace, wait, waker);
+            self.result = self.sink.arrow(trace, &Arrow::wakeup(wait, waker));
         }
     }
 

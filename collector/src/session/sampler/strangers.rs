@@ -154,13 +154,13 @@ impl Look {
             self.goes_on = true;
             return;
         }
+        if self.meetings == 0 || gate::is_announced(&entry.stranger) {
+            self.goes_on |= self.meetings == 0;
+            return;
+        }
         let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
         // Where it is blocked it would pend, and be in the way of the others.
         if !is_running() || procfs::is_blocked(pid, tid, signal).unwrap_or(true) {
-            return;
-        }
-        self.goes_on |= stranger.sent == 0;
-        if self.meetings == 0 || gate::is_announced(&entry.stranger) {
             return;
         }
         if !gate::announce(&entry.stranger, tid, || {
@@ -186,6 +186,7 @@ impl Look {
             std::thread::sleep(MEETING_STEP);
         }
         self.waited += sent.elapsed();
+        self.goes_on |= gate::is_announced(&entry.stranger);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use stackbeat_collector::model::Trace;
 use stackbeat_proto::perfetto as pb;
 
 use super::super::arrows::Arrow;
@@ -9,16 +10,18 @@ use super::packets::{self, Packets, Sequence, Uuids};
 
 /// Writes one. `flow` is unique in the export.
 pub(super) fn write(
+    trace: &Trace,
     arrow: &Arrow,
     flow: u64,
     uuids: &Uuids,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
+    let [from, to] = arrow.texts(trace);
     let ends = [
-        (&arrow.from, vec![flow], Vec::new()),
-        (&arrow.to, Vec::new(), vec![flow]),
+        (&arrow.from, from, vec![flow], Vec::new()),
+        (&arrow.to, to, Vec::new(), vec![flow]),
     ];
-    for (end, flow_ids, terminating_flow_ids) in ends {
+    for (end, text, flow_ids, terminating_flow_ids) in ends {
         packets.write(&pb::TracePacket {
             trusted_packet_sequence_id: Some(Sequence::SESSION.0),
             timestamp: Some(end.time_ns),
@@ -26,8 +29,8 @@ pub(super) fn write(
             track_event: Some(pb::TrackEvent {
                 r#type: Some(pb::track_event::Type::Instant as i32),
                 track_uuid: Some(uuids.thread(end.thread)),
-                name: Some(end.text.clone()),
-                categories: vec![arrow.category.to_owned()],
+                name: Some(text),
+                categories: vec![arrow.kind.category().to_owned()],
                 flow_ids,
                 terminating_flow_ids,
                 ..pb::TrackEvent::default()

@@ -22,9 +22,7 @@ mod wire;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{
-    Counter, LongWait, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace,
-};
+use stackbeat_collector::model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
@@ -195,18 +193,6 @@ impl Exporter<'_> {
     }
 }
 
-impl Exporter<'_> {
-    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
-        for end in [&arrow.from, &arrow.to] {
-            let track = self.track(trace, end.thread)?;
-            self.threads[end.thread.0 as usize] = Some(track);
-        }
-        self.arrows += 1;
-        let id = self.uuids.arrow(self.arrows);
-        arrows::write(arrow, id, &self.uuids, &mut self.packets)
-    }
-}
-
 impl Sink for Exporter<'_> {
     fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()> {
         let mut track = self.track(trace, segment.thread)?;
@@ -253,17 +239,14 @@ impl Sink for Exporter<'_> {
             .counter(counter, &self.uuids, &mut self.packets)
     }
 
-    fn wakeup(&mut self, trace: &Trace, wait: &LongWait, waker: ThreadIndex) -> io::Result<()> {
-        self.arrow(trace, &Arrow::wakeup(trace, wait, waker))
-    }
-
-    fn thread_started(
-        &mut self,
-        trace: &Trace,
-        thread: ThreadIndex,
-        creator: ThreadIndex,
-    ) -> io::Result<()> {
-        self.arrow(trace, &Arrow::start(trace, thread, creator))
+    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
+        for end in [&arrow.from, &arrow.to] {
+            let track = self.track(trace, end.thread)?;
+            self.threads[end.thread.0 as usize] = Some(track);
+        }
+        self.arrows += 1;
+        let id = self.uuids.arrow(self.arrows);
+        arrows::write(trace, arrow, id, &self.uuids, &mut self.packets)
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {
