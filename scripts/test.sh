@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 mode=${1:-all}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# More failures than this are no accident.
+most_again=3
 
 broken=()
 # run TITLE COMMAND…: goes on after a failure, so that one run shows all that is wrong.
@@ -25,17 +27,47 @@ run() {
   echo "== $((SECONDS - begin)) s"
 }
 
+# What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test, if one is named.
+failures() {
+  awk '/^ +Running |^ +Doc-tests / { count = 0 }
+  /^test .* \.\.\. FAILED$/ { names[++count] = $2 }
+  /^error: (doc)?test failed, to rerun pass `/ {
+    split($0, part, "`")
+    if (!count) print part[2] "\t"
+    for (i = 1; i <= count; i++) print part[2] "\t" names[i]
+    count = 0
+  }' "$log"
+}
+
+# Many tests watch real programs by real clocks, and a machine that is busy elsewhere can make one miss its moment.
+# A few that failed get one more try, each alone; what fails alone too has failed. The others are named at the end.
+unsteady=()
+run_tests() {
+  local failed target name
+  cargo test --workspace --locked --no-fail-fast && return
+  mapfile -t failed < <(sleep 1; failures)
+  ((${#failed[@]} > 0 && ${#failed[@]} <= most_again)) || return 1
+  echo "== once more, alone: ${failed[*]}"
+  for row in "${failed[@]}"; do
+    target=${row%$'\t'*} name=${row#*$'\t'}
+    # shellcheck disable=SC2086 # a target is several words
+    [[ -n $name ]] && cargo test --locked $target -- --exact "$name" 2>&1 | sed 's/^test result/alone/' || return 1
+    unsteady+=("$name ($target)")
+  done
+}
+
 run "packages that tests need" scripts/install-test-packages.sh
-run "unit, integration and end-to-end tests" cargo test --workspace --locked --no-fail-fast
+run "unit, integration and end-to-end tests" run_tests
 run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked
 if [[ $mode == all ]]; then
   run "models of the shared protocols, every interleaving" scripts/loom.sh
   run "Android, Apple and arm64 Linux" scripts/cross/cross-check.sh
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
+for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; done
 
 # One line for all runs together, last, in the form that cargo uses.
-awk -v broken=${#broken[@]} '/^test result: / {
+awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} '/^test result: / {
   gsub(/[;.]/, " ")
   for (i = 1; i < NF; i++) {
     if ($(i + 1) == "passed") passed += $i
@@ -44,6 +76,10 @@ awk -v broken=${#broken[@]} '/^test result: / {
   }
 }
 END {
+  if (!broken) {
+    passed += unsteady
+    failed -= unsteady
+  }
   printf "test result: %s. %d passed; %d failed; %d ignored; 0 measured; 0 filtered out\n",
     failed + broken ? "FAILED" : "ok", passed, failed, ignored
   exit failed + broken > 0
