@@ -1,8 +1,12 @@
 //! One run, summed up: what stays of a trace while the others are read. Its size follows the number of
 //! places that matter, not the length of the recording.
 
+mod comparable;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+
+pub(crate) use comparable::keep_comparable;
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
@@ -298,35 +302,9 @@ impl Run {
         self.entries = Amounts::default();
     }
 
-    /// Drops what was counted of allocations.
-    fn forget_allocations(&mut self) {
-        let values = self.roles.iter_mut().map(|(_, values)| values);
-        for values in values.chain([&mut self.whole]) {
-            for metric in Metric::ALL.into_iter().filter(|m| m.is_of_allocation()) {
-                values.set(metric, 0);
-            }
-        }
-        for amounts in [&mut self.functions, &mut self.entries] {
-            let kept = amounts
-                .iter()
-                .filter(|(key, _)| !metric(*key).is_of_allocation());
-            *amounts = Amounts::new(kept.collect());
-        }
-    }
-
     /// Drops the functions.
     pub(crate) fn forget_functions(&mut self) {
         self.functions = Amounts::default();
-    }
-}
-
-/// Allocations of runs are compared only if all of them counted to the end.
-pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
-    let mut runs: Vec<_> = runs.collect();
-    if runs.iter().any(|run| run.about.counts_end_early) {
-        for run in &mut runs {
-            run.forget_allocations();
-        }
     }
 }
 

@@ -1,0 +1,33 @@
+//! What is left out of runs because it is not known of all of them.
+
+use super::{Run, metric};
+use crate::metric::Metric;
+use crate::packed::Amounts;
+
+/// Allocations of runs are compared only if all of them counted to the end.
+pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
+    let mut runs: Vec<_> = runs.collect();
+    if runs.iter().any(|run| run.about.counts_end_early) {
+        for run in &mut runs {
+            run.forget_allocations();
+        }
+    }
+}
+
+impl Run {
+    /// Drops what was counted of allocations.
+    fn forget_allocations(&mut self) {
+        let values = self.roles.iter_mut().map(|(_, values)| values);
+        for values in values.chain([&mut self.whole]) {
+            for metric in Metric::ALL.into_iter().filter(|m| m.is_of_allocation()) {
+                values.set(metric, 0);
+            }
+        }
+        for amounts in [&mut self.functions, &mut self.entries] {
+            let kept = amounts
+                .iter()
+                .filter(|(key, _)| !metric(*key).is_of_allocation());
+            *amounts = Amounts::new(kept.collect());
+        }
+    }
+}
