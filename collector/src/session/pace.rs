@@ -141,7 +141,7 @@ impl Pace {
                 capture_ns: all_ns - thread.capture_ns,
                 ..ThreadCost::default()
             };
-            let next = match judge(budget, thread, &others, every) {
+            let next = match judge(budget, thread, &others, every, self.stretch) {
                 Verdict::Dear => (every * 2).min(MOST_EVERY),
                 Verdict::Fits => every,
                 Verdict::Cheap => (every / 2).max(1),
@@ -167,13 +167,21 @@ enum Verdict {
     Cheap,
 }
 
-/// Whether a thread is far dearer than the others, and over the budget by itself.
-fn judge(budget: Budget, thread: &ThreadCost, others: &ThreadCost, every: u32) -> Verdict {
+/// Whether a thread is far dearer than the others, and would be over the budget by itself without `stretch`: what was
+/// stretched for its sake is not what the others have to bear.
+fn judge(
+    budget: Budget,
+    thread: &ThreadCost,
+    others: &ThreadCost,
+    every: u32,
+    stretch: f64,
+) -> Verdict {
     let is_comparable = others.cpu_ns >= thread.cpu_ns / COMPARABLE && others.cpu_ns > 0;
     // capture/cpu of the one against the others', without a division.
     let own = u128::from(thread.capture_ns) * u128::from(others.cpu_ns);
     let theirs = u128::from(others.capture_ns) * u128::from(thread.cpu_ns.max(1));
-    let is_over = thread.capture_ns as f64 * 100.0 > budget.percent * thread.cpu_ns as f64;
+    let unstretched_ns = thread.capture_ns as f64 * stretch;
+    let is_over = unstretched_ns * 100.0 > budget.percent * thread.cpu_ns as f64;
     if is_comparable && is_over && own > theirs * u128::from(DEAR) {
         Verdict::Dear
     } else if every > 1 && (!is_comparable || own * 2 <= theirs) {
@@ -334,6 +342,28 @@ mod tests {
             pace.adjust(&cost(6_000_000), 1_000_000);
         }
         assert!(!pace.withdraws());
+    }
+
+    #[test]
+    fn a_dear_thread_is_found_after_intervals_were_stretched() {
+        let alike = Machine {
+            tick_ns: 2_000,
+            capture_ns: vec![200_000; 3],
+            besides_percent: 0,
+        };
+        let mut pace = within(2.0, 100_000_000);
+        let before_ns = alike.settle(&mut pace, 1_000_000);
+        let uneven = Machine {
+            tick_ns: 2_000,
+            capture_ns: vec![3_000, 30_000, 3_000],
+            besides_percent: 0,
+        };
+        // At this interval it is within the budget by itself.
+        let share = 30_000.0 * 100.0 / before_ns as f64;
+        assert!(share < 2.0, "{share}");
+        uneven.settle(&mut pace, 1_000_000);
+        assert!(pace.every(2) > 1);
+        assert_eq!(pace.interval_ns(1_000_000), 1_000_000);
     }
 
     #[test]

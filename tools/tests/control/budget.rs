@@ -33,6 +33,17 @@ fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option
     }
 }
 
+/// The longest interval in force within that time, ns.
+fn longest_interval_ns(recording: &Recording, time: Duration) -> u64 {
+    let began = Instant::now();
+    let mut longest_ns = 0;
+    while began.elapsed() < time {
+        longest_ns = longest_ns.max(recording.status().kept_interval_ns);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    longest_ns
+}
+
 /// CPU time of the program, in hundredths of a second (proc(5): fields 14 and 15).
 fn cpu_ticks(recording: &Recording) -> u64 {
     let pid = recording.status().program_pid;
@@ -53,8 +64,9 @@ fn the_interval_follows_what_the_program_uses_and_the_trace_says_so() {
     let [light, heavy] = files.each_ref().map(|f| f.to_str().expect("UTF-8"));
     let options = ["-q", "--interval", "200us", "--budget", "4%"];
     let mut recording = Recording::of(folder, &options, &[&program, light, heavy]);
-    // Little may be spent on this program: 4 ms a second.
-    let far_ns = await_interval(&recording, |ns| ns >= 10_000_000).expect("it uses little");
+    // Little may be spent on this program: 4 ms a second, which is less than 1 µs for each tick that was asked for.
+    await_interval(&recording, |ns| ns >= 3 * 200_000).expect("it uses little");
+    let far_ns = longest_interval_ns(&recording, Duration::from_secs(3));
     fs::remove_file(light).expect("is there");
     let near_ns = await_interval(&recording, |ns| ns < far_ns * 3 / 4);
     fs::remove_file(heavy).expect("is there");
@@ -103,7 +115,7 @@ fn captures_cost_what_they_are_said_to_cost() {
     let trace = folder.path().join("t.beat").display().to_string();
     let work = [program.as_str(), "work", "150000000"];
     let mut pairs = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..10 {
         let without = program_cpu_ns(&trace, &["--start-disabled"], &work);
         let with = program_cpu_ns(&trace, &["--interval", "100us", "--budget", "0"], &work);
         let report = json(&["report", &trace, "--json"]);
@@ -112,9 +124,15 @@ fn captures_cost_what_they_are_said_to_cost() {
             .iter()
             .map(|t| t["capture_ns"].as_u64().expect("ns"));
         let (said, with, without) = (said.sum::<u64>() as f64, with as f64, without as f64);
-        // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one.
-        if said > 0.02 * without && ((with - without) * 0.4..(with - without) * 2.5).contains(&said)
-        {
+        let seen = with - without;
+        // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one. Where
+        // captures are so cheap that they are lost in the noise, they may not have been dear either.
+        let agrees = if said > 0.02 * without {
+            (seen * 0.4..seen * 2.5).contains(&said)
+        } else {
+            seen.abs() < 0.04 * without
+        };
+        if agrees {
             return;
         }
         pairs.push((without, with, said));
@@ -180,43 +198,71 @@ fn hooks_that_cost_more_than_the_budget_are_withdrawn() {
     assert!(!limited(&traces[1]).contains("cannot be judged"));
 }
 
-/// The interval of one thread is its own: the thread beside it is captured as often as before.
+/// One run of [`a_thread_with_dear_stacks_is_slowed_alone`].
+struct Uneven {
+    /// Part of its own CPU time that captures took of the thread with deep stacks.
+    deep_share: f64,
+    deep_samples: f64,
+    flat_samples: f64,
+    /// The intervals that the trace names for one thread alone, ns.
+    own_of_deep: Vec<u64>,
+    own_of_flat: Vec<u64>,
+}
+
+impl Uneven {
+    fn record(program: &str, trace: &str, budget: &str) -> Uneven {
+        let asked = ["-i", "1ms", "--main-interval", "20ms", "--budget", budget];
+        let arguments = [&["record", "-q", "-f", "-o", trace][..], &asked].concat();
+        stackbeat(&[&arguments[..], &["--", program, "deep", "2"]].concat());
+        check(trace);
+        let report = json(&["report", trace, "--json"]);
+        let info = json(&["info", trace, "--json"]);
+        let threads = report["threads"].as_array().expect("threads");
+        let [deep, flat] = ["deep", "flat"].map(|name| {
+            let found = threads.iter().find(|t| t["name"] == name);
+            found.expect(name)
+        });
+        let own = |uid: &Value| {
+            let intervals = info["intervals"].as_array().expect("intervals");
+            let own = intervals.iter().filter(|i| i["of"] == "thread");
+            let own = own.filter(|i| i["thread_uid"] == *uid);
+            own.map(|i| i["interval_ns"].as_u64().expect("a number"))
+                .collect()
+        };
+        let number = |of: &Value| of.as_f64().expect("a number");
+        Uneven {
+            deep_share: number(&deep["capture_ns"]) / number(&deep["cpu_ns"]),
+            deep_samples: number(&deep["samples"]),
+            flat_samples: number(&flat["samples"]),
+            own_of_deep: own(&deep["uid"]),
+            own_of_flat: own(&flat["uid"]),
+        }
+    }
+}
+
+/// The interval of one thread is its own: the thread beside it is captured as often as before. One is far dearer by
+/// construction (asked twenty times as often, at deep stacks), and over the budget because that is half of what it
+/// was seen to cost on this machine.
 #[test]
 fn a_thread_with_dear_stacks_is_slowed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = program(folder.path());
     let trace = folder.path().join("t.beat").display().to_string();
-    let options = [
-        "record", "-q", "-i", "500us", "--budget", "4%", "-o", &trace,
-    ];
-    stackbeat(&[&options[..], &["--", &program, "deep", "3"]].concat());
-    let report = json(&["report", &trace, "--json"]);
-    let thread = |name: &str| {
-        let threads = report["threads"].as_array().expect("threads");
-        let found = threads.iter().find(|t| t["name"] == name).expect(name);
-        (
-            found["uid"].as_u64().expect("a number"),
-            found["samples"].as_u64().expect("a number"),
-        )
-    };
-    let ((deep, deep_samples), (flat, flat_samples)) = (thread("deep"), thread("flat"));
-    let info = json(&["info", &trace, "--json"]);
-    let intervals = info["intervals"].as_array().expect("intervals");
-    let own = |uid: u64| {
-        let of_thread = intervals.iter().filter(|i| i["of"] == "thread");
-        let own = of_thread.filter(|i| i["thread_uid"] == uid);
-        own.map(|i| i["interval_ns"].as_u64().expect("a number"))
-            .collect::<Vec<_>>()
-    };
-    assert!(
-        own(deep).iter().any(|ns| *ns >= 1_000_000),
-        "{:?}",
-        own(deep)
-    );
-    assert!(own(flat).is_empty(), "{:?}", own(flat));
-    assert!(
-        flat_samples > deep_samples,
-        "{flat_samples}, {deep_samples}"
-    );
-    check(&trace);
+    let mut tries = Vec::new();
+    // What else the machine does can make either run dear: a few tries.
+    for _ in 0..5 {
+        let free = Uneven::record(&program, &trace, "0");
+        assert!(free.own_of_deep.is_empty(), "{:?}", free.own_of_deep);
+        let percent = (free.deep_share * 50.0).clamp(0.01, 50.0);
+        let kept = Uneven::record(&program, &trace, &format!("{percent:.2}%"));
+        let is_slowed = kept.own_of_deep.iter().any(|ns| *ns >= 2_000_000);
+        let is_alone = kept.own_of_flat.is_empty();
+        let ratio = |of: &Uneven| of.flat_samples / of.deep_samples;
+        if is_slowed && is_alone && ratio(&kept) > ratio(&free) * 1.4 {
+            return;
+        }
+        let samples = [&free, &kept].map(|r| (r.deep_samples, r.flat_samples));
+        tries.push((percent, samples, kept.own_of_deep, kept.own_of_flat));
+    }
+    panic!("percent, samples without and with it, intervals of either thread: {tries:?}");
 }
