@@ -24,6 +24,7 @@ pub mod record;
 pub mod registry;
 pub mod sync;
 pub mod sys;
+pub mod system_call;
 pub mod throttle;
 #[cfg(not(loom))]
 pub mod unwind;

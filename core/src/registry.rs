@@ -186,7 +186,7 @@ fn clear_thread(e: &ThreadEntry) {
     ] {
         word.store(0, Ordering::Relaxed);
     }
-    for word in e.losses.iter().chain(&e.registers) {
+    for word in e.losses.iter().chain(&e.registers).chain(&e.system_calls) {
         word.store(0, Ordering::Relaxed);
     }
 }

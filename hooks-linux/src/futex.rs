@@ -11,6 +11,7 @@ use libc::*;
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::sys::calls::{self, BLOCKING};
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_core::waiters::How;
 
 mod original {
@@ -135,6 +136,7 @@ unsafe extern "C-unwind" fn looked(
             }
             Futex::Wakes(how) => {
                 waking::called();
+                agent::count(SystemCall::Futex);
                 if agent::is_awaited(a as u64) {
                     let wake = agent::announce(&[a as u64], is_shared, how);
                     let result = original();

@@ -9,6 +9,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, sigset_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 
 hooks! {
     wait fn read(file: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t = Read, file, reads file;
@@ -124,9 +125,9 @@ controls! { fcntl fcntl64 __fcntl }
 original!(fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = Close);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if !agent::hit_quietly() {
+    if !agent::made_quietly(Probe::Close) {
         close_range::called();
-        agent::hit(Probe::Close, first as u64);
+        agent::made(Probe::Close, first as u64);
     }
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { close_range::call(first, last, flags) };
@@ -144,6 +145,7 @@ original!(fn dup3(file: c_int, double: c_int, flags: c_int) -> c_int = Close);
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pipe(files: *mut c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's argument, passed on; after a success both descriptors are there.
     unsafe {
         let result = pipe::call(files);
@@ -156,6 +158,7 @@ unsafe extern "C-unwind" fn pipe(files: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pipe2(files: *mut c_int, flags: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on; after a success both descriptors are there.
     unsafe {
         let result = pipe2::call(files, flags);
@@ -168,6 +171,7 @@ unsafe extern "C-unwind" fn pipe2(files: *mut c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on.
     let file = unsafe { eventfd::call(count, flags) };
     descriptor::made_event(file);
@@ -177,6 +181,7 @@ unsafe extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
 original!(fn signalfd(file: c_int, mask: *const sigset_t, flags: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn signalfd(file: c_int, mask: *const sigset_t, flags: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on.
     let file = unsafe { signalfd::call(file, mask, flags) };
     descriptor::made_signals(file);
@@ -185,6 +190,7 @@ unsafe extern "C-unwind" fn signalfd(file: c_int, mask: *const sigset_t, flags: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup(file: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's argument, passed on.
     let double = unsafe { dup::call(file) };
     descriptor::doubled(file, double);
@@ -196,6 +202,7 @@ macro_rules! doubles {
     ($($name:ident($($flags:ident: $type:ty)?);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(file: c_int, double: c_int $(, $flags: $type)?) -> c_int {
+            agent::count(SystemCall::Control);
             let closes = file != double && descriptor::is_awaited(double);
             let wake = closes.then(|| descriptor::closes(double));
             // SAFETY: the caller's arguments, passed on.

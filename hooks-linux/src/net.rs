@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{MSG_DONTWAIT, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_core::waiters::How;
 
 hooks! {
@@ -61,6 +62,7 @@ connects! { connect __connect }
 original!(fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    agent::count(SystemCall::Socket);
     // SAFETY: the caller's arguments, passed on.
     let socket = unsafe { socket::call(domain, kind, protocol) };
     descriptor::forget(socket);
@@ -70,6 +72,7 @@ unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) 
 original!(fn listen(socket: c_int, backlog: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn listen(socket: c_int, backlog: c_int) -> c_int {
+    agent::count(SystemCall::Socket);
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { listen::call(socket, backlog) };
     descriptor::forget(socket);
@@ -84,6 +87,7 @@ unsafe extern "C-unwind" fn socketpair(
     protocol: c_int,
     sockets: *mut c_int,
 ) -> c_int {
+    agent::count(SystemCall::Socket);
     // SAFETY: the caller's arguments, passed on; after a success both descriptors are there.
     unsafe {
         let result = socketpair::call(domain, kind, protocol, sockets);
@@ -97,6 +101,7 @@ unsafe extern "C-unwind" fn socketpair(
 original!(fn shutdown(socket: c_int, how: c_int) -> c_int = Close);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    agent::count(SystemCall::Socket);
     let is_end = how != libc::SHUT_RD && descriptor::is_awaited(socket);
     let wake = is_end.then(|| descriptor::closes(socket));
     // SAFETY: the caller's arguments, passed on.

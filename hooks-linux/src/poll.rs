@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_long, c_void};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 
 hooks! {
     wait fn aio_suspend(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll, count as c_long;
@@ -83,6 +84,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     file: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
         let result = epoll_ctl::call(poll, operation, file, event);
@@ -96,6 +98,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
 original!(fn epoll_create(size: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's argument, passed on.
     let poll = unsafe { epoll_create::call(size) };
     descriptor::forget(poll);
@@ -105,6 +108,7 @@ unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
 original!(fn epoll_create1(flags: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    agent::count(SystemCall::Control);
     // SAFETY: the caller's argument, passed on.
     let poll = unsafe { epoll_create1::call(flags) };
     descriptor::forget(poll);

@@ -10,6 +10,7 @@ use core::ffi::{c_char, c_int, c_void};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 
 hooks! {
     wait fn wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0);
@@ -57,6 +58,7 @@ original!(fn fork() -> pid_t = Fork);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fork() -> pid_t {
     fork::called();
+    agent::count(SystemCall::Process);
     agent::force(Probe::Fork, 0);
     // SAFETY: no arguments.
     unsafe { fork::call() }
@@ -67,6 +69,7 @@ original!(fn _Fork() -> pid_t = Fork);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn _Fork() -> pid_t {
     _Fork::called();
+    agent::count(SystemCall::Process);
     agent::force(Probe::Fork, 0);
     agent::before_fork();
     // SAFETY: no arguments.
@@ -233,6 +236,7 @@ mod exec {
 /// `envp` is null or a null-terminated array of C strings.
 unsafe fn replace(envp: Strings, exec: impl FnOnce(Strings) -> c_int) -> c_int {
     exec::called();
+    agent::count(SystemCall::Process);
     agent::force(Probe::Exec, 0);
     agent::before_exec();
     // SAFETY: by contract.

@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 
 /// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
 /// 2.4). Believed only if the calling thread's own tid stands there.
@@ -34,6 +35,7 @@ unsafe fn tid_of(thread: pthread_t) -> u32 {
 /// Runs a call that sends a signal to a process (`tid`: `None`), or to a thread of it, which may be unknown (0).
 #[inline(always)]
 pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
+    agent::count(SystemCall::Signal);
     // 0 asks whether the process is there; other numbers below 1 mean many processes.
     if signal == 0 || pid <= 0 || tid == Some(0) || !agent::finds_wakers() {
         return call();

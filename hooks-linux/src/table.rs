@@ -108,13 +108,13 @@ macro_rules! hooks {
             #[inline(never)]
             unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
                 $name::called();
-                agent::hit(Probe::$probe, $value as u64);
+                agent::made(Probe::$probe, $value as u64);
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $name::call($($arg),*) }
             }
             // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
             unsafe {
-                if agent::hit_quietly() {
+                if agent::made_quietly(Probe::$probe) {
                     $name::call($($arg),*)
                 } else {
                     due($($arg),*)

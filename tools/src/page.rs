@@ -25,6 +25,7 @@ use crate::report::counters::CounterRow;
 use crate::report::events::EventRow;
 use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::report::profile::{CAUSES, Label, Profile};
+use crate::report::system_calls;
 use timeline::Timeline;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
@@ -89,6 +90,9 @@ struct ThreadMeta<'a> {
     runnable_ns: u64,
     allocated_bytes: u64,
     samples: u64,
+    /// System calls, and how many of each kind in words.
+    calls: u64,
+    calls_by_kind: String,
 }
 
 /// A counter's values over time.
@@ -169,6 +173,8 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             runnable_ns: time.amounts.runnable_ns,
             allocated_bytes: time.amounts.allocated_bytes,
             samples: time.amounts.samples,
+            calls: t.system_calls.map_or(0, |calls| calls.sum()),
+            calls_by_kind: system_calls::kinds(&t.system_calls.unwrap_or_default()),
         }
     });
     let mut probes = vec![None; 256];

@@ -10,6 +10,7 @@ mod load;
 pub mod long_waits;
 pub mod profile;
 pub mod rows;
+pub mod system_calls;
 mod tables;
 mod tree;
 pub mod waits;

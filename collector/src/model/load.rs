@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::columns;
 use stackbeat_proto::nodes::Node;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamError};
@@ -277,6 +278,7 @@ impl Loader {
                     records_written: None,
                     capture_ns: 0,
                     totals: None,
+                    system_calls: None,
                     batches: 0,
                 },
                 creator_uid: 0,
@@ -312,6 +314,7 @@ impl Loader {
         facts.thread.exited = end.exited;
         facts.thread.records_written = Some(end.records_written);
         facts.thread.capture_ns = end.capture_ns;
+        facts.thread.system_calls = SystemCalls::from_list(&end.system_calls);
         facts.thread.totals = Some(Amounts {
             cpu_ns: end.cpu_ns,
             allocations: end.allocations,

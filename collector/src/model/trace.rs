@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1;
 
@@ -118,6 +119,8 @@ pub struct Thread {
     pub records_written: Option<u64>,
     /// Exact counters at its end, when the file has them. `samples` is 0.
     pub totals: Option<Amounts>,
+    /// System calls that passed hooks, when the file has them.
+    pub system_calls: Option<SystemCalls>,
     /// CPU time that captures took, ns; part of its CPU time.
     pub capture_ns: u64,
     /// Number of sample batches in the file.

@@ -89,7 +89,10 @@ impl Partial {
                     *count = loss.count;
                 }
             }
-            packet::Body::ThreadEnd(end) => self.seed.thread(end.uid).end = Some(end),
+            packet::Body::ThreadEnd(end) => {
+                let uid = end.uid;
+                self.seed.thread(uid).end = Some(end);
+            }
             packet::Body::ProcessEnd(end) => {
                 self.seed.ended_processes.insert(end.uid);
             }

@@ -36,6 +36,7 @@ use crate::probe::{Category, Probe};
 use crate::record::Waited;
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
+use crate::system_call::SystemCall;
 use crate::throttle;
 use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -96,6 +97,47 @@ pub fn hit_quietly() -> bool {
     match registered(tls::block()) {
         Some((entry, tick)) => throttle::is_quiet(tick, entry),
         None => !process::is_active(),
+    }
+}
+
+/// Like [`hit_quietly`], for a call that may be a system call: when true, it has been counted, otherwise
+/// [`made`] is to be called.
+#[inline(always)]
+pub fn made_quietly(probe: Probe) -> bool {
+    match registered(tls::block()) {
+        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
+            count_of(entry, probe);
+            true
+        }
+        Some(_) => false,
+        None => !process::is_active(),
+    }
+}
+
+/// Like [`hit`], for a call that may be a system call, which is counted.
+pub fn made(probe: Probe, arg: u64) {
+    if let Some(call) = probe.system_call() {
+        count(call);
+    }
+    hit(probe, arg);
+}
+
+/// A system call is made that is neither a wait ([`begin_wait`] counts those) nor told by [`made`].
+#[inline]
+pub fn count(call: SystemCall) {
+    let entry = match registered(tls::block()) {
+        Some((entry, _)) => Some(entry),
+        None => registered_now(),
+    };
+    if let Some(entry) = entry {
+        add_own(&entry.system_calls[call as usize], 1);
+    }
+}
+
+#[inline(always)]
+fn count_of(entry: &ThreadEntry, probe: Probe) {
+    if let Some(call) = probe.system_call() {
+        add_own(&entry.system_calls[call as usize], 1);
     }
 }
 
@@ -252,7 +294,7 @@ pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
 fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let entry = match registered(tls::block()) {
         Some((entry, _)) => entry,
-        None => match register_to_wait() {
+        None => match registered_now() {
             Some(entry) => entry,
             None => {
                 return Wait {
@@ -265,6 +307,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
             }
         },
     };
+    count_of(entry, probe);
     let gate_before = gate::close(entry, patience::await_signal);
     let begin = process::now();
     let [pc, sp, fp] = at;
@@ -292,7 +335,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
 
 #[cold]
 #[inline(never)]
-fn register_to_wait() -> Option<&'static ThreadEntry> {
+fn registered_now() -> Option<&'static ThreadEntry> {
     if !process::is_active() || !thread::register() {
         return None;
     }

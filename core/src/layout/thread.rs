@@ -1,6 +1,7 @@
 //! The entry of a thread.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::system_call::SYSTEM_CALLS;
 
 /// Indices into `ThreadEntry::losses`; the numbers are those of `proto::v1::loss::Cause`.
 pub mod loss {
@@ -17,7 +18,11 @@ pub mod loss {
     pub const COUNT: usize = 16;
 }
 
-/// One thread. The owner writes lines 0–4, the collector line 5, whoever ends its waits a word of line 6.
+/// Room for kinds of system calls that do not exist yet.
+const SYSTEM_CALL_WORDS: usize = 24;
+const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_WORDS);
+
+/// One thread. The owner writes lines 0–4 and 7–9, the collector line 5, whoever ends its waits a word of line 6.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
@@ -115,6 +120,10 @@ pub struct ThreadEntry {
     pub closed_for: AtomicU64,
     /// The last that closed what the thread waits for, 0: nobody; a `crate::waiters::Waker`.
     pub closed_by: AtomicU64,
+
+    // Lines 7 to 9.
+    /// System calls that hooks have seen, by `crate::system_call::SystemCall as usize`.
+    pub system_calls: [AtomicU64; SYSTEM_CALL_WORDS],
 }
 
 impl ThreadEntry {

@@ -1,7 +1,9 @@
 //! What a trace says beside its samples, as reports show it. Serialized as it stands into the JSON
 //! (docs/json.md) and into the page.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use stackbeat_collector::model::ThreadIndex;
+use stackbeat_core::system_call::SystemCalls;
 
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
@@ -74,11 +76,24 @@ pub struct ThreadFacts {
     pub exact_cpu_ns: Option<u64>,
     pub exact_allocations: Option<u64>,
     pub exact_allocated_bytes: Option<u64>,
+    /// System calls that passed hooks, by kind.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
+    pub system_calls: Option<SystemCalls>,
     /// Of the CPU time, what the recording's captures took.
     pub capture_ns: u64,
     /// Threads that this row sums up; 0: it is one thread.
     #[serde(skip_serializing_if = "is_zero")]
     pub merged: u32,
+}
+
+/// Kinds that occur, by name.
+pub(super) fn by_kind<S: Serializer>(
+    calls: &Option<SystemCalls>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let calls = calls.unwrap_or_default();
+    let present = calls.iter().filter(|(_, count)| *count > 0);
+    serializer.collect_map(present.map(|(kind, count)| (kind.name(), count)))
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -126,6 +141,18 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// System calls of the threads that `wanted` accepts; `None` when those of one are not known.
+    pub fn system_calls(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<SystemCalls> {
+        let mut threads = (self.threads.iter().enumerate())
+            .filter(|(index, _)| wanted(ThreadIndex(*index as u32)))
+            .peekable();
+        threads.peek()?;
+        threads.try_fold(SystemCalls::default(), |mut sum, (_, thread)| {
+            sum.add(&thread.system_calls?);
+            Some(sum)
+        })
+    }
+
     /// Losses summed over threads, heaviest first.
     pub fn losses_by_cause(&self) -> Vec<LossRow> {
         let mut sums: Vec<LossRow> = Vec::new();

@@ -7,11 +7,12 @@ use anyhow::Result;
 use serde::Serialize;
 use stackbeat_collector::model::ThreadIndex;
 use stackbeat_core::probe::Cause;
+use stackbeat_core::system_call::SystemCalls;
 
 use super::Report;
 use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
-use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind};
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
 use super::tables::label_text;
@@ -24,6 +25,9 @@ pub struct ReportJson<'a> {
     recording: Recording,
     /// Sums over the threads that are shown.
     totals: Time,
+    /// The same of system calls, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
+    system_calls: Option<SystemCalls>,
     losses: Vec<LossRow>,
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadJson<'a>>,
@@ -155,6 +159,7 @@ pub fn report<'a>(
         schema: "stackbeat.report.v1",
         recording: facts.recording.clone(),
         totals: (&totals).into(),
+        system_calls: facts.system_calls(wanted),
         losses: facts
             .losses
             .iter()

@@ -156,6 +156,7 @@ fn facts(trace: &Trace) -> Facts {
             exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
             exact_allocations: t.totals.map(|a| a.allocations),
             exact_allocated_bytes: t.totals.map(|a| a.allocated_bytes),
+            system_calls: t.system_calls,
             capture_ns: t.capture_ns,
             merged: 0,
         }

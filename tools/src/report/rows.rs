@@ -190,6 +190,13 @@ fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
     row.exact_cpu_ns = sum(row.exact_cpu_ns, thread.exact_cpu_ns);
     row.exact_allocations = sum(row.exact_allocations, thread.exact_allocations);
     row.exact_allocated_bytes = sum(row.exact_allocated_bytes, thread.exact_allocated_bytes);
+    row.system_calls = row
+        .system_calls
+        .zip(thread.system_calls)
+        .map(|(mut sum, more)| {
+            sum.add(&more);
+            sum
+        });
     row.capture_ns += thread.capture_ns;
 }
 

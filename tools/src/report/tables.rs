@@ -10,7 +10,7 @@ use super::Report;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
-use super::{counters, deadlocks, events, waits};
+use super::{counters, deadlocks, events, system_calls, waits};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
@@ -40,6 +40,7 @@ pub fn report(
     out.push_str(&function_table(facts, profile, wanted, sort, layout));
     out.push_str(&site_table(facts, profile, wanted, layout));
     out.push_str(&waits::table(report, wanted, layout));
+    out.push_str(&system_calls::table(facts, wanted, layout));
     out.push_str(&counters::scope_table(&facts.scopes, layout));
     let processes: Vec<_> = facts
         .processes

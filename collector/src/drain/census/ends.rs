@@ -1,5 +1,7 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
+use stackbeat_core::system_call::SYSTEM_CALLS;
+
 use super::*;
 
 /// What a thread may have run since the last look at the clock, ns.
@@ -160,6 +162,7 @@ impl Census {
             voluntary_switches: usage(|r| r.voluntary_switches),
             involuntary_switches: usage(|r| r.involuntary_switches),
             capture_ns: converter.duration_ns(get(&entry.spent_cycles)),
+            system_calls: entry.system_calls[..SYSTEM_CALLS].iter().map(get).collect(),
         }
     }
 

@@ -119,8 +119,8 @@ impl Content {
             let key = (*uid, loss::Cause::Overwritten as i32);
             let ended = self.ends.get(uid);
             let (end, overwritten) = match (ended, living.get(uid)) {
-                (Some(end), _) => (Some(*end), self.losses.get(&key).map_or(0, |l| l.count)),
-                (None, Some((end, overwritten))) => (Some(*end), *overwritten),
+                (Some(end), _) => (Some(end), self.losses.get(&key).map_or(0, |l| l.count)),
+                (None, Some((end, overwritten))) => (Some(end), *overwritten),
                 (None, None) => (None, 0),
             };
             if end.is_some_and(|end| end.end_ns < from_ns) {
@@ -132,7 +132,7 @@ impl Content {
                     start_ns: packet.start_ns.max(from_ns),
                     ..packet.clone()
                 },
-                end,
+                end: end.cloned(),
                 base: is_whole.then(SampleRow::default),
                 base_rusage: is_whole.then(Rusage::default),
                 rows: 0,

@@ -21,7 +21,7 @@ pub(super) struct Thread {
 impl Thread {
     /// Its totals at the end, counted from the begin of the window.
     pub(super) fn end(&self) -> Option<v1::ThreadEnd> {
-        let end = self.end?;
+        let end = self.end.as_ref()?;
         let base = self.base.unwrap_or(SampleRow {
             cpu_ns: end.cpu_ns,
             allocations: end.allocations,
@@ -47,7 +47,9 @@ impl Thread {
             major_faults: less(end.major_faults, usage.major_faults),
             voluntary_switches: less(end.voluntary_switches, usage.voluntary_switches),
             involuntary_switches: less(end.involuntary_switches, usage.involuntary_switches),
-            ..end
+            // How many there had been when the window began is not known.
+            system_calls: Vec::new(),
+            ..*end
         })
     }
 

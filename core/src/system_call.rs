@@ -1,0 +1,160 @@
+//! Kinds of system calls, as reports and the gate tell them apart.
+//!
+//! Each hooked function that is a system call, or stands for one, counts once for its thread, whatever it calls
+//! inside. Functions that get by without one as long as nobody has to wait (locks, conditions, semaphores), and
+//! clocks, which are read in the program's own memory, are none.
+
+use crate::probe::Probe;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
+        /// What a system call does. The numbers are part of the trace format: never reuse or renumber one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum SystemCall {
+            $($(#[$doc])* $variant = $number,)*
+        }
+
+        impl SystemCall {
+            /// Every kind, in the order of their numbers.
+            pub const ALL: [SystemCall; SYSTEM_CALLS] = [$(SystemCall::$variant,)*];
+
+            /// The name in reports and files.
+            pub const fn name(self) -> &'static str {
+                match self { $(SystemCall::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+/// Number of kinds, for arrays indexed by `SystemCall as usize`.
+pub const SYSTEM_CALLS: usize = 18;
+
+kinds! {
+    /// Reads from a file, pipe, queue or the source of random numbers.
+    Read = 0, "read";
+    /// Writes, and what makes room to write.
+    Write = 1, "write";
+    /// Moves data between two descriptors: sendfile, splice, copy_file_range.
+    Copy = 2, "copy";
+    /// Opens a file by its path.
+    Open = 3, "open";
+    Close = 4, "close";
+    /// fsync, fdatasync, msync and their relatives.
+    Sync = 5, "sync";
+    /// Asks what a file is.
+    Stat = 6, "stat";
+    /// Makes, doubles, locks or changes descriptors without a path: fcntl, flock, dup, pipe, eventfd, epoll_ctl.
+    Control = 7, "control";
+    /// Makes, connects, accepts, sets and shuts down sockets.
+    Socket = 8, "socket";
+    Send = 9, "send";
+    Receive = 10, "receive";
+    /// poll, select, epoll_wait.
+    Poll = 11, "poll";
+    Sleep = 12, "sleep";
+    /// Maps memory, and changes what is mapped.
+    Memory = 13, "memory";
+    /// Starts programs and processes, and waits for them.
+    Process = 14, "process";
+    /// Sends signals, and waits for them.
+    Signal = 15, "signal";
+    /// Futexes of the program's own locks, by `syscall`; libc's own pass no hook.
+    Futex = 16, "futex";
+    Yield = 17, "yield";
+}
+
+impl Probe {
+    /// The kind of system call that a call of this probe is; `None`: none, or not always one.
+    pub const fn system_call(self) -> Option<SystemCall> {
+        Some(match self {
+            Probe::Read => SystemCall::Read,
+            Probe::Write => SystemCall::Write,
+            Probe::Sendfile | Probe::Splice => SystemCall::Copy,
+            Probe::Open => SystemCall::Open,
+            Probe::Close => SystemCall::Close,
+            Probe::Fsync => SystemCall::Sync,
+            Probe::Stat => SystemCall::Stat,
+            Probe::Fcntl | Probe::FileLock => SystemCall::Control,
+            Probe::Connect | Probe::Accept | Probe::Getsockopt => SystemCall::Socket,
+            Probe::Send => SystemCall::Send,
+            Probe::Recv => SystemCall::Receive,
+            Probe::Poll | Probe::Select | Probe::EpollWait => SystemCall::Poll,
+            Probe::Nanosleep => SystemCall::Sleep,
+            Probe::Mmap | Probe::Munmap | Probe::Mremap | Probe::Mprotect | Probe::Madvise => {
+                SystemCall::Memory
+            }
+            Probe::Wait | Probe::Fork | Probe::Exec | Probe::Spawn | Probe::Vfork => {
+                SystemCall::Process
+            }
+            Probe::SignalWait | Probe::SignalSend => SystemCall::Signal,
+            Probe::FutexWait | Probe::FutexWake => SystemCall::Futex,
+            Probe::Yield => SystemCall::Yield,
+            _ => return None,
+        })
+    }
+}
+
+/// How many of each kind, by `SystemCall as usize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SystemCalls(pub [u64; SYSTEM_CALLS]);
+
+impl SystemCalls {
+    /// From a file's list; `None` when it has none. Kinds that this version does not know are left out.
+    pub fn from_list(counts: &[u64]) -> Option<SystemCalls> {
+        let mut calls = SystemCalls::default();
+        for (count, listed) in calls.0.iter_mut().zip(counts) {
+            *count = *listed;
+        }
+        (!counts.is_empty()).then_some(calls)
+    }
+
+    /// Adds others; sums stop at the highest number.
+    pub fn add(&mut self, other: &SystemCalls) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// How many of all kinds.
+    pub fn sum(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Each kind with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (SystemCall, u64)> + '_ {
+        SystemCall::ALL.into_iter().zip(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_in_order_and_have_names_of_their_own() {
+        for (at, kind) in SystemCall::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, at);
+            let same = SystemCall::ALL.iter().filter(|k| k.name() == kind.name());
+            assert_eq!(same.count(), 1, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn what_gets_by_without_the_kernel_is_no_system_call() {
+        for probe in [
+            Probe::Malloc,
+            Probe::MutexLock,
+            Probe::MutexUnlock,
+            Probe::CondWait,
+            Probe::SemWait,
+            Probe::ClockRead,
+            Probe::Running,
+        ] {
+            assert_eq!(probe.system_call(), None, "{}", probe.name());
+        }
+        assert_eq!(Probe::Fsync.system_call(), Some(SystemCall::Sync));
+    }
+}
