@@ -9,6 +9,7 @@ use stackbeat_collector::model::{
     Amounts, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
 };
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCalls;
 
 use crate::page::timeline::{Bar, Timeline};
 use crate::report::Report;
@@ -280,6 +281,7 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         is_main: i == 0 || i == 3,
         begin_ns: 0,
         end_ns: profile.threads[i].wall_ns(),
+        system_calls: SystemCalls::from_list(&[1500, 20 * i as u64, 0, 3]),
         ..ThreadFacts::default()
     });
     let loss = |cause, count, description| LossRow {
