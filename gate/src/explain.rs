@@ -7,7 +7,7 @@ mod place;
 use std::collections::HashMap;
 
 use evidence::{calls, parts};
-use place::{follow, heaviest_place, most_specific};
+use place::{Places, follow, heaviest_place, most_specific};
 
 use crate::cause::{self, Cause};
 use crate::metric::Metric;
@@ -195,13 +195,18 @@ fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
 pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Explanation {
     let columns = evidence(table, metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
+    let places = Places {
+        table,
+        columns: &columns,
+        changes: &changes,
+    };
     let start = match role {
         Some(role) => place_of_role(table, role).unwrap_or(ROOT),
         None => ROOT,
     };
     let whole = changes[start as usize];
     let totals = totals(table, &columns, start);
-    let deepest = most_specific(table, &changes, &totals, whole);
+    let deepest = most_specific(&places, &totals, whole);
     describe(table, metric, role, &changes, &totals, start, deepest)
 }
 

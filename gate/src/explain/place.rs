@@ -1,4 +1,5 @@
-//! Which function a change is narrowed down to, and the path that goes on from it.
+//! Which function a change is narrowed down to, and the path that goes on from it. What merely moved between the callees
+//! of one caller counts for none of them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ const EXPLAINS: f64 = 0.7;
 const IS_PART: f64 = 0.4;
 /// How much more of its cost has to be change, for the share that it has: share times (change / cost) is so many times as high.
 const NARROWER: f64 = 2.0;
-/// Chance of its growth between equal programs.
+/// Chance of its growth, or of a loss beside it, between equal programs.
 const LEAST_P: f64 = 0.005;
 /// A path goes on into the callee that has at least this share of its caller's change.
 const GOES_ON: f64 = 0.6;
@@ -28,17 +29,19 @@ struct Candidate {
     key: Key,
     /// Callees included, mean of the candidate's runs.
     cost: f64,
+    /// Without what it only took over from what is beside it.
     change: f64,
     is_sure: bool,
 }
 
 impl Candidate {
-    fn new(table: &Table, key: Key, column: &Column) -> Candidate {
+    fn new(places: &Places<'_>, key: Key, column: &Column) -> Candidate {
+        let table = places.table;
         let (baseline, candidate) = table.split(column);
         Candidate {
             key,
             cost: mean(candidate),
-            change: change(table, column),
+            change: change(table, column) - places.taken_over(key),
             is_sure: rank::rank_sum(baseline, candidate) <= LEAST_P,
         }
     }
@@ -50,28 +53,89 @@ impl Candidate {
     }
 }
 
+/// A metric by place, callees included.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    pub table: &'a Table,
+    pub columns: &'a [Column],
+    /// How much each changed.
+    pub changes: &'a [f64],
+}
+
+impl Places<'_> {
+    /// How much the rest of a place became lighter, beside this part of it; 0 when it may not have.
+    fn lost_beside(&self, place: u32, part: &Column) -> f64 {
+        let all = &self.columns[place as usize];
+        let rest: Column = all.iter().zip(part).map(|(all, part)| all - part).collect();
+        let (baseline, candidate) = self.table.split(&rest);
+        match rank::rank_sum_tails(baseline, candidate).1 <= LEAST_P {
+            true => -change(self.table, &rest).min(0.0),
+            false => 0.0,
+        }
+    }
+
+    fn callers(&self, place: u32) -> impl Iterator<Item = u32> + '_ {
+        let places = self.table.tree.places();
+        let above = |at: &u32| Some(places[*at as usize].parent);
+        let chain = std::iter::successors(above(&place), above);
+        chain.take_while(|at| matches!(places[*at as usize].label, Label::Function(_)))
+    }
+
+    /// What a function has of a metric that something else below one of its callers had before: calls that now take another
+    /// way, work that was inlined into it. It is no growth.
+    fn taken_over(&self, (role, name): Key) -> f64 {
+        let Some(heaviest) = heaviest_place(self.table, self.changes, role, name) else {
+            return 0.0;
+        };
+        let is_it =
+            |at: &u32| self.table.tree.places()[*at as usize].label == Label::Function(name);
+        let all = 0..self.columns.len() as u32;
+        let outermost: Vec<u32> = all
+            .filter(|at| is_it(at) && !self.callers(*at).any(|caller| is_it(&caller)))
+            .collect();
+        let lost = self
+            .callers(heaviest)
+            .filter(|at| !is_it(at))
+            .map(|caller| {
+                let inside = outermost.iter();
+                let inside = inside.filter(|at| self.callers(**at).any(|above| above == caller));
+                let mut part = vec![0.0; self.table.runs.len()];
+                for at in inside {
+                    for (sum, more) in part.iter_mut().zip(&self.columns[*at as usize]) {
+                        *sum += more;
+                    }
+                }
+                self.lost_beside(caller, &part)
+            });
+        lost.fold(0.0, f64::max)
+    }
+}
+
 /// Of the functions that have most of the change, the one that has most of it and the least other cost: ancestors of it
 /// have the change too, and more besides, callees a part of it. Among those that are alike in that, the deepest. Where the
 /// noise of all the rest looks like a part of the change, one below it that is hardly anything but change.
 pub(super) fn most_specific(
-    table: &Table,
-    changes: &[f64],
+    places: &Places<'_>,
     totals: &HashMap<Key, Column>,
     whole: f64,
 ) -> Option<Key> {
+    let Places { table, changes, .. } = *places;
     if whole <= 0.0 {
         return None;
     }
+    let is_part = |change: f64| change >= IS_PART * whole;
     let candidates: Vec<Candidate> = totals
         .iter()
-        .filter(|(_, column)| change(table, column) >= IS_PART * whole)
-        .map(|(key, column)| Candidate::new(table, *key, column))
+        .filter(|(_, column)| is_part(change(table, column)))
+        .map(|(key, column)| Candidate::new(places, *key, column))
+        .filter(|c| is_part(c.change))
         .collect();
     // Threads of several roles may do the same; then it is in the one where it grew most.
     let over_roles: Vec<Candidate> = over_roles(table, totals)
         .into_iter()
-        .filter(|(_, (_, column))| change(table, column) >= IS_PART * whole)
-        .map(|(name, (role, column))| Candidate::new(table, (role, name), &column))
+        .filter(|(_, (_, column))| is_part(change(table, column)))
+        .map(|(name, (role, column))| Candidate::new(places, (role, name), &column))
+        .filter(|c| is_part(c.change))
         .collect();
     let explains = |c: &Candidate| c.change >= EXPLAINS * whole;
     let (mut most, mut parts): (Vec<_>, Vec<_>) = candidates.into_iter().partition(explains);

@@ -442,3 +442,32 @@ fn what_waits_for_the_cpu_comes_after_what_the_program_does() {
     let last = outcome.findings.last().expect("two findings");
     assert_eq!(last.explanation.cause, Cause::Scheduling);
 }
+
+#[test]
+fn what_one_callee_took_over_from_another_explains_no_growth() {
+    // Longer lists of keys are sought, and answers take another way to the same socket.
+    let answering = |one: f64, many: f64, keys: f64| {
+        let mut costs = shop();
+        for (path, ms) in [
+            (&["main", "answer", "write_one"], one),
+            (&["main", "answer", "write_many"], many),
+            (&["main", "serve", "keys"], keys),
+        ] {
+            costs.push(("main", path, Metric::Cpu, ms * MS));
+        }
+        costs.push((
+            "main",
+            &["main", "answer", "write_many"],
+            Metric::Io,
+            0.4 * many * MS,
+        ));
+        program(costs)
+    };
+    let (table, outcome) = gate(
+        &answering(50.0, 2.0, 20.0),
+        &answering(4.0, 50.0, 65.0),
+        10,
+        4,
+    );
+    assert_eq!(function(&table, &outcome), ("keys".into(), Cause::Cpu));
+}
