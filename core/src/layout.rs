@@ -179,6 +179,13 @@ pub struct Header {
     pub total: AtomicU64,
     /// Path of the trace that the collector writes, for `recover`; UTF-8, NUL padded.
     pub trace_path: [AtomicU64; 128],
+    /// Path of the trace_marker, or of the pipe in its place, that agents write events to as they happen, NUL
+    /// padded; empty: none. Then what it has to be when it is opened.
+    pub marker_path: [AtomicU64; 128],
+    pub marker_device: AtomicU64,
+    pub marker_inode: AtomicU64,
+    /// 1: a pipe.
+    pub marker_is_pipe: AtomicU32,
 }
 
 /// How sub-buffers are used when none is free.
@@ -267,6 +274,9 @@ pub struct Control {
     pub kept_interval_ns: [AtomicU32; CLASSES],
     /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::withdraw_by`).
     pub withdrawn: AtomicU64,
+    /// Agents add: events that were written to `Header::marker_path`, and those that could not be.
+    pub markers_written: AtomicU64,
+    pub markers_failed: AtomicU64,
 }
 
 impl Control {

@@ -21,7 +21,7 @@
 //!   NAME     word 1..3 the thread's name, 16 bytes, NUL padded
 //!   TEXT     node field: TextKind | word 1 bytes | word 2 offset of this part | the bytes, padded to whole words
 //!   MARK     word 1 cycles | word 2 value (i64) | word 3 bytes of the name | the name, padded; probe field:
-//!            a number of `proto::v1::event::Kind`, or COUNTER
+//!            a number of `proto::v1::event::Kind`, or `event_kind::COUNTER`
 //!   WAIT     node field: the waiter's stack | word 1 begin, cycles | word 2 end, cycles | word 3 what was waited for
 //!            word 4 tid that held it at the begin | tid that ended the wait << 32, 0: not known
 //!            word 5 uid of the thread that ended it | number of its WAKE << 32 | word 6 the call's result (i64)
@@ -340,8 +340,17 @@ pub fn read_wake(header: u64, body: &[u64]) -> Option<Woke> {
     })
 }
 
-/// In place of an event's kind: the value of a counter of the process.
-pub const COUNTER: u8 = 10;
+/// Kinds of events that programs write: numbers of `proto::v1::event::Kind`.
+pub mod event_kind {
+    pub const MARK: u8 = 0;
+    pub const SCOPE_BEGIN: u8 = 1;
+    pub const SCOPE_END: u8 = 2;
+    pub const FLOW_BEGIN: u8 = 7;
+    pub const FLOW_STEP: u8 = 8;
+    pub const FLOW_END: u8 = 9;
+    /// None of those: the value of a counter of the process.
+    pub const COUNTER: u8 = 10;
+}
 
 /// Longest name of an event, bytes.
 pub const EVENT_NAME_BYTES: usize = 1024;

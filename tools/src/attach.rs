@@ -36,6 +36,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         counters: args.counters,
         long_wait: args.long_wait,
         start_disabled: args.start_disabled,
+        systrace: args.systrace,
         compress: args.compress,
         series: args.series,
         agent: args.agent,

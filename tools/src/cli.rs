@@ -142,6 +142,18 @@ pub struct RecordArgs {
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long)]
     pub start_disabled: bool,
+    /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
+    /// happen; `auto`, the path of one, or a named pipe; `off` for none.
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        value_hint = ValueHint::FilePath,
+        value_parser = parse_systrace
+    )]
+    pub systrace: Option<SystraceArg>,
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
@@ -239,6 +251,18 @@ pub struct AttachArgs {
     /// Attach although the program runs under a seccomp filter, which may kill it.
     #[arg(long)]
     pub allow_seccomp: bool,
+    /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
+    /// happen; `auto`, the path of one, or a named pipe; `off` for none.
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        value_hint = ValueHint::FilePath,
+        value_parser = parse_systrace
+    )]
+    pub systrace: Option<SystraceArg>,
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
@@ -320,6 +344,23 @@ fn parse_cause(text: &str) -> Result<Cause, String> {
     known.find(|cause| cause.name() == text).ok_or_else(|| {
         "not a cause: lock, wait, io, net, poll, sleep, join, process, unknown".to_owned()
     })
+}
+
+/// Where `--systrace` goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SystraceArg {
+    Off,
+    Auto,
+    At(PathBuf),
+}
+
+fn parse_systrace(text: &str) -> Result<SystraceArg, String> {
+    match text {
+        "" => Err("write auto, off, or a path".to_owned()),
+        "off" => Ok(SystraceArg::Off),
+        "auto" => Ok(SystraceArg::Auto),
+        path => Ok(SystraceArg::At(path.into())),
+    }
 }
 
 /// Signals that may ask for a dump.

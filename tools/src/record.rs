@@ -12,11 +12,11 @@ use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
-use stackbeat_collector::session::{self, Dumps, Options, Outcome};
+use stackbeat_collector::session::{self, Dumps, Options, Outcome, Systrace};
 use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 
-use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs};
+use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
 use crate::units::Period;
 use crate::{EXIT_ERROR, agent, terminal, units};
 
@@ -99,6 +99,11 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     };
     options.dumps = dumps(&args.dumps);
     options.start_disabled = args.start_disabled;
+    options.systrace = match &args.systrace {
+        None | Some(SystraceArg::Off) => None,
+        Some(SystraceArg::Auto) => Some(Systrace::Usual),
+        Some(SystraceArg::At(path)) => Some(Systrace::At(path.clone())),
+    };
     options.validate()?;
     Ok(options)
 }

@@ -23,7 +23,7 @@ use stackbeat_core::buffer::{self, Drained};
 use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::layout::{ClockSource, buffer_state};
 use stackbeat_core::mapping::Mapping;
-use stackbeat_core::record::COUNTER;
+use stackbeat_core::record::event_kind::COUNTER;
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};

@@ -97,6 +97,20 @@ pub enum Warning {
         "the session cannot be steered while it runs (`stackbeat status` does not see it): {0}"
     )]
     NoControl(String),
+    #[error(
+        "events are not written to {} as they happen: {reason}; the trace has them all the same", path.display()
+    )]
+    NoSystrace { path: PathBuf, reason: String },
+    #[error(
+        "{}: the kernel is not tracing, so it refuses events; `echo 1 > {}` makes it take them",
+        marker.display(), switch.display()
+    )]
+    SystraceOff { marker: PathBuf, switch: PathBuf },
+    #[error(
+        "{failed} of {all} events could not be written to the trace_marker or pipe: it was full or off, or the program \
+         could not open it again; the trace has them all the same"
+    )]
+    SystraceFailed { failed: u64, all: u64 },
     #[error("no agent reported: the program did not load the library, the trace has no samples")]
     NoAgent,
     #[error(

@@ -72,6 +72,11 @@ impl Finisher<'_> {
         set(&figures.nodes, drain.drainer.nodes.count);
         set(&figures.generations, drain.drainer.nodes.generations.into());
 
+        let control = self.shared.mapping.control();
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        set(&figures.systrace_written, counted(&control.markers_written));
+        set(&figures.systrace_failed, counted(&control.markers_failed));
+
         let finished = stored.and_then(|()| self.add_names_and_footer(&mut drain, progress, leave));
         let finished = finished.map(|skipped| {
             if skipped > 0 {
@@ -110,9 +115,14 @@ impl Finisher<'_> {
         if deadlocks > 0 {
             self.warnings.push(Warning::Deadlock { count: deadlocks });
         }
-        for warning in [self.slowed(), self.withdrawn(), self.over_budget()]
-            .into_iter()
-            .flatten()
+        for warning in [
+            self.slowed(),
+            self.withdrawn(),
+            self.over_budget(),
+            self.systrace_failed(),
+        ]
+        .into_iter()
+        .flatten()
         {
             progress(&Progress::Warning(warning.clone()));
             self.warnings.push(warning);
@@ -160,6 +170,13 @@ impl Finisher<'_> {
         (withdrawals > 0).then_some(Warning::Withdrawn {
             percent: self.options.budget()?.percent,
         })
+    }
+
+    fn systrace_failed(&self) -> Option<Warning> {
+        let figures = &self.shared.figures;
+        let failed = figures.systrace_failed.load(Ordering::Relaxed);
+        let all = failed + figures.systrace_written.load(Ordering::Relaxed);
+        (failed > 0).then_some(Warning::SystraceFailed { failed, all })
     }
 
     /// What of a declared budget was not held, and by what. Says nothing of short programs: the first intervals are

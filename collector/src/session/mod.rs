@@ -28,6 +28,7 @@ mod shared;
 pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;
+mod systrace;
 mod ticker;
 mod transfers;
 mod unix_peers;
@@ -50,7 +51,7 @@ pub use error::{RecordError, Warning};
 pub use family::Descendants;
 pub use options::{
     Attachment, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options,
-    Outcome, Progress, Status, Visits,
+    Outcome, Progress, Status, Systrace, Visits,
 };
 
 use crate::drain::Drainer;
@@ -248,6 +249,7 @@ fn begin(
         }
     })?;
     warnings.extend(moved);
+    warnings.extend(systrace::prepare(options, &mapping));
     for warning in &*warnings {
         progress(&Progress::Warning(warning.clone()));
     }

@@ -78,12 +78,22 @@ pub struct Options {
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     pub symbolize: bool,
+    /// Where programs' own events are written besides, as they happen.
+    pub systrace: Option<Systrace>,
     /// What is measured, for series of recordings; empty: not said.
     pub label: String,
     /// The commit that the program was built of; empty: not said.
     pub commit: String,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
+}
+
+/// A trace_marker of the kernel's, or a named pipe in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Systrace {
+    /// Where tracefs usually is.
+    Usual,
+    At(PathBuf),
 }
 
 /// When dumps are written by themselves, and how far back they go.
@@ -147,6 +157,7 @@ impl Options {
             count_calls: false,
             start_disabled: false,
             symbolize: true,
+            systrace: None,
             label: String::new(),
             commit: String::new(),
             mapping_folder: None,

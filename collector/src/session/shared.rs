@@ -82,6 +82,9 @@ figures! {
     ticker_cpu_ns,
     drain_cpu_ns,
     outside_cpu_ns,
+    /// Events written to the trace_marker or pipe as they happened, and those that could not be.
+    systrace_written,
+    systrace_failed,
     /// From the end of the program to the end of the trace, without symbolization.
     finish_ns,
     /// Time of symbolization.

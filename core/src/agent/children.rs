@@ -2,8 +2,7 @@
 
 use super::capture::{self, Request};
 use super::process::{self, AGENT, origin, state};
-use super::thread;
-use super::{Wait, patience, registered};
+use super::{Wait, patience, registered, systrace, thread};
 use crate::gate;
 use crate::layout::entry_state;
 use crate::probe::Probe;
@@ -95,6 +94,7 @@ pub fn fork_child() {
     }
     if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
         AGENT.state.store(state::DISABLED, Ordering::Release);
+        systrace::stop();
         return;
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]

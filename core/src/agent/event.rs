@@ -1,7 +1,8 @@
-//! Events of the program itself: marks, scopes, counters, flows.
+//! Events of the program itself: marks, scopes, counters, flows. Where it is asked for, they also go to the kernel's
+//! trace_marker (`systrace`).
 
 use super::capture::{self, Guard, ThreadWriter};
-use super::{children, process, registered, thread};
+use super::{children, process, registered, systrace, thread};
 use crate::buffer::{self, Writer};
 use crate::layout::loss;
 use crate::record;
@@ -9,7 +10,7 @@ use crate::sync::Ordering;
 use crate::sys::tls;
 
 /// Writes an event down, as long as the session captures. `kind` is a number of `proto::v1::event::Kind`, or
-/// [`record::COUNTER`]; a name that is too long is cut.
+/// [`record::event_kind::COUNTER`]; a name that is too long is cut.
 #[inline(never)]
 pub fn event(kind: u8, name: &[u8], value: i64) {
     let block = tls::block();
@@ -36,6 +37,8 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         return;
     };
     let now = process::now();
+    // First, because the kernel dates what is written by when it comes.
+    systrace::event(control, kind, name, value, &mut scratch.line);
     // Also keeps the sub-buffer from being taken away meanwhile.
     let generation = control.generation.load(Ordering::Acquire);
     buffer::begin_capture(entry, generation);

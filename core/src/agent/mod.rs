@@ -4,7 +4,7 @@
 //! - `capture`: the slow path, when something is due
 //! - `counted`: captures that allocations cause by their number
 //! - `calls`: counts by function, where they are wanted
-//! - `event`: marks, scopes and counters of the program itself
+//! - `event`: marks, scopes and counters of the program itself; `systrace`: the same for the kernel's trace_marker
 //! - `wake`: waits that other threads end, and ending them
 //! - `withdraw`: hooks that are too dear for the budget go
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
@@ -26,6 +26,7 @@ mod patience;
 mod process;
 mod rusage;
 mod stack;
+mod systrace;
 mod thread;
 mod wake;
 mod withdraw;

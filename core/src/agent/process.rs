@@ -3,8 +3,7 @@
 use super::capture::{self, More, Request, ThreadWriter};
 use super::children;
 use super::main_stack;
-use super::thread;
-use super::{PROBE_MASK, registered, wake};
+use super::{PROBE_MASK, registered, systrace, thread, wake};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
@@ -240,6 +239,7 @@ pub fn init(path: &CStr) -> bool {
     }
     thread::thread_started(None, thread::Creator::UNKNOWN);
     write_texts(mapping);
+    systrace::start(mapping, systrace::Threads::One);
     true
 }
 
@@ -340,6 +340,7 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
         AGENT.state.store(state::OFF, Ordering::Relaxed);
         return Err(Refusal::Full);
     }
+    systrace::start(mapping, systrace::Threads::Many);
     Ok(())
 }
 
@@ -350,6 +351,7 @@ pub fn detach() {
         return;
     }
     AGENT.signal.store(0, Ordering::Relaxed);
+    systrace::stop();
     if let Some(mapping) = last_mapping() {
         publish_signal(mapping);
         #[cfg(any(target_os = "linux", target_os = "android"))]

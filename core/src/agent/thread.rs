@@ -32,6 +32,8 @@ pub(super) struct Scratch {
     pub usage: super::rusage::State,
     pub counted: super::counted::State,
     pub record: RecordBuffer,
+    /// A line for the trace_marker (`systrace`).
+    pub line: [u8; super::systrace::LINE_BYTES],
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub frames: crate::unwind::Frames,
     pub walker: ThreadWalker,

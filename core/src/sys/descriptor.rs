@@ -1,5 +1,6 @@
-//! What is behind a descriptor, as the kernel says it. Nothing is opened and nothing is changed.
+//! What is behind a descriptor, as the kernel says it, and writing to one of our own.
 
+use super::Errno;
 use super::linux::{call, number};
 use core::mem::MaybeUninit;
 
@@ -73,4 +74,49 @@ pub fn socket_address(fd: i32, end: SocketEnd, buffer: &mut [u8; 128]) -> Option
         call(number, [fd as usize, to, length, 0, 0, 0]).ok()?;
     }
     buffer.get(..bytes as usize)
+}
+
+/// Writes at the file's position; the number of bytes taken. Not seen by any hook, `errno` stays.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel reads the slice.
+    unsafe {
+        let from = bytes.as_ptr() as usize;
+        call(libc::SYS_write, [fd as usize, from, bytes.len(), 0, 0, 0])
+    }
+}
+
+/// Another number for the same file, the first that is free from `least` on; closed by exec.
+pub fn duplicate_from(fd: i32, least: u32) -> Result<i32, Errno> {
+    let command = libc::F_DUPFD_CLOEXEC as usize;
+    // SAFETY: touches no memory.
+    let new = unsafe {
+        call(
+            libc::SYS_fcntl,
+            [fd as usize, command, least as usize, 0, 0, 0],
+        )?
+    };
+    Ok(new as i32)
+}
+
+/// Soft and hard limit of the numbers that descriptors may have (RLIMIT_NOFILE).
+pub fn number_limits() -> Option<(u64, u64)> {
+    let mut limits = [0u64; 2];
+    let to = (&raw mut limits) as usize;
+    // SAFETY: the kernel fills a `struct rlimit64`: two words. Process 0 is the caller.
+    unsafe {
+        let what = libc::RLIMIT_NOFILE as usize;
+        call(libc::SYS_prlimit64, [0, what, 0, to, 0, 0]).ok()?;
+    }
+    Some((limits[0], limits[1]))
+}
+
+/// Sets both limits. False: refused.
+pub fn set_number_limits(soft: u64, hard: u64) -> bool {
+    let limits = [soft, hard];
+    let from = (&raw const limits) as usize;
+    // SAFETY: the kernel reads a `struct rlimit64`.
+    unsafe {
+        let what = libc::RLIMIT_NOFILE as usize;
+        call(libc::SYS_prlimit64, [0, what, from, 0, 0, 0]).is_ok()
+    }
 }
