@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import figures
-from kinds import KINDS, SIZES
+from kinds import GROUPS, KINDS, SIZES
 from programs import HERE, PROGRAMS
 from special import CASES
 
@@ -245,7 +245,7 @@ def main():
     parser.add_argument("--replicates", type=int, default=2, help="blocks of each kind")
     sizes = lambda text: [float(size) for size in text.split(",")]
     parser.add_argument("--sizes", type=sizes, default=SIZES, help="sizes to record, of %s" % SIZES)
-    parser.add_argument("--half", choices=["tuning", "frozen"], help="only this half of the kinds")
+    parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind: and no special case")
     parser.add_argument("--only", action="append", help="only this kind, for example press-new-lock; may be repeated")
     parser.add_argument("--quick", action="store_true", help="three kinds, one block, six runs a side")
     parser.add_argument("--around", default="", help="words to run each block under")
@@ -256,7 +256,7 @@ def main():
     arguments = parser.parse_args()
     kinds = [k for k in KINDS if not arguments.half or k.half == arguments.half]
     kinds = [k for k in kinds if not arguments.only or k.key in arguments.only]
-    cases = CASES
+    cases = CASES if arguments.half != "blind" else []
     if arguments.quick:
         arguments.runs, arguments.replicates = 6, 1
         kinds, cases = [k for k in KINDS if k.key in QUICK], CASES[:1]

@@ -1,7 +1,7 @@
 """The results of the experiment as tables."""
 import statistics
 
-from kinds import KINDS, SIZES
+from kinds import GROUPS, KINDS, SIZES
 from special import CASES
 
 
@@ -11,7 +11,8 @@ def is_right(answer, kind):
     if first is None:
         return False, False
     named = [first["function"] or "", first["deepest"] or ""] + first["path"][-1:]
-    function = not kind.functions or any(f in name for f in kind.functions for name in named)
+    matches = lambda f, name: name == f[1:] if f.startswith("=") else f in name
+    function = not kind.functions or any(matches(f, name) for f in kind.functions for name in named)
     return first["cause"] in kind.causes, function
 
 
@@ -23,8 +24,7 @@ def table(head, rows):
 
 def tables(lines):
     parts = ["### Unchanged programs\n", unchanged(lines), false_alarms(lines), "### Changes\n"]
-    for half in ("tuning", "frozen"):
-        parts += [by_size(lines, half)]
+    parts += [by_size(lines, half) for half in GROUPS if of(lines, what="changed", half=half)]
     parts += [by_kind(lines), "### Special cases\n", special(lines), "### First findings\n", detail(lines)]
     return "\n".join(parts)
 

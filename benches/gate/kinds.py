@@ -2,10 +2,12 @@
 
 Tuning kinds were looked at while thresholds and rules of the gate were chosen. Frozen kinds were written and
 committed before any of them was recorded, and no rule was chosen by them. Once looked at, a frozen set is used up:
-its kinds become tuning kinds, and a new set is written.
+its kinds become tuning kinds, and a new set is written. Blind kinds were written after the rules, by somebody who had
+not read them and had looked at the sizes that were measured only, at no finding.
 """
 from dataclasses import dataclass
 
+GROUPS = ["tuning", "frozen", "blind"]
 SIZES = [0.02, 0.05, 0.10, 0.20]
 # `amount` of a kind is in its own measure. The experiment records it once to learn what it adds to
 # `measure`, a metric of the whole run, and takes the fraction of it that adds 2, 5, 10 and 20 %.
@@ -18,8 +20,8 @@ class Kind:
     half: str
     # About what adds 20 %: where the search for the exact amount begins.
     guess: float
-    # Right answers: any of these causes, and any of these functions, alone or within a longer name.
-    # Without functions: the program has no symbols there.
+    # Right answers: any of these causes, and any of these functions, alone or within a longer name; with "=" before
+    # it, alone only. Without functions: the program has no symbols there.
     causes: tuple
     functions: tuple = ()
     measure: str = "wall"
@@ -119,4 +121,26 @@ FROZEN = [
     Kind("postgres", "synced-commits", "frozen", 20, (IO,), ("XLog", "fsync", "fdatasync", "issue_xlog", "CommitTransaction")),
 ]
 
-KINDS = TUNING + FROZEN
+BLIND = [
+    # Words are sorted by the rules of a language, where they were by their code units.
+    Kind("node", "sorted-by-locale", "blind", 10e3, (CPU,), ("icu_", "Collat", "collat")),
+    # A file is on the disk under another name before it takes the place of the old one.
+    Kind("node", "atomic-saves", "blind", 20, (IO,), ("fsync", "FSync", "Fsync", "fdatasync", "uv__fs")),
+    # Prices are numbers of any length, where they were integers.
+    Kind("postgres", "numeric-sums", "blind", 10e3, (CPU,), ("numeric",)),
+    # Two threads have one connection, which has a mutex, where each had its own. Who holds it is computing.
+    Kind("shelf", "shared-connection", "blind", 110, (LOCK,), ("sqlite3_", "pysqlite", "mutex_lock", "lll_lock")),
+    # The names of two logs have a variable in them, so that they are opened for each line.
+    Kind("nginx", "logs-opened-again", "blind", 8500, (IO, CPU),
+         ("ngx_http_log", "ngx_http_free_request", "ngx_open_cached_file", "open", "=write", "=__write"),
+         measure="cpu"),
+    # An answer is asked for every millisecond, where it was waited for.
+    Kind("crew", "polled-answer", "blind", 50, (SLEEP,), ("time_sleep", "pysleep", "nanosleep")),
+    # A text is passed by value, where it was by reference.
+    Kind("press", "passed-by-value", "blind", 3300, (ALLOCATION,),
+         ("proof_page", "has_letter", "_M_create", "_M_construct", "operator new"), measure="allocated-bytes"),
+    # Memory is given back after each use, where it was kept for the next.
+    Kind("python", "memory-given-back", "blind", 36e3, (FAULTS,), ("mmap", "madvise")),
+]
+
+KINDS = TUNING + FROZEN + BLIND

@@ -33,6 +33,12 @@ class Crew(Python):
     script = "crew.py"
 
 
+class Shelf(Python):
+    """Threads of python that ask sqlite."""
+
+    script = "shelf.py"
+
+
 class Node(Program):
     needs = ("node",)
 
@@ -274,7 +280,7 @@ class Openssl(Program):
 PROGRAMS = {
     program.name: program
     for program in [
-        Python("python"), Crew("crew"), Node("node"), Press("press"), Sqlite("sqlite3"), Redis("redis"),
+        Python("python"), Crew("crew"), Shelf("shelf"), Node("node"), Press("press"), Sqlite("sqlite3"), Redis("redis"),
         Git("git"), GitRead("git-read"), Xz("xz"), Perl("perl"), Openssl("openssl"), Nginx("nginx"),
         Postgres("postgres"),
     ]

@@ -113,7 +113,10 @@ class Nginx(Program):
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 64; }}
 http {{
-  access_log off; gzip_types text/plain; gzip_comp_level 5; gzip on; default_type text/plain;
+  map $http_x_logged $is_logged {{ default 0; 1 1; }}
+  log_format times "$msec $request_time $uri";
+  access_log {folder}/$host.log combined if=$is_logged; access_log {folder}/$host.times times if=$is_logged;
+  gzip_types text/plain; gzip_comp_level 5; gzip on; default_type text/plain;
   client_body_temp_path {folder}/temp; proxy_temp_path {folder}/temp; fastcgi_temp_path {folder}/temp;
   uwsgi_temp_path {folder}/temp; scgi_temp_path {folder}/temp;
   keepalive_requests 100000;
@@ -132,28 +135,30 @@ http {{
 
     def clear(self, folder):
         (folder / "nginx.socket").unlink(missing_ok=True)
+        for log in ("press.log", "press.times"):
+            (folder / log).unlink(missing_ok=True)
 
     def run(self, recorder, folder, kind, amount):
         self.clear(folder)
-        # Spread evenly over the requests.
-        compressed = round(amount) if kind == "compressed-answers" else 0
+        # Which header so many of the requests have, spread evenly.
+        header = {"compressed-answers": "Accept-Encoding: gzip", "logs-opened-again": "X-Logged: 1"}.get(kind, "")
         words = ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
         server = subprocess.Popen(recorder + words, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         try:
             for first in range(0, self.REQUESTS, self.BATCH):
-                self.ask(server, folder, first, compressed)
+                self.ask(server, folder, first, header, round(amount))
         finally:
             pid = int((folder / "nginx.pid").read_text())
             os.kill(pid, 15)
             wait_for_end(server)
 
-    def ask(self, server, folder, first, compressed):
+    def ask(self, server, folder, first, header, amount):
         requests = []
         for number in range(first, first + self.BATCH):
-            share = compressed * (number + 1) // self.REQUESTS - compressed * number // self.REQUESTS
+            share = amount * (number + 1) // self.REQUESTS - amount * number // self.REQUESTS
             request = "GET /text HTTP/1.1\r\nHost: press\r\n"
             if share:
-                request += "Accept-Encoding: gzip\r\n"
+                request += header + "\r\n"
             if number == first + self.BATCH - 1:
                 request += "Connection: close\r\n"
             requests.append(request + "\r\n")
@@ -220,6 +225,9 @@ class Postgres(Program):
             # Every row of one side is compared with so many of the other.
             lines.append("SELECT count(*) FROM (SELECT v FROM t WHERE id <= %d OFFSET 0) a"
                          " JOIN (SELECT id FROM t WHERE id <= 2000 OFFSET 0) b ON a.v = b.id" % amount)
+        if kind == "numeric-sums":
+            lines.append("SELECT sum(v::numeric * 1.19) FROM (SELECT v FROM t LIMIT %d) a, generate_series(1, 20)"
+                         % amount)
         # The same rows; some of them are on the disk before the next is inserted.
         synced = round(amount) if kind == "synced-commits" else 0
         lines.append("SET synchronous_commit = on")

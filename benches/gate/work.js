@@ -3,6 +3,9 @@
 "use strict";
 
 const crypto = require("crypto");
+const fs = require("fs");
+const os = require("os");
+const path = require("path");
 const { promisify } = require("util");
 const zlib = require("zlib");
 
@@ -57,6 +60,25 @@ async function waitForTimers(count) {
   for (let i = 0; i < count; i++) await pause(1);
 }
 
+// The first letters are beyond ASCII: where they belong only the language knows.
+const rules = new Intl.Collator("sv");
+const names = Array.from({ length: 16 }, (_, i) => "åäöéø"[i % 5] + ((i * 7919) % 10007) + "ö");
+function sortByLocale(times) {
+  for (let i = 0; i < times; i++) names.slice().sort(rules.compare);
+}
+
+// The whole file is on the disk before it gets the name that readers know.
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), "work-"));
+function save(count) {
+  for (let i = 0; i < count; i++) {
+    const file = fs.openSync(path.join(folder, "next"), "w");
+    fs.writeSync(file, document);
+    fs.fsyncSync(file);
+    fs.closeSync(file);
+    fs.renameSync(path.join(folder, "next"), path.join(folder, "rows.json"));
+  }
+}
+
 async function main() {
   let result = 0;
   for (let unit = 0; unit < UNITS; unit++) {
@@ -68,9 +90,12 @@ async function main() {
     if (KIND === "waits-for-nobody") waitForNobody(amount);
     if (KIND === "pool-compression") await compressInPool(amount);
     if (KIND === "timers") await waitForTimers(amount);
+    if (KIND === "sorted-by-locale") sortByLocale(amount);
+    if (KIND === "atomic-saves") save(amount);
     if (KIND === "garbage") result += garbage(amount) * 0;
   }
   console.log(result);
+  fs.rmSync(folder, { recursive: true });
 }
 
 main();

@@ -100,6 +100,15 @@ def touch_pages(count):
             pages[:: mmap.PAGESIZE] = bytes(count)
 
 
+def write_after_giving_back(scratch, count):
+    """A byte of each page, `count` pages in all, which the kernel has to find anew."""
+    while count:
+        pages = min(count, len(scratch) // mmap.PAGESIZE)
+        scratch[: pages * mmap.PAGESIZE : mmap.PAGESIZE] = bytes(pages)
+        scratch.madvise(mmap.MADV_DONTNEED)
+        count -= pages
+
+
 def nap(times):
     for _ in range(times):
         time.sleep(0.0005)
@@ -162,6 +171,7 @@ class Files:
         os.fsync(self.raw.fileno())
         self.log = tempfile.TemporaryFile()
         self.log_raw = tempfile.TemporaryFile(buffering=0)
+        self.scratch = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.waiting = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.waiting.bind(("127.0.0.1", 0))
         self.waiting.settimeout(0.001)
@@ -178,6 +188,8 @@ def change(kind, amount, files):
         compile_again(amount)
     elif kind == "page-faults":
         touch_pages(amount)
+    elif kind == "memory-given-back":
+        write_after_giving_back(files.scratch, amount)
     elif kind == "sleep":
         nap(amount)
     elif kind == "uncached-reads":
