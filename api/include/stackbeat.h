@@ -1,5 +1,5 @@
 /*
- * stackbeat.h: marks, scopes, counters and flows of a program in its stackbeat trace.
+ * stackbeat.h: marks, scopes, counters, flows and asynchronous work of a program in its stackbeat trace.
  *
  * Header only, C99 and C++11. The program does not link to stackbeat: on first use the functions look for
  * the agent in the process (dlsym); when the program is not being recorded they do nothing. With
@@ -10,6 +10,7 @@
  *     stackbeat_counter("queue length", n);
  *     stackbeat_flow_begin("request", id);       the thread that hands over
  *     stackbeat_flow_end("request", id);         the thread that takes over
+ *     stackbeat_async_begin("download", id); ... stackbeat_async_end("download", id);     in any thread
  *     stackbeat_capture();                       this thread's stack, now
  *
  * Scopes of a thread nest. Names are copied, at most 1024 bytes. All of it may be called from any thread, and
@@ -31,6 +32,8 @@
 #define stackbeat_flow_begin(name, id) ((void)sizeof(name), (void)sizeof(id))
 #define stackbeat_flow_step(name, id) ((void)sizeof(name), (void)sizeof(id))
 #define stackbeat_flow_end(name, id) ((void)sizeof(name), (void)sizeof(id))
+#define stackbeat_async_begin(name, id) ((void)sizeof(name), (void)sizeof(id))
+#define stackbeat_async_end(name, id) ((void)sizeof(name), (void)sizeof(id))
 #define stackbeat_capture() ((void)0)
 #define STACKBEAT_SCOPE(name) ((void)sizeof(name))
 
@@ -139,6 +142,16 @@ static inline STACKBEAT_UNUSED_ void stackbeat_flow_step(const char *name, uint6
 
 static inline STACKBEAT_UNUSED_ void stackbeat_flow_end(const char *name, uint64_t id) {
     stackbeat_event_(9, name, (int64_t)id);
+}
+
+/* Work that is not one thread's: any thread of the process ends it, and other work overlaps. `id` tells it from
+ * others of this name. */
+static inline STACKBEAT_UNUSED_ void stackbeat_async_begin(const char *name, uint64_t id) {
+    stackbeat_event_(11, name, (int64_t)id);
+}
+
+static inline STACKBEAT_UNUSED_ void stackbeat_async_end(const char *name, uint64_t id) {
+    stackbeat_event_(12, name, (int64_t)id);
 }
 
 /* Captures this thread's stack now, whatever the interval. */

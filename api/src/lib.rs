@@ -1,4 +1,4 @@
-//! Marks, scopes, counters and flows of a program in its stackbeat trace.
+//! Marks, scopes, counters, flows and asynchronous work of a program in its stackbeat trace.
 //!
 //! The program does not link to stackbeat: on first use the functions look for the agent in the process;
 //! when the program is not being recorded they do nothing. With the feature `noop` they compile to
@@ -40,6 +40,8 @@ mod kind {
     pub const FLOW_STEP: u32 = 8;
     pub const FLOW_END: u32 = 9;
     pub const COUNTER: u32 = 10;
+    pub const ASYNC_BEGIN: u32 = 11;
+    pub const ASYNC_END: u32 = 12;
 }
 
 /// Whether the program is being recorded (or was when it first asked).
@@ -106,6 +108,19 @@ pub fn flow_step(name: &str, id: u64) {
 #[inline]
 pub fn flow_end(name: &str, id: u64) {
     agent::event(kind::FLOW_END, name, id as i64);
+}
+
+/// Work begins that is not one thread's: any thread of the process ends it, and other work may overlap. `id` tells
+/// it from others of this name.
+#[inline]
+pub fn async_begin(name: &str, id: u64) {
+    agent::event(kind::ASYNC_BEGIN, name, id as i64);
+}
+
+/// That work ends.
+#[inline]
+pub fn async_end(name: &str, id: u64) {
+    agent::event(kind::ASYNC_END, name, id as i64);
 }
 
 /// Captures this thread's stack now, whatever the interval; a thread may do this 2000 times a second.

@@ -16,6 +16,8 @@ int main(void) {
     stackbeat_flow_begin("e", 7u);
     stackbeat_flow_step("e", 7u);
     stackbeat_flow_end("e", 7u);
+    stackbeat_async_begin("g", 8u);
+    stackbeat_async_end("g", 8u);
     stackbeat_capture();
     SCOPE
     return stackbeat_is_active();
@@ -81,6 +83,8 @@ fn without_an_agent_everything_does_nothing() {
     stackbeat_api::flow_begin("d", 1);
     stackbeat_api::flow_step("d", 1);
     stackbeat_api::flow_end("d", 1);
+    stackbeat_api::async_begin("e", 1);
+    stackbeat_api::async_end("e", 1);
     stackbeat_api::capture();
     assert!(!stackbeat_api::is_active());
 }

@@ -350,6 +350,8 @@ pub mod event_kind {
     pub const FLOW_END: u8 = 9;
     /// None of those: the value of a counter of the process.
     pub const COUNTER: u8 = 10;
+    pub const ASYNC_BEGIN: u8 = 11;
+    pub const ASYNC_END: u8 = 12;
 }
 
 /// Longest name of an event, bytes.

@@ -1,8 +1,9 @@
-//! The program's own scopes, put together from their begins and ends.
+//! The program's own scopes and asynchronous work, put together from their begins and ends.
 
 use std::collections::HashMap;
 
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_collector::model::{ProcessIndex, ThreadIndex, Trace};
+use stackbeat_proto::v1::{Event, event::Kind};
 
 /// A scope that has ended, or was open when its thread did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +55,145 @@ impl Open {
     }
 }
 
+/// Asynchronous work that has ended, or was under way when its process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub process: ProcessIndex,
+    /// Where it began.
+    pub thread: ThreadIndex,
+    pub name: String,
+    pub id: i64,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// Lower than that of what began later while it was under way, of those with one name in one process.
+    pub lane: usize,
+}
+
+/// Begins and ends of asynchronous work. Those of several threads come in any order, so they are put together when
+/// all are there.
+#[derive(Debug, Default)]
+pub struct Asynchronous {
+    names: HashMap<String, u32>,
+    points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at_ns: u64,
+    ends: bool,
+    process: ProcessIndex,
+    name: u32,
+    id: i64,
+    thread: ThreadIndex,
+}
+
+impl Asynchronous {
+    /// True: it is an event of this kind.
+    pub fn add(&mut self, trace: &Trace, thread: ThreadIndex, event: &Event) -> bool {
+        let is_one = matches!(event.kind(), Kind::AsyncBegin | Kind::AsyncEnd);
+        if is_one {
+            self.point(trace.thread(thread).process, thread, event);
+        }
+        is_one
+    }
+
+    fn point(&mut self, process: ProcessIndex, thread: ThreadIndex, event: &Event) {
+        let next = self.names.len() as u32;
+        let name = match self.names.get(&event.name) {
+            Some(name) => *name,
+            None => *self.names.entry(event.name.clone()).or_insert(next),
+        };
+        self.points.push(Point {
+            at_ns: event.time_ns,
+            ends: event.kind() == Kind::AsyncEnd,
+            process,
+            name,
+            id: event.value,
+            thread,
+        });
+    }
+
+    /// All of it, by begin. An end without a begin is nobody's; with two begins it ends the later.
+    pub fn finish(mut self, end_of: impl Fn(ProcessIndex) -> u64) -> Vec<Work> {
+        let mut names = vec![String::new(); self.names.len()];
+        for (name, number) in self.names {
+            names[number as usize] = name;
+        }
+        self.points.sort_by_key(|point| (point.at_ns, point.ends));
+        let mut open: HashMap<(ProcessIndex, u32, i64), Vec<Point>> = HashMap::new();
+        let mut ended = Vec::new();
+        for point in self.points {
+            let key = (point.process, point.name, point.id);
+            if !point.ends {
+                open.entry(key).or_default().push(point);
+            } else if let Some(begin) = open.get_mut(&key).and_then(Vec::pop) {
+                ended.push((begin, point.at_ns));
+            }
+        }
+        for begin in open.into_values().flatten() {
+            ended.push((begin, end_of(begin.process).max(begin.at_ns)));
+        }
+        ended.sort_by_key(|(begin, end_ns)| (begin.at_ns, begin.id, *end_ns));
+        let mut lanes: HashMap<(ProcessIndex, u32), Vec<u64>> = HashMap::new();
+        let work = ended.into_iter().map(|(begin, end_ns)| {
+            let lanes = lanes.entry((begin.process, begin.name)).or_default();
+            let free = lanes.iter().position(|until| *until <= begin.at_ns);
+            let lane = free.unwrap_or(lanes.len());
+            match lanes.get_mut(lane) {
+                Some(until) => *until = end_ns,
+                None => lanes.push(end_ns),
+            }
+            Work {
+                process: begin.process,
+                thread: begin.thread,
+                name: names[begin.name as usize].clone(),
+                id: begin.id,
+                begin_ns: begin.at_ns,
+                end_ns,
+                lane,
+            }
+        });
+        work.collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asynchronous_work_is_put_together_across_threads_and_overlaps_in_lanes() {
+        let (a, b) = (ThreadIndex(1), ThreadIndex(2));
+        let (here, there) = (ProcessIndex(0), ProcessIndex(1));
+        let mut all = Asynchronous::default();
+        let mut at = |process, thread, time_ns, kind: Kind, id| {
+            let event = Event {
+                time_ns,
+                name: "get".to_owned(),
+                kind: kind.into(),
+                value: id,
+                ..Event::default()
+            };
+            all.point(process, thread, &event);
+        };
+        // Not in order of time, as threads are read one after the other.
+        at(here, b, 40, Kind::AsyncEnd, 1);
+        at(here, b, 5, Kind::AsyncEnd, 3);
+        at(there, b, 50, Kind::AsyncEnd, 2);
+        at(here, a, 10, Kind::AsyncBegin, 1);
+        at(here, a, 20, Kind::AsyncBegin, 2);
+        at(here, a, 40, Kind::AsyncBegin, 1);
+        at(here, a, 45, Kind::AsyncEnd, 1);
+        let work = all.finish(|_| 99);
+        let seen: Vec<_> = work
+            .iter()
+            .map(|w| (w.thread, w.id, w.begin_ns, w.end_ns, w.lane))
+            .collect();
+        assert_eq!(
+            seen,
+            [(a, 1, 10, 40, 0), (a, 2, 20, 99, 1), (a, 1, 40, 45, 0)]
+        );
+    }
 
     #[test]
     fn scopes_nest_and_odd_ends_do_nothing() {

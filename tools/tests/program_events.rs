@@ -243,6 +243,112 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     assert_eq!(info["recording"]["records_lost"], 0);
 }
 
+/// Two of one name overlap; one ends in another thread, one end has no begin, one is never ended.
+const ASYNCHRONOUS: &str = r#"
+#include "stackbeat.h"
+#include <pthread.h>
+#include <time.h>
+static void pause_ms(long ms) {
+    struct timespec t = {0, ms * 1000000L};
+    nanosleep(&t, 0);
+}
+static void *worker(void *argument) {
+    stackbeat_async_end("download", 1);
+    return argument;
+}
+int main(void) {
+    pthread_t thread;
+    stackbeat_async_begin("download", 1);
+    pause_ms(10);
+    stackbeat_async_begin("download", 2);
+    stackbeat_async_begin("left open", 1);
+    pause_ms(10);
+    pthread_create(&thread, 0, worker, 0);
+    pthread_join(thread, 0);
+    pause_ms(10);
+    stackbeat_async_end("download", 2);
+    stackbeat_async_end("download", 9);
+    return 0;
+}
+"#;
+
+#[test]
+fn asynchronous_work_is_nobodys_thread_and_may_overlap() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    fs::write(at.join("p.c"), ASYNCHRONOUS).expect("writes");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/include");
+    let compiled = Command::new("gcc")
+        .args(["-std=gnu11", "-O1", "-pthread", "-o", "p", "p.c", "-I"])
+        .arg(include)
+        .current_dir(at)
+        .status();
+    assert!(compiled.expect("gcc runs").success());
+    let recorded = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./p"]);
+    assert_eq!(recorded.status.code(), Some(0));
+
+    let report = json(at, &["report", "t.beat", "--json"]);
+    let downloads = named(&report["scopes"], "download");
+    let ns = |row: &Value, field: &str| row[field].as_u64().expect("a number");
+    assert_eq!(ns(downloads, "count"), 2, "{report}");
+    assert!(ns(downloads, "longest_ns") >= 19_800_000, "{downloads}");
+    assert!(ns(downloads, "total_ns") >= 39_600_000, "{downloads}");
+    assert_eq!(ns(named(&report["scopes"], "left open"), "count"), 1);
+
+    let export = |format: &str, to: &str| {
+        let output = stackbeat(at, &["export", "t.beat", "--to", format, "-o", to]);
+        assert!(output.status.success(), "{format}");
+        fs::read(at.join(to)).expect("reads")
+    };
+    let chrome: Value = serde_json::from_slice(&export("chrome", "t.json")).expect("JSON");
+    let events = chrome["traceEvents"].as_array().expect("events");
+    let pairs: Vec<f64> = events
+        .iter()
+        .filter(|e| e["cat"] == "async" && e["ph"] == "b")
+        .map(|begin| {
+            let mut ends = events.iter().filter(|e| {
+                e["ph"] == "e" && (&e["cat"], &e["id"]) == (&begin["cat"], &begin["id"])
+            });
+            let end = ends.next().expect("an end");
+            assert_eq!((&end["name"], ends.count()), (&begin["name"], 0));
+            let us = |event: &Value| event["ts"].as_f64().expect("a time");
+            us(end) - us(begin)
+        })
+        .collect();
+    assert_eq!(pairs.len(), 3);
+    assert!(pairs.iter().all(|us| *us >= 19_800.0), "{pairs:?}");
+    export("perfetto", "t.pftrace");
+    let rows = tools::trace_processor(
+        &at.join("t.pftrace"),
+        &[
+            "select s.name, count(*) as n, min(s.dur) as least, max(s.depth) as depth, \
+           count(distinct s.track_id) as tracks from slice s join process_track t \
+           on s.track_id = t.id where s.name in ('download', 'left open') group by 1",
+        ],
+    );
+    let rows = Value::from(rows);
+    let downloads = named_once(&rows, "download");
+    assert_eq!(
+        (&downloads["n"], &downloads["tracks"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(downloads["depth"], 0, "{rows}");
+    assert!(downloads["least"].as_i64() >= Some(19_800_000), "{rows}");
+    assert_eq!(named_once(&rows, "left open")["n"], 1, "{rows}");
+    let firefox: Value = serde_json::from_slice(&export("firefox", "t.fx")).expect("JSON");
+    let markers = firefox["threads"][0]["markers"]["data"].as_array();
+    let markers = markers.expect("data").iter();
+    assert_eq!(markers.filter(|d| d["kind"] == "async").count(), 3);
+}
+
+fn named_once<'a>(rows: &'a Value, name: &str) -> &'a Value {
+    let rows = rows.as_array().expect("rows");
+    let mut found = rows.iter().filter(|row| row["name"] == name);
+    let first = found.next().unwrap_or_else(|| panic!("{name}: {rows:?}"));
+    assert_eq!(found.count(), 0, "{rows:?}");
+    first
+}
+
 #[test]
 fn the_recorder_reads_counters_of_processes_unless_told_not_to() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -413,6 +519,10 @@ fn worker() {
     for i in 0..1000 {
         let _scope = stackbeat_api::scope("turn");
         stackbeat_api::counter("turns", i);
+        stackbeat_api::async_begin("request", i as u64);
+        if i > 0 {
+            stackbeat_api::async_end("request", i as u64 - 1);
+        }
     }
     stackbeat_api::mark("done");
     assert!(stackbeat_api::is_active());
@@ -447,6 +557,7 @@ fn the_rust_crate_does_the_same() {
     );
     let report = json(at, &["report", "t.beat", "--json"]);
     assert_eq!(named(&report["scopes"], "turn")["count"], 1000);
+    assert_eq!(named(&report["scopes"], "request")["count"], 1000);
     assert_eq!(named(&report["counters"], "turns")["last"], 999);
     assert_eq!(report["events"][0]["text"], "done");
 }

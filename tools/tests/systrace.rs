@@ -42,6 +42,8 @@ int main(void) {
     stackbeat_counter("queue", -5);
     stackbeat_scope_end();
     stackbeat_mark_value("answer", 42);
+    stackbeat_async_begin("load", 9);
+    stackbeat_async_end("load", 9);
     stackbeat_flow_begin("job", 7);
     if (errno != 77) return 1;
     pthread_create(&thread, 0, worker, 0);
@@ -51,7 +53,7 @@ int main(void) {
 "#;
 
 /// What the program's events are, with its pid in the place of PID.
-const LINES: [&str; 10] = [
+const LINES: [&str; 12] = [
     "I|PID|begin of all",
     "B|PID|outer",
     "B|PID|inner",
@@ -59,6 +61,8 @@ const LINES: [&str; 10] = [
     "C|PID|queue|-5",
     "E|PID",
     "I|PID|answer 42",
+    "S|PID|load|9",
+    "F|PID|load|9",
     "S|PID|job|7",
     "I|PID|job 7",
     "F|PID|job|7",
@@ -153,7 +157,7 @@ fn each_event_is_a_line_in_the_order_of_its_thread() {
         assert_eq!(figures(at), (LINES.len() as u64, 0));
         // The trace has them as well.
         let scopes = report["scopes"].as_array().expect("scopes");
-        assert_eq!(scopes.len(), 2, "{report}");
+        assert_eq!(scopes.len(), 3, "{report}");
     }
     // A flag takes back what the variable says.
     run(&["--systrace=off"], "pipe");
@@ -339,7 +343,7 @@ fn what_cannot_be_written_to_is_said_and_left_alone() {
         assert!(errors.contains(path) && errors.contains(part), "{errors}");
         assert_eq!(figures(at), (0, 0));
         let report = json(at, &["report", "t.beat", "--json"]);
-        assert_eq!(report["scopes"].as_array().map(Vec::len), Some(2));
+        assert_eq!(report["scopes"].as_array().map(Vec::len), Some(3));
     }
     assert_eq!(fs::read(at.join("plain")).expect("reads"), b"kept");
     let refused = stackbeat(at, &["record", "--systrace=", "--", "true"]);
@@ -413,8 +417,9 @@ fn perfetto_reads_what_the_kernel_has_kept() {
     assert!(dur(outer) >= dur(inner) && dur(inner) >= 2_000_000);
     assert_eq!(row("begin of all")["dur"], 0);
     assert_eq!(row("queue")["value"].as_f64(), Some(-5.0));
-    let job = rows.iter().find(|r| r["asynchronous"] == 1);
-    assert_eq!(job.expect("the flow")["name"], "job", "{rows:?}");
+    for name in ["job", "load"] {
+        assert_eq!(row(name)["asynchronous"], 1, "{rows:?}");
+    }
 
     // A kernel that does not trace refuses: said before, and counted.
     fs::write(instance.0.join("tracing_on"), "0").expect("writes");

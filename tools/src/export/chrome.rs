@@ -18,7 +18,7 @@ use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::{Options, Selection, Summary};
 use crate::meters::{Meters, Reading};
-use crate::scopes::Open;
+use crate::scopes::{Asynchronous, Open};
 
 pub(super) fn write(
     trace: &Trace,
@@ -41,6 +41,7 @@ pub(super) fn write(
         identities: Identities::new(trace),
         meters: Meters::new(trace),
         scopes: Open::default(),
+        asynchronous: Asynchronous::default(),
         separator: Separator::default(),
         slices: 0,
         arrows: 0,
@@ -48,6 +49,7 @@ pub(super) fn write(
     };
     writer.descriptors(trace, selection)?;
     let mut summary = feed::run(trace, selection, &mut writer)?;
+    writer.asynchronous(trace)?;
     writer.counters(trace)?;
     summary.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
@@ -61,6 +63,7 @@ struct Writer<'a> {
     identities: Identities,
     meters: Meters,
     scopes: Open,
+    asynchronous: Asynchronous,
     separator: Separator,
     slices: u64,
     arrows: u64,
@@ -107,6 +110,9 @@ impl Writer<'_> {
         thread: Option<ThreadIndex>,
         event: &v1::Event,
     ) -> io::Result<()> {
+        if thread.is_some_and(|thread| self.asynchronous.add(trace, thread, event)) {
+            return Ok(());
+        }
         let kind = names::event_kind(event.kind());
         // A scope's end names its begin; one without a begin is nobody's.
         let ended = match (event.kind(), thread) {
@@ -158,6 +164,33 @@ impl Writer<'_> {
         write!(self.out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":")?;
         json::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
         write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
+    }
+
+    /// Each pair has an id of its own, because the same one may be used again and meanwhile.
+    fn asynchronous(&mut self, trace: &Trace) -> io::Result<()> {
+        let all = std::mem::take(&mut self.asynchronous);
+        let all = all.finish(|process| trace.process(process).end_ns);
+        for (number, work) in all.into_iter().enumerate() {
+            let (pid, tid) = (
+                trace.process(work.process).pid,
+                trace.thread(work.thread).tid,
+            );
+            for (phase, at_ns) in [("b", work.begin_ns), ("e", work.end_ns)] {
+                self.separator.next(self.out)?;
+                write!(
+                    self.out,
+                    "\n{{\"ph\":\"{phase}\",\"cat\":\"async\",\"name\":"
+                )?;
+                json::string(self.out, &work.name)?;
+                write!(
+                    self.out,
+                    ",\"id\":\"a{number}\",\"pid\":{pid},\"tid\":{tid},\"ts\":"
+                )?;
+                json::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
+                write!(self.out, ",\"args\":{{\"value\":{}}}}}", work.id)?;
+            }
+        }
+        Ok(())
     }
 
     fn counters(&mut self, trace: &Trace) -> io::Result<()> {

@@ -114,6 +114,8 @@ pub(super) fn event_kind(kind: event::Kind) -> &'static str {
         event::Kind::FlowBegin => "flow begin",
         event::Kind::FlowStep => "flow step",
         event::Kind::FlowEnd => "flow end",
+        event::Kind::AsyncBegin => "asynchronous begin",
+        event::Kind::AsyncEnd => "asynchronous end",
     }
 }
 

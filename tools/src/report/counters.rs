@@ -8,7 +8,7 @@ use stackbeat_proto::v1::{Event, event};
 
 use super::tables::{Layout, more, title};
 use crate::meters::{Meters, Reading, Totals};
-use crate::scopes::{Open, Scope};
+use crate::scopes::{Asynchronous, Open};
 use crate::table::{Column, Table};
 use crate::units::{bytes, count, duration};
 
@@ -61,7 +61,7 @@ pub struct CounterRow {
     pub points: Vec<(u64, i64)>,
 }
 
-/// All scopes with one name.
+/// All scopes with one name, and all asynchronous work of this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScopeRow {
     pub name: String,
@@ -80,6 +80,7 @@ pub struct Collected {
     counters: BTreeMap<(u32, String, String), CounterRow>,
     scopes: BTreeMap<String, ScopeRow>,
     open: Open,
+    asynchronous: Asynchronous,
     meters: Option<Meters>,
     /// Of threads, with the reading before the next.
     threads: BTreeMap<ThreadIndex, (Reading, Vec<CounterRow>)>,
@@ -201,26 +202,42 @@ impl Collected {
 
     pub fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event) {
         let Some(thread) = thread else { return };
+        if self.asynchronous.add(trace, thread, event) {
+            return;
+        }
         match event.kind() {
             event::Kind::ScopeBegin => self.open.begin(thread, &event.name, event.time_ns),
             event::Kind::ScopeEnd => {
                 if let Some(scope) = self.open.end(thread, event.time_ns) {
-                    self.scope(trace, &scope);
+                    self.scope(
+                        trace,
+                        scope.thread,
+                        scope.name,
+                        scope.begin_ns,
+                        scope.end_ns,
+                    );
                 }
             }
             _ => {}
         }
     }
 
-    fn scope(&mut self, trace: &Trace, scope: &Scope) {
-        let row = self.scopes.entry(scope.name.clone()).or_default();
-        let length_ns = scope.end_ns - scope.begin_ns;
+    fn scope(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        name: String,
+        begin_ns: u64,
+        end_ns: u64,
+    ) {
+        let row = self.scopes.entry(name).or_default();
+        let length_ns = end_ns - begin_ns;
         row.count += 1;
         row.total_ns += length_ns;
         if length_ns >= row.longest_ns {
             row.longest_ns = length_ns;
-            row.longest_at_ns = scope.begin_ns.saturating_sub(trace.start_ns());
-            row.longest_thread_uid = trace.thread(scope.thread).uid;
+            row.longest_at_ns = begin_ns.saturating_sub(trace.start_ns());
+            row.longest_thread_uid = trace.thread(thread).uid;
         }
     }
 
@@ -228,7 +245,17 @@ impl Collected {
     pub fn finish(mut self, trace: &Trace) -> (Vec<ScopeRow>, Vec<CounterRow>, ThreadCounters) {
         self.process_rates(trace);
         for scope in self.open.rest(|thread| trace.thread(thread).end_ns) {
-            self.scope(trace, &scope);
+            self.scope(
+                trace,
+                scope.thread,
+                scope.name,
+                scope.begin_ns,
+                scope.end_ns,
+            );
+        }
+        let asynchronous = std::mem::take(&mut self.asynchronous);
+        for work in asynchronous.finish(|process| trace.process(process).end_ns) {
+            self.scope(trace, work.thread, work.name, work.begin_ns, work.end_ns);
         }
         let named = self.scopes.into_iter();
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();

@@ -48,6 +48,8 @@ impl Events {
             event::Kind::FlowBegin
             | event::Kind::FlowStep
             | event::Kind::FlowEnd
+            | event::Kind::AsyncBegin
+            | event::Kind::AsyncEnd
             | event::Kind::ScopeBegin
             | event::Kind::ScopeEnd
             | event::Kind::Turn => return,

@@ -13,8 +13,8 @@ pub fn format(kind: u8, pid: u32, name: &[u8], value: i64, to: &mut [u8; LINE_BY
     let letter = match kind {
         kinds::SCOPE_BEGIN => b'B',
         kinds::SCOPE_END => b'E',
-        kinds::FLOW_BEGIN => b'S',
-        kinds::FLOW_END => b'F',
+        kinds::FLOW_BEGIN | kinds::ASYNC_BEGIN => b'S',
+        kinds::FLOW_END | kinds::ASYNC_END => b'F',
         kinds::COUNTER => b'C',
         _ => b'I',
     };
@@ -120,6 +120,8 @@ mod tests {
             (kinds::COUNTER, i64::MIN, "C|17|a b|-9223372036854775808\n"),
             (kinds::FLOW_BEGIN, 42, "S|17|a b|42\n"),
             (kinds::FLOW_END, -1, "F|17|a b|-1\n"),
+            (kinds::ASYNC_BEGIN, 8, "S|17|a b|8\n"),
+            (kinds::ASYNC_END, 8, "F|17|a b|8\n"),
             (kinds::FLOW_STEP, 42, "I|17|a b 42\n"),
             (kinds::MARK, 0, "I|17|a b\n"),
             (kinds::MARK, 9, "I|17|a b 9\n"),

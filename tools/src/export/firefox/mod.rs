@@ -20,7 +20,7 @@ use super::json::{self, Separator};
 use super::names::{self, Names};
 use super::spool::Spool;
 use super::{Options, Selection, Summary};
-use crate::scopes::{Open, Scope};
+use crate::scopes::{Asynchronous, Open, Scope};
 use thread::Tables;
 
 const FORMAT_VERSION: u32 = 48;
@@ -85,6 +85,7 @@ struct Moment {
 /// In order of their begins.
 fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<Moment> {
     let mut open = Open::default();
+    let mut asynchronous = Asynchronous::default();
     let mut moments = Vec::new();
     let of_scope = |scope: Scope| Moment {
         thread: Some(scope.thread),
@@ -100,6 +101,7 @@ fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<
             (Kind::ScopeEnd, Some(thread)) => {
                 moments.extend(open.end(thread, event.time_ns).map(of_scope));
             }
+            (_, Some(thread)) if asynchronous.add(trace, thread, &event) => {}
             (kind, _) => {
                 let kind = names::event_kind(kind);
                 moments.push(Moment {
@@ -121,6 +123,15 @@ fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<
             .into_iter()
             .map(of_scope),
     );
+    let work = asynchronous.finish(|process| trace.process(process).end_ns);
+    moments.extend(work.into_iter().map(|work| Moment {
+        thread: Some(work.thread),
+        begin_ns: work.begin_ns,
+        end_ns: Some(work.end_ns),
+        kind: "async",
+        name: work.name,
+        value: work.id,
+    }));
     moments.sort_by_key(|moment| moment.begin_ns);
     moments
 }

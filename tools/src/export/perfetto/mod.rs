@@ -150,6 +150,7 @@ impl Exporter<'_> {
                     .write(owner, reading, &self.uuids, &mut self.packets)?;
             }
         }
+        self.program.finish(trace, &self.uuids, &mut self.packets)?;
         session::losses(trace, &self.uuids, &mut self.packets)?;
         self.packets.flush()
     }
@@ -223,7 +224,7 @@ impl Sink for Exporter<'_> {
             self.describe_process(trace, trace.thread(thread).process)?;
             if self
                 .program
-                .write(thread, event, &self.uuids, &mut self.packets)?
+                .write(trace, thread, event, &self.uuids, &mut self.packets)?
             {
                 return Ok(());
             }

@@ -171,6 +171,11 @@ impl Uuids {
             | 1
     }
 
+    /// One of the tracks of asynchronous work of a name.
+    pub fn lane(&self, name: u64, lane: usize) -> u64 {
+        mix(name ^ self.id(5, lane as u32)) | 1
+    }
+
     fn id(&self, kind: u64, index: u32) -> u64 {
         // 0 would be Perfetto's implicit track.
         mix(self.session ^ (kind << 32 | u64::from(index))) | 1

@@ -1,15 +1,16 @@
 //! What the program says about itself: scopes on a track of their own below its thread (they need not nest
-//! with the calls that samples show), flows between moments, and counters, also those that the
+//! with the calls that samples show), asynchronous work on tracks of its process, flows between moments, and counters, also those that the
 //! collector read.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use stackbeat_collector::model::{Counter, ThreadIndex};
+use stackbeat_collector::model::{Counter, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1::{Event, event::Kind};
 
 use super::packets::{self, Packets, Sequence, Uuids};
+use crate::scopes::Asynchronous;
 
 /// What was described and what is open.
 #[derive(Debug, Default)]
@@ -18,17 +19,22 @@ pub(super) struct Program {
     described: HashSet<u64>,
     /// Open scopes by thread.
     open: HashMap<ThreadIndex, u32>,
+    asynchronous: Asynchronous,
 }
 
 impl Program {
     /// True: it was an event of this kind, and is written.
     pub fn write(
         &mut self,
+        trace: &Trace,
         thread: ThreadIndex,
         event: &Event,
         uuids: &Uuids,
         packets: &mut Packets<'_>,
     ) -> io::Result<bool> {
+        if self.asynchronous.add(trace, thread, event) {
+            return Ok(true);
+        }
         let open = self.open.entry(thread).or_default();
         let (kind, category) = match event.kind() {
             Kind::ScopeBegin => {
@@ -77,6 +83,50 @@ impl Program {
             ..pb::TracePacket::default()
         })?;
         Ok(true)
+    }
+
+    /// Asynchronous work, which is known when all events are. What overlaps stands on tracks of one name, which
+    /// Perfetto shows as one.
+    pub fn finish(
+        &mut self,
+        trace: &Trace,
+        uuids: &Uuids,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let all = std::mem::take(&mut self.asynchronous);
+        for work in all.finish(|process| trace.process(process).end_ns) {
+            let owner = uuids.process(work.process);
+            let track = uuids.lane(uuids.named(owner, &work.name), work.lane);
+            self.describe(packets, track, || pb::TrackDescriptor {
+                uuid: Some(track),
+                parent_uuid: Some(owner),
+                name: Some(work.name.clone()),
+                ..pb::TrackDescriptor::default()
+            })?;
+            for (kind, at_ns, name) in [
+                (
+                    pb::track_event::Type::SliceBegin,
+                    work.begin_ns,
+                    Some(work.name.clone()),
+                ),
+                (pb::track_event::Type::SliceEnd, work.end_ns, None),
+            ] {
+                packets.write(&pb::TracePacket {
+                    trusted_packet_sequence_id: Some(Sequence::PROGRAM.0),
+                    timestamp: Some(at_ns),
+                    timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+                    track_event: Some(pb::TrackEvent {
+                        r#type: Some(kind as i32),
+                        track_uuid: Some(track),
+                        name,
+                        categories: vec!["async".to_owned()],
+                        ..pb::TrackEvent::default()
+                    }),
+                    ..pb::TracePacket::default()
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// The values of a counter.
