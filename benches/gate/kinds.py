@@ -131,7 +131,7 @@ BLIND = [
     # Two threads have one connection, which has a mutex, where each had its own. Who holds it is computing.
     Kind("shelf", "shared-connection", "blind", 110, (LOCK,), ("sqlite3_", "pysqlite", "mutex_lock", "lll_lock")),
     # The names of two logs have a variable in them, so that they are opened for each line.
-    Kind("nginx", "logs-opened-again", "blind", 8500, (IO, CPU),
+    Kind("nginx", "logs-opened-again", "blind", 5000, (IO, CPU),
          ("ngx_http_log", "ngx_http_free_request", "ngx_open_cached_file", "open", "=write", "=__write"),
          measure="cpu"),
     # An answer is asked for every millisecond, where it was waited for.
