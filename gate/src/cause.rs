@@ -19,6 +19,8 @@ pub enum Cause {
     Io,
     /// More calls that read or write, or larger ones, whether they wait or not.
     Transfers,
+    /// More system calls of a kind, whether they wait or not.
+    SystemCalls,
     Net,
     Sleep,
     Wait,
@@ -38,6 +40,7 @@ impl Cause {
             Cause::Lock => "lock",
             Cause::Io => "io",
             Cause::Transfers => "transfers",
+            Cause::SystemCalls => "system-calls",
             Cause::Net => "net",
             Cause::Sleep => "sleep",
             Cause::Wait => "wait",
@@ -56,6 +59,7 @@ impl Cause {
             Cause::Lock => "waiting for a lock",
             Cause::Io => "waiting for input or output",
             Cause::Transfers => "more read or written, or in more calls",
+            Cause::SystemCalls => "more system calls",
             Cause::Net => "waiting for the network",
             Cause::Sleep => "sleeping",
             Cause::Wait => "waiting for another thread or process",
@@ -77,7 +81,26 @@ impl Cause {
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
             Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
             metric if metric.is_transfer() => Cause::Transfers,
+            metric if metric.is_system_call() => Cause::SystemCalls,
             _ => Cause::Unclear,
+        }
+    }
+
+    /// What a thread waits for that waits in system calls of a kind.
+    pub(crate) fn of_time_in(metric: Metric) -> Option<Cause> {
+        match metric {
+            Metric::CallsRead
+            | Metric::CallsWrite
+            | Metric::CallsCopy
+            | Metric::CallsOpen
+            | Metric::CallsClose
+            | Metric::CallsSync
+            | Metric::CallsStat
+            | Metric::CallsControl => Some(Cause::Io),
+            Metric::CallsSocket | Metric::CallsSend | Metric::CallsReceive => Some(Cause::Net),
+            Metric::CallsSleep => Some(Cause::Sleep),
+            Metric::CallsProcess => Some(Cause::Wait),
+            _ => None,
         }
     }
 }

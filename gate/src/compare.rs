@@ -61,7 +61,7 @@ impl Default for Rules {
 /// Least counts of page faults that matter, and what one costs at least.
 const FLOOR_FAULTS: f64 = 64.0;
 const FAULT_NS: f64 = 500.0;
-/// Least count of calls that read or write that matters: a library more to load takes one or two.
+/// Least count of calls that matters: a library more to load takes some.
 const FLOOR_CALLS: f64 = 16.0;
 
 impl Rules {
@@ -78,6 +78,7 @@ impl Rules {
             (Metric::MinorFaults, _) => FLOOR_FAULTS.max(self.floor_share * cpu_ns / FAULT_NS),
             (Metric::MajorFaults, _) => FLOOR_FAULTS,
             (Metric::ReadCalls | Metric::WriteCalls, _) => FLOOR_CALLS,
+            (metric, _) if metric.is_system_call() => FLOOR_CALLS,
             (_, Unit::Bytes) => 1024.0,
             _ => 1.0,
         }

@@ -39,9 +39,10 @@ pub fn confirm(
     alpha: f64,
 ) -> Confirmation {
     let metric = finding.row.metric;
-    let column = match finding.changed {
-        None => table.whole(metric),
-        Some((role, name)) => {
+    let column = match (finding.changed, finding.explanation.role) {
+        (None, Some(role)) if finding.way == Way::Role => table.role(role, metric),
+        (None, _) => table.whole(metric),
+        (Some((role, name)), _) => {
             let found = table.function(role, table.same(name), metric);
             found.map_or_else(|| vec![0.0; table.runs.len()], Clone::clone)
         }

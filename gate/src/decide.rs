@@ -8,6 +8,7 @@
 
 mod findings;
 mod scopes;
+mod system_calls;
 mod warnings;
 
 pub use scopes::ScopeRow;
@@ -82,6 +83,8 @@ pub enum Way {
     Whole,
     /// A function changed, in the family of all functions.
     Function,
+    /// A count of a role's threads changed, for certain; the row is the role's.
+    Role,
     /// Counts prove that the programs differ, and this time of the whole run grew with them: by less than the
     /// least effect, or not beyond the fence. It is no regression by itself.
     Suspected,
@@ -91,7 +94,7 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub way: Way,
-    /// The function whose own metric the row is; `None`: it is the whole run's.
+    /// The function whose own metric the row is; `None`: it is the whole run's, or a role's.
     pub changed: Option<(RoleId, NameId)>,
     pub row: Row,
     /// Other metrics of the whole run that the same cause made worse.
@@ -169,9 +172,11 @@ impl Judge<'_> {
             .filter(|row| self.is_cost(row.metric) && row.is_worse(self.rules))
             .map(|row| row.metric)
             .collect();
-        let roles = self.roles(&worse);
+        let mut roles = self.roles(&worse);
         let (across, moved, family_size) = self.functions();
-        let findings = self.findings(&whole, &worse, &across, &moved);
+        let calls = self.system_calls();
+        let findings = self.findings(&whole, &worse, &across, &moved, &calls);
+        roles.extend(calls);
         let budgets = budget::rows(self.table, self.rules);
         let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
         let required = |metric| self.rules.required.contains(&metric);
@@ -231,11 +236,18 @@ impl Judge<'_> {
         let metric = self.rules.required.iter().find(is_missing).copied();
         let limited = budgets.iter().find(|row| row.is_uncounted);
         let metric = metric.or(limited.map(|row| row.budget.metric))?;
-        Some(format!(
-            "{} cannot be judged: a run's budget had the hooks of allocation withdrawn; record with a higher --budget or \
-             without",
-            metric.title()
-        ))
+        Some(match metric.is_system_call() {
+            true => format!(
+                "{} cannot be judged: a run does not know its system calls, because it was recorded by an older version, \
+                 is a dump, or did not end regularly; record it again",
+                metric.title()
+            ),
+            false => format!(
+                "{} cannot be judged: a run's budget had the hooks of allocation withdrawn; record with a higher --budget \
+                 or without",
+                metric.title()
+            ),
+        })
     }
 
     fn is_cost(&self, metric: Metric) -> bool {
@@ -307,7 +319,13 @@ impl Judge<'_> {
             .iter()
             .map(|(metric, column)| Row {
                 metric: *metric,
-                comparison: self.compare(column, *metric, metric.is_exact()),
+                // Of system calls only what is certain is more than evidence.
+                comparison: self.compare_for(
+                    column,
+                    *metric,
+                    metric.is_exact(),
+                    metric.is_system_call(),
+                ),
                 adjusted_p: None,
             })
             .collect();

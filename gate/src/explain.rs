@@ -220,6 +220,28 @@ pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId
     describe(table, metric, Some(role), &changes, &totals, start, deepest)
 }
 
+/// Explains a change of a count that is known of threads only: the role is all there is to say.
+pub fn of_role(table: &Table, metric: Metric, role: RoleId) -> Explanation {
+    let column = table.role(role, metric);
+    let (baseline, candidate) = table.split(&column);
+    Explanation {
+        metric,
+        role: Some(role),
+        function: None,
+        deepest: None,
+        path: Vec::new(),
+        share: 0.0,
+        cause: Cause::of(metric),
+        parts: vec![Part {
+            metric,
+            baseline: mean(baseline),
+            candidate: mean(candidate),
+        }],
+        calls: Vec::new(),
+        waited_for: Vec::new(),
+    }
+}
+
 /// A metric of all places, callees included. No sample says who frees; it is taken to be who allocates.
 fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
     let columns = table.places(metric);

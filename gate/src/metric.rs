@@ -32,6 +32,25 @@ pub enum Metric {
     /// Calls that waited, as far as they were seen.
     Calls,
     Threads,
+    /// System calls by kind, as far as they pass hooks. These are known of threads, not of functions.
+    CallsRead,
+    CallsWrite,
+    CallsCopy,
+    CallsOpen,
+    CallsClose,
+    CallsSync,
+    CallsStat,
+    CallsControl,
+    CallsSocket,
+    CallsSend,
+    CallsReceive,
+    CallsPoll,
+    CallsSleep,
+    CallsMemory,
+    CallsProcess,
+    CallsSignal,
+    CallsFutex,
+    CallsYield,
     /// Calls that read, whatever from. This and the next three are known of the whole run only.
     ReadCalls,
     WriteCalls,
@@ -48,7 +67,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 26] = [
+    pub const ALL: [Metric; 44] = [
         Metric::Wall,
         Metric::Cpu,
         Metric::Ready,
@@ -71,10 +90,50 @@ impl Metric {
         Metric::InvoluntarySwitches,
         Metric::Calls,
         Metric::Threads,
+        Metric::CallsRead,
+        Metric::CallsWrite,
+        Metric::CallsCopy,
+        Metric::CallsOpen,
+        Metric::CallsClose,
+        Metric::CallsSync,
+        Metric::CallsStat,
+        Metric::CallsControl,
+        Metric::CallsSocket,
+        Metric::CallsSend,
+        Metric::CallsReceive,
+        Metric::CallsPoll,
+        Metric::CallsSleep,
+        Metric::CallsMemory,
+        Metric::CallsProcess,
+        Metric::CallsSignal,
+        Metric::CallsFutex,
+        Metric::CallsYield,
         Metric::ReadCalls,
         Metric::WriteCalls,
         Metric::ReadBytes,
         Metric::WrittenBytes,
+    ];
+
+    /// System calls by kind, in the order of the kinds' numbers.
+    pub const SYSTEM_CALLS: [Metric; 18] = [
+        Metric::CallsRead,
+        Metric::CallsWrite,
+        Metric::CallsCopy,
+        Metric::CallsOpen,
+        Metric::CallsClose,
+        Metric::CallsSync,
+        Metric::CallsStat,
+        Metric::CallsControl,
+        Metric::CallsSocket,
+        Metric::CallsSend,
+        Metric::CallsReceive,
+        Metric::CallsPoll,
+        Metric::CallsSleep,
+        Metric::CallsMemory,
+        Metric::CallsProcess,
+        Metric::CallsSignal,
+        Metric::CallsFutex,
+        Metric::CallsYield,
     ];
 
     /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
@@ -119,6 +178,24 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary-switches",
             Metric::Calls => "waiting-calls",
             Metric::Threads => "threads",
+            Metric::CallsRead => "calls:read",
+            Metric::CallsWrite => "calls:write",
+            Metric::CallsCopy => "calls:copy",
+            Metric::CallsOpen => "calls:open",
+            Metric::CallsClose => "calls:close",
+            Metric::CallsSync => "calls:sync",
+            Metric::CallsStat => "calls:stat",
+            Metric::CallsControl => "calls:control",
+            Metric::CallsSocket => "calls:socket",
+            Metric::CallsSend => "calls:send",
+            Metric::CallsReceive => "calls:receive",
+            Metric::CallsPoll => "calls:poll",
+            Metric::CallsSleep => "calls:sleep",
+            Metric::CallsMemory => "calls:memory",
+            Metric::CallsProcess => "calls:process",
+            Metric::CallsSignal => "calls:signal",
+            Metric::CallsFutex => "calls:futex",
+            Metric::CallsYield => "calls:yield",
             Metric::ReadCalls => "read-calls",
             Metric::WriteCalls => "write-calls",
             Metric::ReadBytes => "read-bytes",
@@ -155,6 +232,24 @@ impl Metric {
             Metric::InvoluntarySwitches => "involuntary switches",
             Metric::Calls => "calls that waited",
             Metric::Threads => "threads",
+            Metric::CallsRead => "system calls: read",
+            Metric::CallsWrite => "system calls: write",
+            Metric::CallsCopy => "system calls: copy",
+            Metric::CallsOpen => "system calls: open",
+            Metric::CallsClose => "system calls: close",
+            Metric::CallsSync => "system calls: sync",
+            Metric::CallsStat => "system calls: stat",
+            Metric::CallsControl => "system calls: control",
+            Metric::CallsSocket => "system calls: socket",
+            Metric::CallsSend => "system calls: send",
+            Metric::CallsReceive => "system calls: receive",
+            Metric::CallsPoll => "system calls: poll",
+            Metric::CallsSleep => "system calls: sleep",
+            Metric::CallsMemory => "system calls: memory",
+            Metric::CallsProcess => "system calls: process",
+            Metric::CallsSignal => "system calls: signal",
+            Metric::CallsFutex => "system calls: futex",
+            Metric::CallsYield => "system calls: yield",
             Metric::ReadCalls => "read calls",
             Metric::WriteCalls => "write calls",
             Metric::ReadBytes => "bytes read",
@@ -176,6 +271,7 @@ impl Metric {
             self,
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees | Metric::Threads
         ) || self.is_transfer()
+            || self.is_system_call()
     }
 
     /// More of it is worse by itself. The others (a thread that waits for work, a switch) are evidence for
@@ -204,6 +300,21 @@ impl Metric {
         )
     }
 
+    /// One of `SYSTEM_CALLS`.
+    pub fn is_system_call(self) -> bool {
+        (Metric::CallsRead..=Metric::CallsYield).contains(&self)
+    }
+
+    /// A kind of system call of which a program that does the same makes as many. How often it asks for events, waits for
+    /// a lock or gives up the CPU is decided by time.
+    pub fn is_steady_call(self) -> bool {
+        self.is_system_call()
+            && !matches!(
+                self,
+                Metric::CallsPoll | Metric::CallsSignal | Metric::CallsFutex | Metric::CallsYield
+            )
+    }
+
     /// One of `TRANSFERS`.
     pub fn is_transfer(self) -> bool {
         Metric::TRANSFERS.contains(&self)
@@ -212,12 +323,20 @@ impl Metric {
 
 /// Number of metrics, for arrays indexed by `Metric as usize`.
 pub const METRICS: usize = Metric::ALL.len();
+/// Number of metrics that functions and places have: the first ones.
+pub const OF_PLACES: usize = Metric::Threads as usize + 1;
 
-/// An amount of each metric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Values(pub [u64; METRICS]);
+/// An amount of each of the first metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values<const N: usize = METRICS>(pub [u64; N]);
 
-impl Values {
+impl<const N: usize> Default for Values<N> {
+    fn default() -> Values<N> {
+        Values([0; N])
+    }
+}
+
+impl<const N: usize> Values<N> {
     pub fn get(&self, metric: Metric) -> u64 {
         self.0[metric as usize]
     }
@@ -226,8 +345,8 @@ impl Values {
         self.0[metric as usize] = value;
     }
 
-    /// Adds others; sums stop at the highest number.
-    pub fn add(&mut self, other: &Values) {
+    /// Adds others, of those metrics that both have; sums stop at the highest number.
+    pub fn add<const M: usize>(&mut self, other: &Values<M>) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum = sum.saturating_add(more);
         }
@@ -250,6 +369,8 @@ mod tests {
             assert_eq!(metric as usize, at);
             assert_eq!(Metric::from_name(metric.name()), Some(metric));
         }
+        let calls = Metric::ALL.into_iter().filter(|m| m.is_system_call());
+        assert!(calls.eq(Metric::SYSTEM_CALLS));
         assert_eq!(Metric::Gap.unit(), Unit::Nanoseconds);
         assert_eq!(Metric::Frees.unit(), Unit::Count);
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use comparable::keep_comparable;
 
-use crate::metric::{METRICS, Metric, Values};
+use crate::metric::{Metric, OF_PLACES, Values};
 use crate::names::{self, Form};
 use crate::packed::{Amounts, Packed};
 use crate::waits::{WaitKey, WaitSum};
@@ -215,6 +215,8 @@ pub struct About {
     pub complete: bool,
     /// Allocations were not counted to the end.
     pub counts_end_early: bool,
+    /// System calls of all threads are known.
+    pub knows_system_calls: bool,
     /// How long the calibration loop took.
     pub calibration_ns: Option<u64>,
 }
@@ -310,7 +312,7 @@ impl Run {
 
 /// Low bits of a key that hold the metric.
 const METRIC_BITS: u32 = 5;
-const _: () = assert!(METRICS <= 1 << METRIC_BITS);
+const _: () = assert!(OF_PLACES <= 1 << METRIC_BITS);
 
 fn metric(key: u64) -> Metric {
     Metric::ALL[(key & ((1 << METRIC_BITS) - 1)) as usize]
@@ -363,7 +365,7 @@ pub struct Builder {
     pub tree: Tree,
     pub scopes: Vec<ScopeSum>,
     waits: BTreeMap<WaitKey, WaitSum>,
-    cells: HashMap<u32, Values>,
+    cells: HashMap<u32, Values<OF_PLACES>>,
     roles: HashMap<RoleId, Values>,
     whole: Values,
 }
@@ -438,8 +440,8 @@ impl Builder {
     }
 
     /// Amounts that matter, by metric: sums over all cells times the kept share.
-    fn least(&self) -> [f64; METRICS] {
-        let mut sums = Values::default();
+    fn least(&self) -> [f64; OF_PLACES] {
+        let mut sums = Values::<OF_PLACES>::default();
         for cell in self.cells.values() {
             sums.add(cell);
         }
@@ -447,7 +449,7 @@ impl Builder {
     }
 
     fn functions(&self) -> Amounts {
-        let mut sums: HashMap<(RoleId, NameId), Values> = HashMap::new();
+        let mut sums: HashMap<(RoleId, NameId), Values<OF_PLACES>> = HashMap::new();
         for (place, cell) in &self.cells {
             let mut innermost = None;
             for label in self.tree.outwards(*place) {
@@ -476,7 +478,7 @@ impl Builder {
     /// The tree without what matters by no measure, that being summed up below its nearest kept caller.
     fn kept_places(&self) -> (Packed, Amounts) {
         let places = self.tree.places();
-        let mut inclusive = vec![Values::default(); places.len()];
+        let mut inclusive = vec![Values::<OF_PLACES>::default(); places.len()];
         for (place, cell) in &self.cells {
             inclusive[*place as usize].add(cell);
         }
@@ -485,7 +487,7 @@ impl Builder {
             inclusive[places[place].parent as usize].add(&below);
         }
         let least = self.least();
-        let weight = |values: &Values| {
+        let weight = |values: &Values<OF_PLACES>| {
             let shares = values.0.iter().zip(least);
             shares
                 .map(|(v, least)| *v as f64 / least)
@@ -507,7 +509,7 @@ impl Builder {
                 tree.child(parent, Label::Small)
             };
         }
-        let mut cells: HashMap<u32, Values> = HashMap::new();
+        let mut cells: HashMap<u32, Values<OF_PLACES>> = HashMap::new();
         for (place, cell) in &self.cells {
             cells.entry(moved[*place as usize]).or_default().add(cell);
         }

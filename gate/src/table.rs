@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metric::{METRICS, Metric};
+use crate::metric::{Metric, OF_PLACES};
 use crate::names::{self, Form};
 use crate::pairs;
 use crate::run::{self, Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
@@ -29,13 +29,18 @@ pub struct Table {
     pub matches: Vec<Match>,
     pub tree: Tree,
     stands_for: Vec<NameId>,
-    functions: BTreeMap<(RoleId, NameId), [Option<Column>; METRICS]>,
+    functions: BTreeMap<(RoleId, NameId), [Option<Column>; OF_PLACES]>,
 }
 
 impl Table {
     /// Whether all runs counted to their end what the metric is of.
     pub fn counts(&self, metric: Metric) -> bool {
-        !metric.is_of_allocation() || !self.runs.iter().any(|run| run.about.counts_end_early)
+        let mut runs = self.runs.iter().map(|run| &run.about);
+        match metric {
+            metric if metric.is_of_allocation() => !runs.any(|run| run.counts_end_early),
+            metric if metric.is_system_call() => runs.all(|run| run.knows_system_calls),
+            _ => true,
+        }
     }
 
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
@@ -110,9 +115,11 @@ impl Table {
         self.runs.len() - self.baseline_count
     }
 
-    /// A metric of the whole run; of what runs read and wrote nothing, unless all of them know it.
+    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
     pub fn whole(&self, metric: Metric) -> Column {
-        if metric.is_transfer() && !self.runs.iter().all(Run::knows_transfers) {
+        let is_unknown = metric.is_transfer() && !self.runs.iter().all(Run::knows_transfers)
+            || metric.is_system_call() && !self.counts(metric);
+        if is_unknown {
             return vec![0.0; self.runs.len()];
         }
         self.runs
@@ -142,7 +149,8 @@ impl Table {
 
     /// A metric of a function itself; `None` when there is none of it in any run.
     pub fn function(&self, role: RoleId, name: NameId, metric: Metric) -> Option<&Column> {
-        self.functions.get(&(role, name))?[metric as usize].as_ref()
+        let columns = self.functions.get(&(role, name))?;
+        columns.get(metric as usize)?.as_ref()
     }
 
     /// A metric of all places, callees included, by place.

@@ -4,7 +4,7 @@
 //! only where no time finding has the same cause or function. So a count that grew by a percent does not
 //! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::cause`]).
 
-use super::{Finding, FunctionRow, Judge, Moved, Row, Way, key};
+use super::{Finding, FunctionRow, Judge, Moved, RoleRow, Row, Way, key};
 use crate::cause::Cause;
 use crate::compare::Answer;
 use crate::explain::{self, Explanation};
@@ -21,6 +21,7 @@ impl Judge<'_> {
         worse: &[Metric],
         across: &[FunctionRow],
         moved: &[Moved],
+        calls: &[RoleRow],
     ) -> Vec<Finding> {
         let row = |metric: &Metric| whole.iter().find(|r| r.metric == *metric);
         let (times, counts): (Vec<&Row>, Vec<&Row>) =
@@ -45,7 +46,7 @@ impl Judge<'_> {
             self.take(&mut of_counts, row, Way::Whole);
         }
         of_counts.retain(|finding| !self.is_ignored(finding));
-        if of_counts.is_empty() {
+        if of_counts.is_empty() && calls.is_empty() {
             return findings;
         }
         if findings.is_empty() {
@@ -58,7 +59,17 @@ impl Judge<'_> {
             }
             findings.retain(|finding| !self.is_ignored(finding));
         }
+        // Who reads and writes is known of system calls only, so these come before.
+        let (transfers, counts): (Vec<&Row>, Vec<&Row>) =
+            counts.into_iter().partition(|row| row.metric.is_transfer());
         for row in counts {
+            self.take(&mut findings, row, Way::Whole);
+        }
+        for RoleRow { role, row } in calls {
+            let explanation = explain::of_role(self.table, row.metric, *role);
+            self.take_explained(&mut findings, row, Way::Role, explanation);
+        }
+        for row in transfers {
             self.take(&mut findings, row, Way::Whole);
         }
         findings.retain(|finding| !self.is_ignored(finding));
@@ -83,9 +94,26 @@ impl Judge<'_> {
     /// Adds what became worse to the finding with the same cause, or as a new one.
     fn take(&self, findings: &mut Vec<Finding>, row: &Row, way: Way) {
         let explanation = explain::explain(self.table, row.metric);
+        self.take_explained(findings, row, way, explanation);
+    }
+
+    fn take_explained(
+        &self,
+        findings: &mut Vec<Finding>,
+        row: &Row,
+        way: Way,
+        explanation: Explanation,
+    ) {
         let same = findings.iter_mut().find(|f| {
             let known = &f.explanation;
+            if row.metric.is_system_call() {
+                // Time in such calls is seen where they are made.
+                let is_cause = known.cause == Cause::SystemCalls
+                    || Cause::of_time_in(row.metric) == Some(known.cause);
+                return is_cause && known.role == explanation.role;
+            }
             let same_cause = known.cause == explanation.cause
+                || Cause::Transfers == explanation.cause && is_of_reads_or_writes(f)
                 || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
                 || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults
                 || Cause::Transfers == explanation.cause && known.cause == Cause::Io;
@@ -143,6 +171,17 @@ impl Judge<'_> {
             ignored.iter().any(|p| is_like(text, p))
         })
     }
+}
+
+/// Whether system calls that read or write are a part of a finding.
+fn is_of_reads_or_writes(finding: &Finding) -> bool {
+    let mut metrics = finding.also.iter().chain([&finding.row.metric]);
+    metrics.any(|metric| {
+        matches!(
+            metric,
+            Metric::CallsRead | Metric::CallsWrite | Metric::CallsCopy
+        )
+    })
 }
 
 fn is_time(row: &Row) -> bool {

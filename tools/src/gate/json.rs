@@ -136,6 +136,7 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
                 json!(match finding.way {
                     Way::Whole => "whole",
                     Way::Function => "function",
+                    Way::Role => "role",
                     Way::Suspected => "suspected",
                 }),
             ),

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use stackbeat_collector::model::{ThreadIndex, Trace, transfers};
 use stackbeat_core::probe::Cause;
+use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
@@ -74,7 +75,8 @@ impl Reader {
             builder.add(at, &cell_values(label, cell));
         }
         for (thread, time) in profile.threads.iter().enumerate() {
-            builder.thread(roles[thread], &thread_values(time));
+            let calls = facts.threads[thread].system_calls;
+            builder.thread(roles[thread], &thread_values(time, calls));
         }
         self.waits(report, &roles, &functions, &mut builder);
         for (metric, name, unit) in TRANSFERS {
@@ -261,6 +263,7 @@ fn about(report: &Report, path: &Path) -> About {
         interval_ns: r.interval_ns,
         lost: r.records_lost,
         counts_end_early: r.counts_end_ns.is_some(),
+        knows_system_calls: report.facts.system_calls(&|_| true).is_some(),
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }
@@ -322,8 +325,14 @@ fn cell_values(label: Label, cell: &Cell) -> Values {
     values
 }
 
-fn thread_values(time: &ThreadTime) -> Values {
+fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
     let mut values = amounts(&time.amounts);
+    for (metric, count) in Metric::SYSTEM_CALLS
+        .into_iter()
+        .zip(calls.unwrap_or_default().0)
+    {
+        values.set(metric, count);
+    }
     values.set(Metric::Wall, time.wall_ns());
     for cause in Cause::ALL {
         let metric = blocked_metric(cause);
@@ -357,6 +366,8 @@ fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
 mod tests {
     use stackbeat_collector::model::{FunctionIndex, LongWait, StackIndex};
     use stackbeat_core::probe::Probe;
+    use stackbeat_core::system_call::SystemCall;
+    use stackbeat_gate::metric::OF_PLACES;
 
     use super::*;
     use crate::testing;
@@ -471,13 +482,35 @@ mod tests {
         assert!(early.functions().eq(late.functions()));
         assert_eq!(early.places().len(), late.places().len());
         let sums = |run: &Run| {
-            let mut sums = Values::default();
+            let mut sums = Values::<OF_PLACES>::default();
             for entry in run.entries() {
                 sums.set(entry.metric, sums.get(entry.metric) + entry.value);
             }
             sums
         };
         assert_eq!(sums(&early), sums(&late));
+    }
+
+    #[test]
+    fn kinds_of_system_calls_are_metrics() {
+        let names = |kind: SystemCall| format!("calls:{}", kind.name());
+        let kinds = SystemCall::ALL.map(names);
+        assert_eq!(
+            kinds,
+            Metric::SYSTEM_CALLS.map(|metric| metric.name().to_owned())
+        );
+        let report = testing::report();
+        let mut reader = Reader::default();
+        let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);
+        assert!(run.about.knows_system_calls);
+        let workers = run
+            .roles
+            .iter()
+            .find(|(r, _)| r.0 == 1)
+            .expect("there are workers");
+        assert_eq!(workers.1.get(Metric::CallsRead), 3000);
+        assert_eq!(workers.1.get(Metric::CallsWrite), 60);
+        assert_eq!(run.whole.get(Metric::CallsRead), 6000);
     }
 
     #[test]

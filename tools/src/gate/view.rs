@@ -109,6 +109,10 @@ impl Gate {
         let c = &finding.row.comparison;
         let of = match (finding.way, finding.explanation.function) {
             (Way::Function, Some(function)) => format!(" of {}", self.table.names.text(function)),
+            (Way::Role, _) => {
+                let role = finding.explanation.role;
+                role.map_or_else(String::new, |role| format!(" of {}", self.role(role)))
+            }
             _ => String::new(),
         };
         let how_sure = match (c.p, finding.row.adjusted_p) {
@@ -350,9 +354,13 @@ pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
     let uncounted = budgets.iter().filter(|row| row.is_uncounted);
     let line = |row: &BudgetRow| {
         format!(
-            "the budget for {}{} cannot be judged: a run's hooks of allocation were withdrawn",
+            "the budget for {}{} cannot be judged: {}",
             row.budget.metric.title(),
-            budget_of(&row.budget)
+            budget_of(&row.budget),
+            match row.budget.metric.is_system_call() {
+                true => "a run does not know its system calls",
+                false => "a run's hooks of allocation were withdrawn",
+            }
         )
     };
     uncounted.map(line).collect()

@@ -5,6 +5,7 @@ mod common;
 
 mod reports;
 mod scale;
+mod system_calls;
 mod transfers;
 
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Gates of made-up programs whose changes are known.
 
 mod causes;
+mod system_calls;
 
 use super::*;
 use crate::cause::Cause;

@@ -1,0 +1,52 @@
+//! System calls by kind: threads that make more of them, for certain.
+//!
+//! They are judged by role, not over the whole run: one thread that asks for its events again and again, as often as time
+//! will have it, does not hide another that now opens a file each time.
+
+use super::{Judge, RoleRow, Row};
+use crate::explain::change;
+use crate::metric::Metric;
+
+impl Judge<'_> {
+    /// Roles whose threads make more calls of a kind, the largest change first.
+    pub(super) fn system_calls(&self) -> Vec<RoleRow> {
+        let kinds: Vec<Metric> = Metric::SYSTEM_CALLS
+            .into_iter()
+            .filter(|m| m.is_steady_call() && !self.rules.ignored_metrics.contains(m))
+            .filter(|m| self.table.counts(*m))
+            .collect();
+        let mut rows = Vec::new();
+        for role in self.table.roles() {
+            for metric in &kinds {
+                let column = self.table.role(role, *metric);
+                let (baseline, candidate) = self.table.split(&column);
+                if !is_certain(baseline, candidate) {
+                    continue;
+                }
+                let row = Row {
+                    metric: *metric,
+                    comparison: self.compare_for(&column, *metric, true, true),
+                    adjusted_p: None,
+                };
+                // What another role makes less of has moved.
+                let whole = change(self.table, &self.table.whole(*metric));
+                if row.is_worse(self.rules) && 2.0 * whole >= row.comparison.shift {
+                    rows.push(RoleRow { role, row });
+                }
+            }
+        }
+        rows.sort_by(|a, b| b.row.comparison.shift.total_cmp(&a.row.comparison.shift));
+        rows
+    }
+}
+
+/// Counts that are the same in two runs may vary all the same: then both sides have to be of one number each, or there
+/// have to be more runs of the baseline.
+fn is_certain(baseline: &[f64], candidate: &[f64]) -> bool {
+    const ENOUGH: usize = 4;
+    let is_constant = |side: &[f64]| side.iter().all(|v| *v == side[0]);
+    baseline.len() > 1
+        && candidate.len() > 1
+        && is_constant(baseline)
+        && (baseline.len() >= ENOUGH || is_constant(candidate))
+}

@@ -1,0 +1,104 @@
+//! System calls by kind and role.
+
+use super::*;
+
+/// Runs of two roles that make so many calls of a kind, in each run; the last ones are of the candidate.
+fn runs(calls: &[(&str, Metric, [u64; 4])], is_known: bool) -> (Table, Outcome) {
+    let mut names = Names::default();
+    let mut all = Vec::new();
+    for number in 0..4 {
+        let side = [Side::Baseline, Side::Candidate][number / 2];
+        let about = About {
+            label: number.to_string(),
+            started_unix_ns: number as u64,
+            complete: true,
+            knows_system_calls: is_known,
+            ..About::default()
+        };
+        let mut builder = Builder::new(side, about);
+        for (thread, metric, counts) in calls {
+            let mut values = crate::metric::Values::default();
+            values.set(*metric, counts[number]);
+            builder.thread(role_of(&mut names, thread), &values);
+        }
+        all.push(builder.finish(1_000_000_000));
+    }
+    let table = Table::new(all, names);
+    let outcome = judge(&table, &Rules::default());
+    (table, outcome)
+}
+
+#[test]
+fn one_more_call_in_each_round_is_found_with_its_kind_and_its_threads() {
+    let calls = [
+        ("main", Metric::CallsSync, [7, 7, 7, 7]),
+        ("worker-*", Metric::CallsSync, [1000, 1000, 2000, 2000]),
+        ("worker-*", Metric::CallsClose, [50, 50, 950, 950]),
+        // What time decides is no finding, and hides none.
+        ("poller", Metric::CallsPoll, [5, 5, 500, 500]),
+        ("poller", Metric::CallsSync, [310, 305, 330, 301]),
+    ];
+    let (table, outcome) = runs(&calls, true);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    let [finding] = &outcome.findings[..] else {
+        panic!("{:#?}", outcome.findings);
+    };
+    assert_eq!(finding.way, Way::Role);
+    assert_eq!(finding.row.metric, Metric::CallsSync);
+    assert_eq!(finding.row.comparison.shift, 1000.0);
+    assert_eq!(finding.also, [Metric::CallsClose]);
+    assert_eq!(finding.explanation.cause, Cause::SystemCalls);
+    let role = finding.explanation.role.expect("a role");
+    assert_eq!(table.names.roles()[role.0 as usize].thread, "worker-*");
+    let rows = outcome.roles.iter().map(|r| (r.role, r.row.metric));
+    assert!(rows.eq([(role, Metric::CallsSync), (role, Metric::CallsClose)]));
+
+    let (_, outcome) = runs(&calls, false);
+    assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
+}
+
+#[test]
+fn what_varies_or_moved_or_is_a_few_is_no_finding() {
+    for calls in [
+        [
+            ("main", Metric::CallsRead, [1000, 1001, 2000, 2000]),
+            ("worker-*", Metric::CallsRead, [0, 0, 0, 0]),
+        ],
+        [
+            ("main", Metric::CallsRead, [1000, 1000, 2000, 2100]),
+            ("worker-*", Metric::CallsRead, [0, 0, 0, 0]),
+        ],
+        [
+            ("main", Metric::CallsRead, [1000, 1000, 0, 0]),
+            ("worker-*", Metric::CallsRead, [0, 0, 1000, 1000]),
+        ],
+        [
+            ("main", Metric::CallsOpen, [20, 20, 30, 30]),
+            ("worker-*", Metric::CallsOpen, [0, 0, 0, 0]),
+        ],
+    ] {
+        let (_, outcome) = runs(&calls, true);
+        assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
+    }
+}
+
+#[test]
+fn what_the_kernel_counts_of_the_same_reads_is_the_same_finding() {
+    let calls = [
+        ("main", Metric::CallsRead, [100, 100, 500, 500]),
+        ("main", Metric::CallsOpen, [100, 100, 400, 400]),
+    ];
+    let (table, _) = runs(&calls, true);
+    let runs = table.runs.into_iter().map(|mut run| {
+        let reads = run.whole.get(Metric::CallsRead);
+        run.whole.set(Metric::ReadCalls, reads + 20);
+        run
+    });
+    let table = Table::new(runs.collect(), table.names);
+    let outcome = judge(&table, &Rules::default());
+    let [finding] = &outcome.findings[..] else {
+        panic!("{:#?}", outcome.findings);
+    };
+    assert_eq!(finding.row.metric, Metric::CallsRead);
+    assert_eq!(finding.also, [Metric::CallsOpen, Metric::ReadCalls]);
+}

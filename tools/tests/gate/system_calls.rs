@@ -1,0 +1,116 @@
+//! System calls by kind and thread: one more in each round is found with two runs a side.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::stackbeat;
+
+/// A thread appends to a file; `how` says what else it does in each round, once more than otherwise. The main thread
+/// meanwhile reads as often as time will have it.
+const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static const char *how;
+static atomic_int done;
+static void *keep(void *unused) {
+    pthread_setname_np(pthread_self(), "keeper-7");
+    int file = open("entries", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < 60; i++) {
+        struct stat status;
+        if (write(file, "entry\n", 6) != 6) _exit(3);
+        if (i % 20 == 0) fsync(file);
+        if (!strcmp(how, "fsync")) fsync(file);
+        if (!strcmp(how, "open")) close(open("entries", O_RDONLY));
+        if (!strcmp(how, "stat")) stat("entries", &status);
+    }
+    close(file);
+    done = 1;
+    return unused;
+}
+int main(int count, char **arguments) {
+    how = count > 1 ? arguments[1] : "";
+    pthread_t keeper;
+    pthread_create(&keeper, 0, keep, 0);
+    int zero = open("/dev/zero", O_RDONLY);
+    char byte;
+    while (!done) if (read(zero, &byte, 1) != 1) return 4;
+    return pthread_join(keeper, 0);
+}
+"#;
+
+fn record(folder: &Path, trace: &str, how: &str) {
+    let arguments = ["record", "-q", "-o", trace, "--", "./log", how];
+    let recorded = stackbeat(folder, &arguments);
+    assert!(recorded.status.success(), "{recorded:?}");
+}
+
+#[test]
+fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    std::fs::write(at.join("log.c"), PROGRAM).expect("is written");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-g", "-pthread", "-o", "log", "log.c"])
+        .current_dir(at)
+        .status()
+        .expect("a C compiler");
+    assert!(compiled.success());
+    for run in 0..2 {
+        for side in ["base", "again"] {
+            record(at, &format!("{side}{run}.beat"), "");
+        }
+        for how in ["fsync", "open", "stat"] {
+            record(at, &format!("{how}{run}.beat"), how);
+        }
+    }
+    let gate = |candidate: &str| {
+        let candidate = format!("{candidate}[01].beat");
+        let arguments = [
+            "gate",
+            "-b",
+            "base[01].beat",
+            "-c",
+            &candidate,
+            "-f",
+            "json",
+        ];
+        let output = stackbeat(at, &arguments);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), json)
+    };
+    for (how, metric, also) in [
+        ("fsync", "calls:sync", None),
+        ("open", "calls:open", Some("calls:close")),
+        ("stat", "calls:stat", None),
+    ] {
+        let (code, json) = gate(how);
+        assert_eq!(code, Some(1), "{json:#}");
+        let rows = json["roles"].as_array().expect("a list");
+        let mut of_kind = rows.iter().filter(|row| row["metric"] == metric);
+        let row = of_kind.next().unwrap_or_else(|| panic!("{how}: {json:#}"));
+        assert!(of_kind.next().is_none(), "{how}: {json:#}");
+        assert_eq!(row["role"]["thread"], "keeper-*", "{row:#}");
+        assert_eq!(row["shift"], 60.0, "{row:#}");
+        assert_eq!(row["p"], Value::Null, "counted exactly");
+        // A finding of its own, or part of one of the time that the thread waits for these calls.
+        let findings = json["findings"].as_array().expect("a list");
+        let has = |finding: &&Value, metric: &str| {
+            let also = finding["also"].as_array().expect("a list");
+            finding["metric"] == metric || also.iter().any(|m| *m == metric)
+        };
+        let found = findings.iter().find(|f| has(f, metric));
+        let found = found.unwrap_or_else(|| panic!("{how}: {json:#}"));
+        assert_eq!(found["role"]["thread"], "keeper-*", "{found:#}");
+        assert!(also.is_none_or(|also| has(&found, also)), "{found:#}");
+    }
+    let (_, json) = gate("again");
+    let text = json["findings"].to_string();
+    assert!(!text.contains("calls:"), "{text}");
+}
