@@ -119,7 +119,8 @@ impl Asynchronous {
         for (name, number) in self.names {
             names[number as usize] = name;
         }
-        self.points.sort_by_key(|point| (point.at_ns, point.ends));
+        // What happened at one moment stays in the order of its thread.
+        self.points.sort_by_key(|point| point.at_ns);
         let mut open: HashMap<(ProcessIndex, u32, i64), Vec<Point>> = HashMap::new();
         let mut ended = Vec::new();
         for point in self.points {
