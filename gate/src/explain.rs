@@ -3,6 +3,7 @@
 
 mod evidence;
 mod place;
+mod wall;
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::names;
 use crate::run::{Label, NameId, ROOT, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};
-use crate::waits::{self, Answering, WaitedFor};
+use crate::waits::{self, WaitedFor};
 
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,123 +72,8 @@ pub fn change(table: &Table, column: &[f64]) -> f64 {
 /// Explains a change of a metric of the whole run.
 pub fn explain(table: &Table, metric: Metric) -> Explanation {
     match metric {
-        Metric::Wall => explain_wall(table),
+        Metric::Wall => wall::explain(table),
         metric => explain_sum(table, metric, None),
-    }
-}
-
-/// Wall time is no sum over threads. The main thread's time is: what of it grew? If it waited for others
-/// longer, what they did longer is the reason.
-fn explain_wall(table: &Table) -> Explanation {
-    const ACTIVE: [Metric; 7] = [
-        Metric::Cpu,
-        Metric::Ready,
-        Metric::Lock,
-        Metric::Io,
-        Metric::Net,
-        Metric::Sleep,
-        Metric::Gap,
-    ];
-    const ANSWERS: f64 = 0.3;
-    // What only threads do that work. Those with nothing to do sleep, or read a pipe or a socket, for as long as the run takes.
-    const WORKS: [Metric; 2] = [Metric::Cpu, Metric::Lock];
-    // Of waits that timed out: a loop that asks now and then whether a thread is done.
-    const ASKED_FOR: f64 = 0.7;
-    const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
-    let largest = |roles: &[RoleId], metrics: &[Metric]| {
-        let mut best: Option<(f64, RoleId, Metric)> = None;
-        for role in roles {
-            let (seen, with_unseen) = waits(table, *role);
-            for metric in metrics {
-                let grown = match *metric {
-                    metric if Some(metric) == seen => with_unseen,
-                    Metric::Cpu => {
-                        change(table, &table.role(*role, Metric::Cpu)) + pushed_out(table, *role)
-                    }
-                    Metric::Ready => {
-                        change(table, &table.role(*role, Metric::Ready)) - pushed_out(table, *role)
-                    }
-                    metric => change(table, &table.role(*role, metric)),
-                };
-                if best.is_none_or(|(most, ..)| grown > most) {
-                    best = Some((grown, *role, *metric));
-                }
-            }
-        }
-        best
-    };
-    let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
-    let (main, others): (Vec<RoleId>, Vec<RoleId>) = table.roles().into_iter().partition(is_root);
-    let active = largest(&main, &ACTIVE);
-    let passive = largest(&main, &PASSIVE);
-    let waits_for_others = match (active, passive) {
-        (Some((active, ..)), Some((passive, ..))) => passive > active,
-        (None, _) => true,
-        _ => false,
-    };
-    // Others are the reason only if they took longer by about as much as was waited for them; who answers late
-    // may also be outside of the recording.
-    let waited = passive.map_or(0.0, |(waited, ..)| waited);
-    let (asked, metrics, least) = match waits::answering(table, &main, &PASSIVE, waited) {
-        Answering::Roles(known) => {
-            let known = others.into_iter().filter(|r| known.contains(r)).collect();
-            (known, ACTIVE.as_slice(), ANSWERS)
-        }
-        Answering::Nobody => (others, WORKS.as_slice(), ASKED_FOR),
-        Answering::Unknown => (others, ACTIVE.as_slice(), ANSWERS),
-    };
-    let of_others = waits_for_others
-        .then(|| largest(&asked, metrics))
-        .flatten()
-        .filter(|(grown, ..)| *grown >= least * waited);
-    let followed = match waits_for_others {
-        true => of_others.or(passive),
-        false => active,
-    };
-    match followed {
-        Some((grown, role, metric)) if grown > 0.0 => explain_sum(table, metric, Some(role)),
-        _ => explain_sum(table, Metric::Cpu, None),
-    }
-}
-
-/// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often, for what it
-/// computes, as it was before. In ns; 0 when the role computes no longer.
-fn pushed_out(table: &Table, role: RoleId) -> f64 {
-    let (cpu, ready) = (
-        table.role(role, Metric::Cpu),
-        table.role(role, Metric::Ready),
-    );
-    let before = |column: &[f64]| mean(table.split(column).0);
-    let rate = before(&ready) / before(&cpu).max(1.0);
-    let most = change(table, &ready).max(0.0);
-    (change(table, &cpu) * rate).clamp(0.0, most)
-}
-
-/// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a
-/// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
-/// kind that grew most, and its growth with this time.
-fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
-    const WAITS: [Metric; 6] = [
-        Metric::Sleep,
-        Metric::Io,
-        Metric::Lock,
-        Metric::Net,
-        Metric::Wait,
-        Metric::Poll,
-    ];
-    // So much of it has to be seen.
-    const SEEN: f64 = 0.02;
-    let grown = |metric| change(table, &table.role(role, metric));
-    let unseen = grown(Metric::Ready);
-    let seen = WAITS
-        .into_iter()
-        .map(|metric| (grown(metric), metric))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match seen {
-        Some((seen, metric)) if unseen > 0.0 && waits_more(table, role) && seen > SEEN * unseen => {
-            (Some(metric), seen + unseen)
-        }
-        _ => (None, 0.0),
     }
 }
 
@@ -348,13 +234,6 @@ fn describe(
         metric => Cause::of(metric),
     };
     result
-}
-
-/// Whether a role's threads gave the CPU up more often, and not only had it taken away.
-fn waits_more(table: &Table, role: RoleId) -> bool {
-    let grown = |metric| change(table, &table.role(role, metric));
-    let voluntary = grown(Metric::VoluntarySwitches);
-    voluntary > 1.0 && voluntary > grown(Metric::InvoluntarySwitches)
 }
 
 fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {

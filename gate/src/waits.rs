@@ -25,6 +25,8 @@ pub enum End {
     By(Party),
     /// It timed out or failed: nobody ended it.
     InVain,
+    /// Something came that no recorded thread sent: from another process, a timer, or the kernel.
+    Outside,
     Unknown,
 }
 
@@ -57,6 +59,8 @@ pub enum Tie {
     Ended,
     /// Nobody ended the waits: they timed out or failed.
     InVain,
+    /// Nobody who was recorded ended them.
+    Outside,
 }
 
 impl Tie {
@@ -66,6 +70,7 @@ impl Tie {
             Tie::Held => "held-by",
             Tie::Ended => "ended-by",
             Tie::InVain => "in-vain",
+            Tie::Outside => "outside",
         }
     }
 }
@@ -121,6 +126,7 @@ fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
         }
         (None, End::By(by)) => Some((Tie::Ended, Some(same(by)))),
         (None, End::InVain) => Some((Tie::InVain, None)),
+        (None, End::Outside) => Some((Tie::Outside, None)),
         (None, End::Unknown) => None,
     }
 }
@@ -159,8 +165,10 @@ pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) ->
 pub(crate) enum Answering {
     /// These, as far as is known.
     Roles(BTreeSet<RoleId>),
-    /// Nobody ended the waits: they timed out.
-    Nobody,
+    /// They timed out: who waited asked again and again. These ended those that did not.
+    Asked(BTreeSet<RoleId>),
+    /// Nobody who was recorded.
+    Outside,
     /// The trace says too little.
     Unknown,
 }
@@ -182,23 +190,40 @@ pub(crate) fn answering(
     };
     let is_asked = |key: &WaitKey| waiters.contains(&key.waiter) && metrics.contains(&key.metric);
     let by_end = columns(table, is_asked, |key| match key.end {
-        End::By(by) => Some(Some(by.role)),
-        End::InVain => Some(None),
+        // In which function is another question.
+        End::By(by) => Some(End::By(Party {
+            function: None,
+            ..by
+        })),
         End::Unknown => None,
+        end => Some(end),
     });
-    let in_vain = by_end.get(&None).map_or(0.0, growth);
+    let of = |end: End| by_end.get(&end).map_or(0.0, growth);
     let all: f64 = by_end.values().map(growth).sum();
     if all < KNOWN * grown {
         return Answering::Unknown;
     }
-    if in_vain >= KNOWN * grown.min(all) {
-        return Answering::Nobody;
+    let half = KNOWN * grown.min(all);
+    if of(End::Outside) >= half {
+        return Answering::Outside;
     }
+    let ended = |least: f64| {
+        let roles = by_end.iter().filter_map(move |(end, column)| match end {
+            End::By(by) if growth(column) >= least => Some(by.role),
+            _ => None,
+        });
+        roles.collect::<Vec<_>>()
+    };
+    match of(End::InVain) >= half {
+        // However short the last of many waits was.
+        true => Answering::Asked(with_their_enders(table, ended(f64::NEG_INFINITY))),
+        false => Answering::Roles(with_their_enders(table, ended(LEAST_SHARE * all))),
+    }
+}
+
+/// These roles, those that ended their waits, and so on.
+fn with_their_enders(table: &Table, mut open: Vec<RoleId>) -> BTreeSet<RoleId> {
     let mut found = BTreeSet::new();
-    let first = by_end
-        .iter()
-        .filter(|(_, column)| growth(column) >= LEAST_SHARE * all);
-    let mut open: Vec<RoleId> = first.filter_map(|(role, _)| *role).collect();
     while let Some(role) = open.pop() {
         if !found.insert(role) {
             continue;
@@ -213,5 +238,5 @@ pub(crate) fn answering(
         );
         open.extend(of_role.into_keys());
     }
-    Answering::Roles(found)
+    found
 }

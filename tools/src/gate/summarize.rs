@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
-use stackbeat_collector::model::{ThreadIndex, Trace, transfers};
-use stackbeat_core::probe::Cause;
+use stackbeat_collector::model::{ProbeId, ThreadIndex, Trace, transfers};
+use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
@@ -128,6 +128,7 @@ impl Reader {
                     role,
                     function: wait.waking.and_then(own_function),
                 }),
+                None if is_told_by_others(wait.probe) => End::Outside,
                 None => End::Unknown,
             };
             let key = WaitKey {
@@ -294,6 +295,20 @@ fn is_system(function: &FunctionName) -> bool {
     SYSTEM.iter().any(|s| file.starts_with(s)) || file.starts_with("linux-vdso")
 }
 
+/// Whether what ends a call is always sent by somebody, whom the trace knows if he was recorded: a read may wait for a disk.
+fn is_told_by_others(probe: ProbeId) -> bool {
+    let of_descriptors = [
+        Probe::Accept,
+        Probe::Recv,
+        Probe::Poll,
+        Probe::Select,
+        Probe::EpollWait,
+    ];
+    probe
+        .known()
+        .is_some_and(|probe| of_descriptors.contains(&probe))
+}
+
 fn blocked_metric(cause: Cause) -> Metric {
     match cause {
         Cause::Lock => Metric::Lock,
@@ -365,9 +380,9 @@ fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
 #[cfg(test)]
 mod tests {
     use stackbeat_collector::model::{FunctionIndex, LongWait, StackIndex};
-    use stackbeat_core::probe::Probe;
     use stackbeat_core::system_call::SystemCall;
     use stackbeat_gate::metric::OF_PLACES;
+    use stackbeat_gate::waits::WaitSum;
 
     use super::*;
     use crate::testing;
@@ -446,9 +461,21 @@ mod tests {
         report.waits.add(&held, waiting, Some(waking));
         report.waits.add(&held, waiting, Some(waking));
         report.waits.add(&timed_out, waiting, None);
+        // Something came, and nobody who was recorded sent it; what a disk ends says nothing of others.
+        let received = LongWait {
+            probe: Probe::Recv.into(),
+            result: 4,
+            ..timed_out
+        };
+        let read = LongWait {
+            probe: Probe::Read.into(),
+            ..received
+        };
+        report.waits.add(&received, waiting, None);
+        report.waits.add(&read, waiting, None);
         let mut reader = Reader::default();
         let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);
-        let [lock, wait] = run.waits[..] else {
+        let [lock, wait, read, received] = run.waits[..] else {
             panic!("{:?}", run.waits);
         };
         assert_eq!((lock.count, lock.total_ns), (2, 10_000_000));
@@ -465,6 +492,9 @@ mod tests {
         assert_eq!(function, Some("shop::store::Store::insert"));
         let ends = (wait.key.metric, wait.key.holder, wait.key.end);
         assert_eq!(ends, (Metric::Wait, None, End::InVain));
+        let end = |wait: WaitSum| (wait.key.metric, wait.key.end);
+        assert_eq!(end(read), (Metric::Io, End::Unknown));
+        assert_eq!(end(received), (Metric::Net, End::Outside));
     }
 
     #[test]

@@ -233,6 +233,9 @@ impl Gate {
             Tie::Held => "held by ",
             Tie::Ended => "ended by ",
             Tie::InVain => "timed out or failed",
+            Tie::Outside => {
+                "ended by nobody who was recorded (another process, a timer, the kernel)"
+            }
         };
         let who = waited.party.map_or(String::new(), |party| {
             let role = self.role(party.role);

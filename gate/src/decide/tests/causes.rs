@@ -292,12 +292,8 @@ fn a_function_that_gives_out_something_else_than_memory_computes() {
     }
 }
 
-/// Waits of the main thread: who has the lock, and who ends them (`Some(None)`: nobody does).
-fn waits(
-    metric: Metric,
-    holder: Option<&'static str>,
-    end: Option<Option<&'static str>>,
-) -> Wait<'static> {
+/// Waits of the main thread: who has the lock, and who ends them.
+fn waits(metric: Metric, holder: Option<&'static str>, end: Ended<'static>) -> Wait<'static> {
     Wait {
         waiter: "main",
         metric,
@@ -312,7 +308,7 @@ fn who_holds_the_lock_is_named() {
     let kept = |ms: f64| Program {
         waits: vec![Wait {
             ns: ms * MS,
-            ..waits(Metric::Lock, Some("worker-*"), Some(Some("worker-*")))
+            ..waits(Metric::Lock, Some("worker-*"), Ended::By("worker-*"))
         }],
         ..program(with(shop(), 5, ms / 40.0))
     };
@@ -328,7 +324,7 @@ fn who_holds_the_lock_is_named() {
 
 #[test]
 fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
-    let waiting = |more: f64, end: Option<Option<&'static str>>| {
+    let waiting = |more: f64, end: Ended<'static>| {
         let mut costs = shop();
         costs.push(("main", &["main", "ask"], Metric::Wait, more * MS));
         // Another thread has more time without evidence, because all takes longer.
@@ -355,18 +351,25 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
         )
     };
     // They timed out.
-    let (found, ends) = asked(Some(None));
+    let (found, ends) = asked(Ended::InVain);
     assert_eq!(found, ("ask".into(), Cause::Wait));
     assert_eq!(
         (ends.len(), ends[0].tie, ends[0].party),
         (1, Tie::InVain, None)
     );
     // The worker ended them, not the logger.
-    let (found, _) = asked(Some(Some("worker-*")));
+    let (found, _) = asked(Ended::By("worker-*"));
     assert_eq!(found, ("answer".into(), Cause::Cpu));
-    // Nothing is known: who took longer most.
-    let (found, ends) = asked(None);
-    assert_eq!((found.0.as_str(), ends.len()), ("log", 0));
+    // Nothing is known: who is seen to take longer, and not of whom there is no evidence.
+    let (found, ends) = asked(Ended::Unknown);
+    assert_eq!((found.0.as_str(), ends.len()), ("answer", 0));
+    // Another process, which is not recorded, ended them.
+    let (found, ends) = asked(Ended::Outside);
+    assert_eq!(found, ("ask".into(), Cause::Wait));
+    assert_eq!(
+        (ends.len(), ends[0].tie, ends[0].party),
+        (1, Tie::Outside, None)
+    );
 }
 
 #[test]
@@ -378,7 +381,7 @@ fn a_worker_that_is_asked_now_and_then_whether_it_is_done_is_named() {
         Program {
             waits: vec![Wait {
                 ns: ms * MS,
-                ..waits(Metric::Wait, None, Some(None))
+                ..waits(Metric::Wait, None, Ended::InVain)
             }],
             ..program(costs)
         }
@@ -389,10 +392,47 @@ fn a_worker_that_is_asked_now_and_then_whether_it_is_done_is_named() {
         function(&table, &outcome)
     };
     assert_eq!(named(Metric::Cpu, 88.0), ("sum".into(), Cause::Cpu));
-    // Half of it is not enough where nobody ended the waits, and who has nothing to do sleeps longer, too.
+    assert_eq!(named(Metric::Sleep, 90.0), ("sum".into(), Cause::Sleep));
+    assert_eq!(named(Metric::Io, 90.0), ("sum".into(), Cause::Io));
+    // Half of it is not enough where nobody ended the waits.
     assert_eq!(named(Metric::Cpu, 50.0), ("join".into(), Cause::Wait));
-    assert_eq!(named(Metric::Sleep, 90.0), ("join".into(), Cause::Wait));
-    assert_eq!(named(Metric::Io, 90.0), ("join".into(), Cause::Wait));
+    assert_eq!(named(Metric::Io, 50.0), ("join".into(), Cause::Wait));
+}
+
+#[test]
+fn who_has_nothing_to_do_is_no_reason_for_waits() {
+    let beside = |ms: f64, metric, idle: f64, ends: &[Ended<'static>]| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "join"], Metric::Poll, ms * MS));
+        costs.push(("janitor", &["sweep"], metric, idle * MS));
+        let wait = |end: &Ended<'static>| Wait {
+            ns: ms * MS / ends.len() as f64,
+            ..waits(Metric::Poll, None, *end)
+        };
+        Program {
+            waits: ends.iter().map(wait).collect(),
+            ..program(costs)
+        }
+    };
+    let named = |metric, ends: &[Ended<'static>]| {
+        let base = beside(10.0, metric, 600.0, ends);
+        let slower = beside(110.0, metric, 700.0, ends);
+        let (table, outcome) = gate(&base, &slower, 10, 4);
+        function(&table, &outcome)
+    };
+    for metric in [Metric::Sleep, Metric::Io, Metric::Net, Metric::Ready] {
+        for end in [Ended::InVain, Ended::Unknown] {
+            assert_eq!(named(metric, &[end]), ("join".into(), Cause::Wait));
+        }
+    }
+    // Who ended the last of many waits did it, whatever takes up its time.
+    let ends = [
+        Ended::InVain,
+        Ended::InVain,
+        Ended::InVain,
+        Ended::By("janitor"),
+    ];
+    assert_eq!(named(Metric::Sleep, &ends), ("sweep".into(), Cause::Sleep));
 }
 
 #[test]

@@ -44,14 +44,22 @@ fn shop() -> Vec<Cost<'static>> {
     ]
 }
 
+/// Who ends waits.
+#[derive(Clone, Copy)]
+enum Ended<'a> {
+    By(&'a str),
+    InVain,
+    Outside,
+    Unknown,
+}
+
 /// Long waits of a role's threads.
 struct Wait<'a> {
     waiter: &'a str,
     metric: Metric,
     /// Who holds the lock.
     holder: Option<&'a str>,
-    /// Who ends them; `Some(None)`: nobody does, `None`: that is not known.
-    end: Option<Option<&'a str>>,
+    end: Ended<'a>,
     ns: f64,
 }
 
@@ -121,14 +129,19 @@ impl Program<'_> {
                 metric: wait.metric,
                 holder: wait.holder.map(|thread| party(thread).role),
                 end: match wait.end {
-                    Some(Some(by)) => End::By(party(by)),
-                    Some(None) => End::InVain,
-                    None => End::Unknown,
+                    Ended::By(by) => End::By(party(by)),
+                    Ended::InVain => End::InVain,
+                    Ended::Outside => End::Outside,
+                    Ended::Unknown => End::Unknown,
                 },
             };
             builder.wait(key, 1, wait.ns as u64);
         }
         for (at, (role, values)) in roles.iter_mut().enumerate() {
+            let times = values.present();
+            let times = times.filter(|(metric, _)| metric.unit() == Unit::Nanoseconds);
+            let lived = times.map(|(_, ns)| ns).sum();
+            values.set(Metric::Wall, lived);
             if at == 0 {
                 values.set(Metric::Allocations, self.allocations);
                 values.set(Metric::AllocatedBytes, self.allocated_bytes);

@@ -1,0 +1,206 @@
+//! Which thread, and which of its times, made the run longer.
+
+use std::collections::BTreeSet;
+
+use super::{Explanation, change, explain_sum};
+use crate::metric::Metric;
+use crate::run::{Label, RoleId};
+use crate::stats::mean;
+use crate::table::Table;
+use crate::waits::{self, Answering};
+
+const ACTIVE: [Metric; 7] = [
+    Metric::Cpu,
+    Metric::Ready,
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+    Metric::Gap,
+];
+const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
+/// What a thread spends time on that has nothing to do: it sleeps, or reads a pipe or a socket, for as long as the run takes; what
+/// of that is too short to be seen looks like time without a CPU.
+const IDLE: [Metric; 4] = [Metric::Io, Metric::Net, Metric::Sleep, Metric::Ready];
+/// Share of a wait by which others have to have taken longer, to be its reason.
+const ANSWERS: f64 = 0.3;
+/// The same where nobody is known to have ended the wait, and others work, or are idle, beside it.
+const ANSWERS_UNSEEN: f64 = 0.7;
+
+/// Wall time is no sum over threads. The main thread's time is: what of it grew? If it waited for others
+/// longer, what they did longer is the reason.
+pub(super) fn explain(table: &Table) -> Explanation {
+    let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
+    let (main, others): (Vec<RoleId>, Vec<RoleId>) = table.roles().into_iter().partition(is_root);
+    let active = largest(table, &main, &ACTIVE);
+    let passive = largest(table, &main, &PASSIVE);
+    let waits_for_others = match (&active, &passive) {
+        (Some(active), Some(passive)) => passive.ns > active.ns,
+        (None, _) => true,
+        _ => false,
+    };
+    let followed = match (waits_for_others, passive) {
+        (true, Some(passive)) => {
+            Some(answering(table, &main, &others, passive.ns).unwrap_or(passive))
+        }
+        _ => active,
+    };
+    match followed {
+        Some(grown) if grown.ns > 0.0 => explain_sum(table, grown.metric, Some(grown.role)),
+        _ => explain_sum(table, Metric::Cpu, None),
+    }
+}
+
+/// A time of a role's threads that became longer, and by how much.
+#[derive(Clone, Copy, Debug)]
+struct Grown {
+    ns: f64,
+    role: RoleId,
+    metric: Metric,
+}
+
+impl Grown {
+    fn of(table: &Table, role: RoleId, metric: Metric) -> Grown {
+        let (seen, with_unseen) = waits(table, role);
+        let grown = |metric| change(table, &table.role(role, metric));
+        let ns = match metric {
+            metric if Some(metric) == seen => with_unseen,
+            Metric::Cpu => grown(Metric::Cpu) + pushed_out(table, role),
+            Metric::Ready => grown(Metric::Ready) - pushed_out(table, role),
+            metric => grown(metric),
+        };
+        Grown { ns, role, metric }
+    }
+}
+
+/// The time that grew most; of equal ones the first.
+fn largest(table: &Table, roles: &[RoleId], metrics: &[Metric]) -> Option<Grown> {
+    let all = roles.iter().flat_map(|role| {
+        let grown = metrics.iter();
+        grown.map(|metric| Grown::of(table, *role, *metric))
+    });
+    most(all)
+}
+
+fn most(all: impl Iterator<Item = Grown>) -> Option<Grown> {
+    all.reduce(|best, next| if next.ns > best.ns { next } else { best })
+}
+
+/// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they took longer by about as
+/// much: who answers late may also be outside of the recording.
+fn answering(table: &Table, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
+    match waits::answering(table, main, &PASSIVE, waited) {
+        Answering::Outside => None,
+        Answering::Roles(known) => {
+            let known = others.iter().filter(|role| known.contains(role)).copied();
+            let known: Vec<RoleId> = known.collect();
+            largest(table, &known, &ACTIVE).filter(|grown| grown.ns >= ANSWERS * waited)
+        }
+        Answering::Asked(enders) => unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited),
+        Answering::Unknown => unseen(table, others, &BTreeSet::new(), ANSWERS * waited, waited),
+    }
+}
+
+/// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the waits that did not time out: all that
+/// they did counts. Time without evidence says nothing of the others, and of what a thread does that has nothing to do only that
+/// counts which did not just come with its longer life.
+fn unseen(
+    table: &Table,
+    others: &[RoleId],
+    enders: &BTreeSet<RoleId>,
+    least: f64,
+    waited: f64,
+) -> Option<Grown> {
+    let all = others.iter().flat_map(|role| {
+        let is_ender = enders.contains(role);
+        ACTIVE.into_iter().filter_map(move |metric| {
+            let mut grown = Grown::of(table, *role, metric);
+            let is_idle = IDLE.contains(&metric) && !is_ender;
+            if is_idle {
+                grown.ns -= idled(table, *role, metric);
+            }
+            let least = match is_idle {
+                true => ANSWERS_UNSEEN * waited,
+                false => least,
+            };
+            let is_evidence = is_ender || metric != Metric::Gap;
+            (is_evidence && grown.ns >= least).then_some(grown)
+        })
+    });
+    most(all)
+}
+
+/// How much longer threads spent with this because they lived longer: their share of it before, of what their lives grew by. In
+/// ns. Nobody idles in calls that wait for a file system.
+fn idled(table: &Table, role: RoleId, metric: Metric) -> f64 {
+    const OF_FILES: [&str; 3] = ["fsync", "open", "stat"];
+    let before = |column: &[f64]| mean(table.split(column).0);
+    let places = table.tree.places();
+    let of_files: f64 = table
+        .own_places(metric)
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| match places[*at].label {
+            Label::Call(name) => OF_FILES.contains(&table.names.text(name)),
+            _ => false,
+        })
+        .filter(|(at, _)| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
+        .map(|(_, column)| before(column))
+        .sum();
+    let lives = table.role(role, Metric::Wall);
+    let unseen = match waits(table, role).0 == Some(metric) {
+        true => before(&table.role(role, Metric::Ready)),
+        false => 0.0,
+    };
+    let spent = before(&table.role(role, metric)) + unseen - of_files;
+    let share = spent.max(0.0) / before(&lives).max(1.0);
+    share.min(1.0) * change(table, &lives).max(0.0)
+}
+
+/// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often, for what it
+/// computes, as it was before. In ns; 0 when the role computes no longer.
+fn pushed_out(table: &Table, role: RoleId) -> f64 {
+    let (cpu, ready) = (
+        table.role(role, Metric::Cpu),
+        table.role(role, Metric::Ready),
+    );
+    let before = |column: &[f64]| mean(table.split(column).0);
+    let rate = before(&ready) / before(&cpu).max(1.0);
+    let most = change(table, &ready).max(0.0);
+    (change(table, &cpu) * rate).clamp(0.0, most)
+}
+
+/// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a
+/// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
+/// kind that grew most, and its growth with this time.
+fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
+    const WAITS: [Metric; 6] = [
+        Metric::Sleep,
+        Metric::Io,
+        Metric::Lock,
+        Metric::Net,
+        Metric::Wait,
+        Metric::Poll,
+    ];
+    // So much of it has to be seen.
+    const SEEN: f64 = 0.02;
+    let grown = |metric| change(table, &table.role(role, metric));
+    let unseen = grown(Metric::Ready);
+    let seen = WAITS
+        .into_iter()
+        .map(|metric| (grown(metric), metric))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match seen {
+        Some((seen, metric)) if unseen > 0.0 && waits_more(table, role) && seen > SEEN * unseen => {
+            (Some(metric), seen + unseen)
+        }
+        _ => (None, 0.0),
+    }
+}
+
+/// Whether a role's threads gave the CPU up more often, and not only had it taken away.
+fn waits_more(table: &Table, role: RoleId) -> bool {
+    let grown = |metric| change(table, &table.role(role, metric));
+    let voluntary = grown(Metric::VoluntarySwitches);
+    voluntary > 1.0 && voluntary > grown(Metric::InvoluntarySwitches)
+}
