@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What the sampler covers, what it costs, and how long attaching takes.
 
-    benches/sampler.py [--parts coverage,idle,visits] [--quick] [--stackbeat FILE]
+    benches/sampler.py [--parts coverage,idle,visits] [--quick] [--stackbeat FILE] [--against FILE]
 
 coverage  the part of the threads' CPU time of which samples say where it was spent, with the fallback sampler
           and without it (`--no-interrupt`: only hooks capture). The rest is "no evidence" in reports.
 idle      CPU of the recorder, per second, beside a program with so many waiting threads and none or one that
-          computes; and what each waiting thread adds. Read from /proc when all threads wait already.
+          computes; what each waiting thread adds; and what looking at its wait takes, once. Read from /proc when
+          all waits have been looked at. With --against by turns for another version.
 visits    `attach` to a busy program and away again: how long its thread stood still, and all of it.
 
 Programs that are not installed are left out and said to be.
@@ -28,6 +29,8 @@ from limits import compile_c
 from overhead import ROOT, load_redis, write
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sampler")
+# The recorder's thread that looks at waiting threads, as /proc has room for its name.
+OUTSIDE = "stackbeat outsi"
 PYTHON = """
 total = 0
 for i in range(%d):
@@ -127,37 +130,53 @@ def coverage(stackbeat, size):
             print(f"{name:<28} {with_sampler[0]:>6.2f} {with_sampler[1]:>8.1%} {with_sampler[2]:>8} {without[1]:>10.1%} {without[2]:>8}", flush=True)
 
 
-def cpu_s(pid):
-    """CPU time of a process so far: the first field of each thread's schedstat, ns."""
+def cpu_s(pid, name=None):
+    """CPU time so far of a process, or of its threads of this name: the first field of schedstat, ns."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/comm") as file:
+            if name and file.read().strip() != name:
+                continue
         with open(f"/proc/{pid}/task/{task}/schedstat") as file:
             total += int(file.read().split()[0])
     return total / 1e9
 
 
-def idle(stackbeat, quick):
+def settle(pid):
+    """Waits until each wait was looked at once; the thread that does it takes 1 % of a processor until then."""
+    for _ in range(120):
+        before = cpu_s(pid, OUTSIDE)
+        time.sleep(1)
+        if cpu_s(pid, OUTSIDE) - before < 0.002:
+            return
+    raise RuntimeError("the recorder looks at waiting threads all the time")
+
+
+def idle(stackbeats, quick):
     seconds = 2 if quick else 5
-    print(f"\n{'idle threads':>12} {'busy':>5} {'recorder, ms CPU/s':>19} {'each idle thread, us CPU/s':>27}")
+    print(f"\n{'idle threads':>12} {'busy':>5} {'recorder, ms CPU/s':>19} {'beyond that of none':>20} {'each idle one, us CPU/s':>24} {'once, us CPU':>13}")
     with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
         program = compiled(folder, "idle.c")
         for busy in (0, 1):
-            alone = 0.0
-            for threads in (0, 100, 1000, 5000):
-                out = os.path.join(folder, "out.beat")
-                record = [stackbeat, "record", "--quiet", "--force", "-o", out, "--", program, str(threads), str(busy)]
-                child = subprocess.Popen(record, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                if child.stdout.readline() != b"ready\n":
-                    raise RuntimeError(f"{threads} threads cannot be started")
-                # The looks at those that have begun to wait (once each, after 0.3 s) go by.
-                time.sleep(2)
-                before, began = cpu_s(child.pid), time.monotonic()
-                time.sleep(seconds)
-                rate = (cpu_s(child.pid) - before) / (time.monotonic() - began)
-                child.communicate(b"\n")
-                alone = rate if threads == 0 else alone
-                each = f"{(rate - alone) / threads * 1e6:.1f}" if threads else "-"
-                print(f"{threads:>12} {busy:>5} {rate * 1e3:>19.1f} {each:>27}", flush=True)
+            alone = {}
+            for threads in (0, 100, 1000, 5000, 10000):
+                for stackbeat in stackbeats:
+                    out = os.path.join(folder, "out.beat")
+                    record = [stackbeat, "record", "--quiet", "--force", "-o", out, "--", program, str(threads), str(busy)]
+                    child = subprocess.Popen(record, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                    if child.stdout.readline() != b"ready\n":
+                        raise RuntimeError(f"{threads} threads cannot be started")
+                    time.sleep(2)
+                    settle(child.pid)
+                    before, began = cpu_s(child.pid), time.monotonic()
+                    once = cpu_s(child.pid, OUTSIDE)
+                    time.sleep(seconds)
+                    rate = (cpu_s(child.pid) - before) / (time.monotonic() - began)
+                    child.communicate(b"\n")
+                    more = rate - alone.setdefault(stackbeat, rate)
+                    each, first = (f"{value / threads * 1e6:.1f}" if threads else "-" for value in (more, once))
+                    name = stackbeat if len(stackbeats) > 1 else ""
+                    print(f"{threads:>12} {busy:>5} {rate * 1e3:>19.1f} {more * 1e3:>+20.1f} {each:>24} {first:>13} {name}", flush=True)
 
 
 def visits(stackbeat, quick):
@@ -196,6 +215,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="coverage,idle,visits")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: does it run?")
+    parser.add_argument("--against", help="the idle part for this version, too")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
     options = parser.parse_args()
     stackbeat = os.path.abspath(options.stackbeat)
@@ -207,7 +227,7 @@ def main():
     if "coverage" in parts:
         coverage(stackbeat, 10 if options.quick else 1)
     if "idle" in parts:
-        idle(stackbeat, options.quick)
+        idle([stackbeat] + [os.path.abspath(other) for other in [options.against] if other], options.quick)
     if "visits" in parts:
         visits(stackbeat, options.quick)
 

@@ -98,6 +98,7 @@ pub struct Layout {
     pub waiters: usize,
     pub watches: usize,
     pub unix_peers: usize,
+    pub signs: usize,
     pub buffers: usize,
     pub call_rows: usize,
     pub generations: [usize; 2],
@@ -105,6 +106,11 @@ pub struct Layout {
     pub index_in_generation: usize,
     pub nodes_in_generation: usize,
     pub total: usize,
+}
+
+/// Words of the table of signs: a bit for each thread entry.
+pub const fn sign_words(threads: u32) -> usize {
+    threads.div_ceil(u64::BITS) as usize
 }
 
 const fn pages(bytes: usize) -> usize {
@@ -137,7 +143,8 @@ impl Layout {
         let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
         let watches = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
         let unix_peers = watches + pages(WATCHES * size_of::<Watch>());
-        let buffers = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
+        let signs = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
+        let buffers = signs + pages(sign_words(c.threads) * 8);
         let call_rows = buffers + c.buffers as usize * c.buffer_bytes as usize;
         let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
         let nodes = c.generation_nodes as usize;
@@ -152,6 +159,7 @@ impl Layout {
             waiters,
             watches,
             unix_peers,
+            signs,
             buffers,
             call_rows,
             generations: [first, first + generation],

@@ -5,9 +5,9 @@
 //! from the mapping later can be wrong, but never lead outside it.
 
 use crate::layout::{
-    ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout, MAGIC,
-    Node, ProcessEntry, ThreadEntry, UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WATCHES, WaitBucket,
-    Watch,
+    self, ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout,
+    MAGIC, Node, ProcessEntry, ThreadEntry, UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WATCHES,
+    WaitBucket, Watch,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::{self, Backing, Errno};
@@ -370,6 +370,12 @@ impl Mapping {
     /// The table of Unix sockets.
     pub fn unix_peers(&self) -> &[UnixPeer] {
         self.slice_at(self.layout.unix_peers, UNIX_PEERS)
+    }
+
+    /// The table of signs: bit `i % 64` of word `i / 64` is set since thread entry `i` has changed.
+    pub fn signs(&self) -> &[AtomicU64] {
+        let words = layout::sign_words(self.layout.capacity.threads);
+        self.slice_at(self.layout.signs, words)
     }
 
     /// A row of counted calls.

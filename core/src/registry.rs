@@ -132,7 +132,38 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     entry.state.store(state::LIVE, Ordering::Release);
     control.threads_used.fetch_max(i + 1, Ordering::Release);
     announce(mapping);
+    show_sign(mapping, i, entry);
     Some((i, entry))
+}
+
+/// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks at the
+/// entries with a sign only: what waiting threads cost it does not grow with their number. A sign may be lost
+/// between a store of the owner's and its look at `has_shown` (there is no fence), so the collector looks twice at each,
+/// some ms apart, and at all entries now and then.
+#[cold]
+#[inline(never)]
+pub fn show_sign(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
+    entry.has_shown.store(1, Ordering::Relaxed);
+    if let Some(word) = mapping.signs().get((i / u64::BITS) as usize) {
+        word.fetch_or(1 << (i % u64::BITS), Ordering::Release);
+    }
+}
+
+/// Collector: takes the signs of up to 64 entries away, as bits from entry `word` × 64 on.
+pub fn take_signs(mapping: &Mapping, word: usize) -> u64 {
+    let Some(signs) = mapping.signs().get(word) else {
+        return 0;
+    };
+    if signs.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    let taken = signs.swap(0, Ordering::AcqRel);
+    for bit in (0..u64::BITS).filter(|bit| taken >> bit & 1 != 0) {
+        if let Some(entry) = mapping.thread(word as u32 * u64::BITS + bit) {
+            entry.has_shown.store(0, Ordering::Relaxed);
+        }
+    }
+    taken
 }
 
 /// The tick word of a thread: its class', and of those in turn by its uid.
@@ -183,6 +214,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.turns,
         &e.call_row,
         &e.every,
+        &e.has_shown,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -282,6 +314,22 @@ mod tests {
             free_thread(&mapping, i);
         }
         assert_eq!(threads(&mapping).count(), 1);
+    }
+
+    #[test]
+    fn each_sign_is_taken_once() {
+        let mapping = small();
+        for _ in 0..3 {
+            add_thread(&mapping, &NewThread::default()).expect("room");
+        }
+        assert_eq!(take_signs(&mapping, 0), 0b111);
+        assert_eq!(take_signs(&mapping, 0), 0);
+        let (i, entry) = (1, mapping.thread(1).expect("there"));
+        assert_eq!(entry.has_shown.load(Ordering::Relaxed), 0);
+        show_sign(&mapping, i, entry);
+        assert_eq!(entry.has_shown.load(Ordering::Relaxed), 1);
+        assert_eq!(take_signs(&mapping, 0), 0b10);
+        assert_eq!(take_signs(&mapping, usize::MAX), 0);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use stackbeat_proto::v1::{self, packet};
 use crate::writer::encode;
 pub use rows::clock_packet;
 
-use census::Census;
+use census::{Census, Changed};
 use counters::Counters;
 use decode::Record;
 use nodes::Nodes;
@@ -41,6 +41,9 @@ use nodes::Nodes;
 const FLUSH_BYTES: usize = 1 << 20;
 /// Time between two clock packets.
 const CLOCK_PACKET_NS: u64 = 1_000_000_000;
+
+/// Sub-buffers that are looked at, about, to see how full the pool is.
+const FILL_LOOKS: u32 = 512;
 
 /// Where packets go.
 pub trait Sink {
@@ -119,6 +122,8 @@ pub struct Drainer {
     flush_bytes: usize,
     /// By sub-buffer, what was peeked at: its use and what was committed.
     peeked: HashMap<u32, (u32, u64)>,
+    /// By sub-buffer, its use and what was committed at the last [`Drainer::revoke_idle`].
+    held: Vec<(u32, u64)>,
 }
 
 impl Drainer {
@@ -138,6 +143,7 @@ impl Drainer {
             rows: Vec::new(),
             flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
+            held: Vec::new(),
         };
         drainer.add_snapshot(first);
         drainer
@@ -165,6 +171,7 @@ impl Drainer {
             rows: Vec::new(),
             flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
+            held: Vec::new(),
         }
     }
 
@@ -188,8 +195,24 @@ impl Drainer {
     ///
     /// Those of the sink. What was not stored stays where it is; call again.
     pub fn pass(&mut self, mapping: &Mapping, sink: &mut dyn Sink, keep: Keep) -> io::Result<()> {
+        self.pass_changed(mapping, sink, keep, Changed::All)
+    }
+
+    /// As [`Drainer::pass`], where only these entries of threads have changed since the one before.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn pass_changed(
+        &mut self,
+        mapping: &Mapping,
+        sink: &mut dyn Sink,
+        keep: Keep,
+        changed: Changed,
+    ) -> io::Result<()> {
         let snapshot = self.take_snapshot();
-        self.census.look(mapping, &self.converter, &snapshot);
+        self.census
+            .look(mapping, &self.converter, &snapshot, changed);
         let waiting = self.waiting(mapping);
         if waiting
             .iter()
@@ -484,10 +507,19 @@ impl Drainer {
         Ok(())
     }
 
-    /// How full the pool is, 0 to 1.
+    /// How full the pool is, 0 to 1, by looks at some of it.
     pub fn fill(&self, mapping: &Mapping) -> f64 {
-        let all = mapping.buffers();
-        1.0 - f64::from(buffer::free_count(mapping)) / f64::from(all.max(1))
+        let step = (mapping.buffers() / FILL_LOOKS).max(1);
+        let states = (0..mapping.buffers())
+            .step_by(step as usize)
+            .filter_map(|i| mapping.buffer(i))
+            .map(|header| header.state.load(Ordering::Relaxed) as u32);
+        let (mut all, mut taken) = (0, 0);
+        for state in states {
+            all += 1;
+            taken += u32::from(state != buffer_state::FREE);
+        }
+        f64::from(taken) / f64::from(all.max(1))
     }
 
     /// Takes sub-buffers away from threads that have written nothing since they were last drained, so
@@ -503,6 +535,23 @@ impl Drainer {
             if (is_drained || (busy && committed != 0))
                 && header.state.load(Ordering::Relaxed) as u32 == buffer_state::WRITING
             {
+                buffer::revoke(mapping, i);
+            }
+        }
+    }
+
+    /// Takes sub-buffers away from threads that have written nothing since the last call.
+    pub fn revoke_idle(&mut self, mapping: &Mapping) {
+        self.held.resize(mapping.buffers() as usize, (0, 0));
+        for (i, held) in (0..).zip(&mut self.held) {
+            let Some(header) = mapping.buffer(i) else {
+                continue;
+            };
+            let committed = header.committed.load(Ordering::Acquire);
+            let now = (header.uses.load(Ordering::Relaxed), committed);
+            let is_idle = std::mem::replace(held, now) == now
+                && committed == header.drained.load(Ordering::Relaxed);
+            if is_idle && header.state.load(Ordering::Relaxed) as u32 == buffer_state::WRITING {
                 buffer::revoke(mapping, i);
             }
         }

@@ -173,7 +173,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
     let snapshot = drainer.take_snapshot();
     drainer
         .census
-        .look(&world.mapping, &drainer.converter, &snapshot);
+        .look(&world.mapping, &drainer.converter, &snapshot, Changed::All);
     assert!(drainer.waiting(&world.mapping).len() == 1);
     // Behind the back of a pass that has looked at the pool already.
     assert!(thread.sample(0));
@@ -400,4 +400,58 @@ fn damage_is_counted_and_stays_where_it_is() {
     assert_eq!(memory.numbers(hurt.uid()), (0..20).collect::<Vec<_>>());
     assert_eq!(memory.numbers(whole.uid()), (0..50).collect::<Vec<_>>());
     assert_eq!(drainer.totals.damaged, 30);
+}
+
+#[test]
+fn only_changed_entries_are_looked_at_and_the_sums_are_those_of_all() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let (one, other) = (world.thread(), world.thread());
+    let mut pass = |drainer: &mut Drainer, entries: &[u32]| {
+        let changed = Changed::Entries(entries);
+        drainer
+            .pass_changed(&world.mapping, &mut memory, Keep::Nothing, changed)
+            .expect("stored");
+        (drainer.census.live_threads, memory.ends().len())
+    };
+    one.sample(0);
+    other.sample(0);
+    assert_eq!(pass(&mut drainer, &[one.index, other.index]), (2, 0));
+    one.sample(0);
+    one.end();
+    // Nobody has said so.
+    assert_eq!(pass(&mut drainer, &[other.index]), (2, 0));
+    assert_eq!(pass(&mut drainer, &[one.index]), (1, 1));
+    assert_eq!(pass(&mut drainer, &[one.index]), (1, 1));
+    other.sample(0);
+    pass(&mut drainer, &[other.index]);
+    let sums = drainer.census.sums(&world.mapping);
+    assert_eq!(sums.written, 4);
+    let kept = drainer.census.written_and_lost();
+    assert_eq!(kept, (sums.written, sums.lost()));
+}
+
+#[test]
+fn a_thread_that_sleeps_gives_its_place_back_and_one_that_writes_keeps_it() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let (awake, asleep) = (world.thread(), world.thread());
+    asleep.sample(0);
+    for _ in 0..3 {
+        awake.sample(0);
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+        drainer.revoke_idle(&world.mapping);
+    }
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    assert_eq!(in_use(&world.mapping), 1);
+    assert!(asleep.sample(0) && awake.sample(0));
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    assert_eq!(memory.numbers(asleep.uid()), [0, 1]);
+    assert_eq!(memory.numbers(awake.uid()), [0, 1, 2, 3]);
 }

@@ -23,7 +23,7 @@ const FIRST_LOOK_NS: u64 = 50_000_000;
 /// Wake-ups between two looks, so that long intervals are judged by more than a few captures.
 const LOOK_WAKES: u32 = 16;
 /// A look takes at most this part of the time.
-const LOOK_SHARE: u64 = 500;
+const LOOK_SHARE: u64 = 1_000;
 /// Looks between two packets of the counter.
 const COUNTER_LOOKS: u32 = 10;
 

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use stackbeat_core::layout::entry_state;
-use stackbeat_core::{registry, sys};
+use stackbeat_core::sys;
 
 use super::finish::own_cpu;
 use super::sampler::{Sampler, process_clock};
 use super::shared::Shared;
+use super::signs::Part;
 
 /// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
 /// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
@@ -67,6 +68,8 @@ struct Seen {
 #[derive(Debug, Default)]
 pub struct Costs {
     threads: HashMap<u32, Seen>,
+    /// By entry, the thread that it belonged to when it was looked at.
+    owners: HashMap<u32, u32>,
     processes: HashMap<u32, u64>,
     wall_ns: u64,
     ticker_ns: u64,
@@ -88,7 +91,7 @@ impl Costs {
             ..Cost::default()
         };
         (self.wall_ns, self.ticker_ns, self.recorder_ns) = (now_ns, ticker_ns, recorder_ns);
-        self.look_at_threads(shared, &mut cost);
+        self.look_at_threads(shared, &mut cost, now_ns);
         let (used_ns, is_complete) = self.look_at_processes(sampler);
         cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
         if !is_complete {
@@ -103,21 +106,32 @@ impl Costs {
         self.threads.contains_key(&thread_uid)
     }
 
-    fn look_at_threads(&mut self, shared: &Shared, cost: &mut Cost) {
-        let mut threads = HashMap::with_capacity(self.threads.len());
-        for (index, entry) in registry::threads(&shared.mapping) {
-            if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+    fn look_at_threads(&mut self, shared: &Shared, cost: &mut Cost, now_ns: u64) {
+        let mut changed = Vec::new();
+        shared.take_signs(Part::Costs, now_ns, &mut changed);
+        for index in changed {
+            let Some(entry) = shared.mapping.thread(index) else {
+                continue;
+            };
+            let is_live = entry.state.load(Ordering::Acquire) == entry_state::LIVE;
+            let uid = entry.uid.load(Ordering::Relaxed);
+            let owner = match is_live {
+                true => self.owners.insert(index, uid),
+                false => self.owners.remove(&index),
+            };
+            if let Some(gone) = owner.filter(|owner| *owner != uid || !is_live) {
+                self.threads.remove(&gone);
+            }
+            if !is_live {
                 continue;
             }
-            let uid = entry.uid.load(Ordering::Relaxed);
             let seen = Seen {
                 cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
                 spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
                 hooks: entry.allocations.load(Ordering::Relaxed)
                     + entry.frees.load(Ordering::Relaxed),
             };
-            let before = self.threads.get(&uid).copied().unwrap_or_default();
-            threads.insert(uid, seen);
+            let before = self.threads.insert(uid, seen).unwrap_or_default();
             let cycles = seen.spent_cycles.saturating_sub(before.spent_cycles);
             cost.hooks_ns += seen.hooks.saturating_sub(before.hooks) * HOOK_NS;
             if cycles > 0 {
@@ -129,7 +143,6 @@ impl Costs {
                 });
             }
         }
-        self.threads = threads;
     }
 
     /// CPU time that the live processes used, ns, and whether they are the same as before.

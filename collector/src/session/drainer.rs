@@ -12,6 +12,9 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use super::dump::Frozen;
 use super::shared::{Shared, count};
+use super::signs::Part;
+use super::ticker::now_ns;
+use crate::drain::census::Changed;
 use crate::drain::waits::SeenWait;
 use crate::drain::{Drainer, Keep};
 use crate::writer::Writer;
@@ -30,6 +33,9 @@ const COMFORTABLE_FILL: f64 = 0.2;
 /// take another one.
 const TIGHT_FILL: f64 = 0.5;
 const NARROW_FILL: f64 = 0.75;
+/// Above [`COMFORTABLE_FILL`], threads that have slept for so long lose theirs: what sleepers hold would make the
+/// passes come sooner for nothing, and each pass look at more.
+const IDLE_OWNER: Duration = Duration::from_secs(1);
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
 /// What others want of the drain.
@@ -54,6 +60,7 @@ pub struct DrainThread {
     pub writer: Writer,
     keep: Keep,
     last_summary: Instant,
+    last_revoked: Instant,
     /// The session is over: everything is stored, whatever the mode.
     closing: bool,
 }
@@ -66,6 +73,7 @@ impl DrainThread {
             writer,
             keep: Keep::Nothing,
             last_summary: Instant::now(),
+            last_revoked: Instant::now(),
             closing: false,
         }
     }
@@ -92,6 +100,13 @@ impl DrainThread {
             if is_tight {
                 self.drainer
                     .revoke(&self.shared.mapping, fill > NARROW_FILL);
+            }
+            if fill > COMFORTABLE_FILL
+                && self.keep() == Keep::Nothing
+                && self.last_revoked.elapsed() >= IDLE_OWNER
+            {
+                self.last_revoked = Instant::now();
+                self.drainer.revoke_idle(&self.shared.mapping);
             }
             let result = self.pass();
             shortest = match result {
@@ -133,9 +148,15 @@ impl DrainThread {
             }
         }
         let began = Instant::now();
-        let result = self
-            .drainer
-            .pass(&shared.mapping, &mut self.writer, self.keep);
+        let mut changed = Vec::new();
+        let is_all = shared.take_signs(Part::Drain, now_ns(), &mut changed) || self.closing;
+        let changed = match is_all {
+            true => Changed::All,
+            false => Changed::Entries(&changed),
+        };
+        let result =
+            self.drainer
+                .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
         self.drainer.tend_nodes(&shared.mapping);
         let took = began.elapsed().as_nanos() as u64;
         count(&shared.figures.drains, 1);
@@ -161,7 +182,7 @@ impl DrainThread {
 
     /// Publishes the status, and now and then the summary.
     pub fn tell(&mut self, error: Option<&io::Error>) {
-        let sums = self.drainer.census.sums(&self.shared.mapping);
+        let (written, lost) = self.drainer.census.written_and_lost();
         let census = &self.drainer.census;
         {
             let mut state = self.shared.state();
@@ -171,7 +192,7 @@ impl DrainThread {
             status.processes = census.processes_seen;
             status.threads = census.threads_seen;
             status.samples = self.drainer.totals.samples;
-            status.lost = sums.lost();
+            status.lost = lost;
             status.bytes = self.writer.bytes();
             status.write_failing = error.is_some();
             if error.is_some() {
@@ -188,9 +209,9 @@ impl DrainThread {
             // It is tried again with the next one.
             let _ = self.writer.update_summary(&Summary {
                 outcome: outcome.into(),
-                records_written: sums.written,
+                records_written: written,
                 records_stored: self.drainer.totals.stored,
-                records_lost: sums.lost(),
+                records_lost: lost,
                 padding: Vec::new(),
             });
         }

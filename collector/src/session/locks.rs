@@ -104,17 +104,17 @@ impl Locks {
             .collect()
     }
 
+    /// Those of the threads of these entries.
+    fn waits_of(&mut self, entries: impl Iterator<Item = u32>) -> Vec<LockWait> {
+        let shared = Arc::clone(&self.shared);
+        entries
+            .filter_map(|index| self.wait(index, shared.mapping.thread(index)?))
+            .collect()
+    }
+
     fn wait(&mut self, index: u32, entry: &ThreadEntry) -> Option<LockWait> {
         let episode = entry.episode.load(Ordering::Acquire);
-        if episode.is_multiple_of(2) || entry.state.load(Ordering::Acquire) != entry_state::LIVE {
-            return None;
-        }
-        let probe = Probe::from_number(entry.episode_probe.load(Ordering::Relaxed) as u8)?;
-        let owner_at = match probe {
-            Probe::MutexLock => MUTEX_OWNER,
-            Probe::RwlockRead | Probe::RwlockWrite => RWLOCK_WRITER,
-            _ => return None,
-        };
+        let (probe, owner_at) = lock_wait(entry)?;
         let shared = Arc::clone(&self.shared);
         let process = entry.process.load(Ordering::Relaxed);
         let of_process = shared.mapping.process(process)?;
@@ -226,12 +226,12 @@ impl Locks {
         wait.goes_on(mapping).then_some(stack.frames)
     }
 
-    /// Tells the trace of deadlocks that it has not been told of.
-    pub fn look(&mut self) {
+    /// Tells the trace of deadlocks among the threads of these entries that it has not been told of.
+    pub fn look(&mut self, entries: impl Iterator<Item = u32>) {
         if self.memories.len() > MOST_MEMORIES {
             self.memories.clear();
         }
-        let waits = self.waits();
+        let waits = self.waits_of(entries);
         let shared = Arc::clone(&self.shared);
         for cycle in cycles(&waits) {
             let members: Vec<&LockWait> = cycle.iter().map(|i| &waits[*i]).collect();
@@ -260,6 +260,24 @@ impl Locks {
             shared.order(Order::Say(Box::new(deadlock)));
         }
     }
+}
+
+/// Whether the thread of this entry waits for a mutex or a rwlock.
+pub fn is_at_lock(entry: &ThreadEntry) -> bool {
+    lock_wait(entry).is_some()
+}
+
+/// The wait for a lock that the thread is in, and where in the lock its owner's tid lies.
+fn lock_wait(entry: &ThreadEntry) -> Option<(Probe, u64)> {
+    let is_waiting = entry.episode.load(Ordering::Acquire) % 2 == 1
+        && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
+    let probe = Probe::from_number(entry.episode_probe.load(Ordering::Relaxed) as u8)?;
+    let owner_at = match probe {
+        Probe::MutexLock => MUTEX_OWNER,
+        Probe::RwlockRead | Probe::RwlockWrite => RWLOCK_WRITER,
+        _ => return None,
+    };
+    is_waiting.then_some((probe, owner_at))
 }
 
 /// Waits in a circle, each for a lock that the next one's thread holds. Each thread waits for one lock only,

@@ -25,6 +25,7 @@ pub(crate) mod procfs;
 pub(crate) mod program;
 mod sampler;
 mod shared;
+mod signs;
 pub(crate) mod spawn;
 pub(crate) mod storage;
 mod supervise;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Notices the end of a process.
 #[derive(Debug)]
@@ -172,6 +172,13 @@ pub fn mapped_file(pid: u32, address: u64) -> Option<String> {
             .contains(&address)
             .then_some(path)?
     })
+}
+
+/// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of fs/proc/base.c).
+/// The kernel has this number at hand.
+pub fn thread_count(pid: u32) -> Option<u64> {
+    let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
+    links.checked_sub(2)
 }
 
 /// The name of a thread.

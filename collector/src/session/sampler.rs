@@ -5,13 +5,16 @@
 //! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
 //! are looked at before the tick advances. Threads inside a published wait are left alone; of the others the
 //! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
-//! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that is
-//! blocked is asked about at growing distances, so that 10,000 sleeping threads cost next to nothing.
+//! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that waits in a
+//! hook gives a sign when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
+//! (*doubtful*) is asked about at growing distances.
 
+mod cold;
 mod kernel;
 mod strangers;
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fs::File;
 
 use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
@@ -21,18 +24,16 @@ use stackbeat_core::{clock, gate, registry, sys, throttle};
 use stackbeat_proto::v1::{self, packet};
 
 use super::drainer::Order;
-use super::procfs::{self, Identity};
+use super::procfs;
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use kernel::Kernel;
 use strangers::Stranger;
 
-/// Longest distance between two looks at a thread that was found blocked, ns.
+/// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
+/// each such thread, because each look is a question to the kernel (2 to 8 µs).
 const MAX_BACKOFF_NS: u64 = 30_000_000;
-/// Distance between two looks at the threads that are not hot, ns: at least this, and at least so much
-/// for each of them, because each look needs cache lines that are far away.
-const COLD_LOOK_NS: u64 = 5_000_000;
-const COLD_LOOK_EACH_NS: u64 = 4_000;
+const BACKOFF_EACH_NS: u64 = 2_000_000;
 /// Overdue intervals after which a thread that is not seen running is no longer hot.
 const COOL_AFTER: u32 = 4;
 /// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Above
@@ -53,6 +54,9 @@ const LIGHT_AFTER_WAITS: u32 = 1_000;
 struct Thread {
     entry: u32,
     uid: u32,
+    /// Its process: entry, uid and pid.
+    process: u32,
+    process_uid: u32,
     pid: u32,
     tid: u32,
     tick_seen: u32,
@@ -71,6 +75,8 @@ struct Thread {
     /// What its count of waits was then.
     episode_sent: u32,
     state_file: Option<File>,
+    /// Cold and doubtful: when its turn comes, ns; 0: it is not doubtful.
+    turn_ns: u64,
 }
 
 impl Thread {
@@ -106,6 +112,8 @@ struct Process {
     is_ours: bool,
     /// When a thread of it without an entry was last interrupted.
     meeting_ns: u64,
+    /// Registered threads that are not known to have ended.
+    threads: u64,
 }
 
 /// The sampler's state.
@@ -113,7 +121,14 @@ struct Process {
 pub struct Sampler {
     /// By class and phase: threads that were active of late.
     hot: [[Vec<Thread>; PHASES]; CLASSES],
-    cold: Vec<Thread>,
+    /// By entry.
+    cold: HashMap<u32, Thread>,
+    /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
+    doubtful: BinaryHeap<Reverse<(u64, u32)>>,
+    doubts: usize,
+    /// Entries that have given a sign, and those of them whose process was not known.
+    signs: Vec<u32>,
+    unmet: Vec<u32>,
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
     strangers: HashMap<(u32, u32), Stranger>,
@@ -121,6 +136,7 @@ pub struct Sampler {
     /// Pids that the kernel did not let us signal; said once.
     unreachable: HashSet<u32>,
     next_cold_look_ns: u64,
+    next_suspicion_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
     /// `Control::announced` when the registry was looked at.
@@ -154,77 +170,9 @@ impl Sampler {
         })
     }
 
-    /// Takes newcomers in.
-    pub fn refresh(&mut self, mapping: &Mapping, now_ns: u64) {
-        let announced = mapping.control().announced.load(Ordering::Acquire);
-        if announced == self.announced || now_ns < self.next_refresh_ns {
-            return;
-        }
-        self.announced = announced;
-        // A program that starts threads all the time must not make us scan all the time.
-        self.next_refresh_ns = now_ns + 2_000_000;
-        for (i, entry) in registry::processes(mapping) {
-            let pid = entry.pid.load(Ordering::Relaxed);
-            match entry.state.load(Ordering::Acquire) {
-                entry_state::LIVE => {
-                    let uid = entry.uid.load(Ordering::Relaxed);
-                    if self.processes.get(&i).is_none_or(|p| p.uid != uid) {
-                        // Numbers of another pid namespace are somebody else's here.
-                        let who = procfs::identify(pid, &self.mapping_name, std::process::id());
-                        let is_ours = who == Identity::Ours;
-                        let process = Process {
-                            uid,
-                            pid,
-                            is_ours,
-                            meeting_ns: 0,
-                        };
-                        self.processes.insert(i, process);
-                    }
-                }
-                _ => {
-                    self.processes.remove(&i);
-                }
-            }
-        }
-        for (i, entry) in registry::threads(mapping) {
-            if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
-                continue;
-            }
-            let uid = entry.uid.load(Ordering::Relaxed);
-            let process = entry.process.load(Ordering::Relaxed);
-            let Some(process) = self.processes.get(&process) else {
-                continue;
-            };
-            // The entry may have become another process' since: with that one comes another announcement.
-            let of_now = mapping.process(entry.process.load(Ordering::Relaxed));
-            if of_now.is_none_or(|p| p.uid.load(Ordering::Relaxed) != process.uid) {
-                continue;
-            }
-            let pid = process.pid;
-            if self.known.insert(uid) {
-                let thread = Thread {
-                    entry: i,
-                    uid,
-                    pid,
-                    tid: entry.tid.load(Ordering::Relaxed),
-                    tick_seen: entry.last_tick.load(Ordering::Relaxed),
-                    misses: 0,
-                    captured_at: None,
-                    next_look_ns: 0,
-                    backoff_ns: 0,
-                    hook_share: HOOK_SHARE_WORTH + 1,
-                    is_announced: false,
-                    sent_ns: 0,
-                    episode_sent: entry.episode.load(Ordering::Relaxed),
-                    state_file: None,
-                };
-                self.warm(thread, entry);
-            }
-        }
-    }
-
     fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
         thread.misses = 0;
+        self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
         let index = entry.tick_index.load(Ordering::Relaxed) as usize;
         let class = (index / PHASES).min(CLASSES - 1);
         self.hot[class][index % PHASES].push(thread);
@@ -394,7 +342,7 @@ impl Sampler {
             thread.tick_seen = seen;
             if thread.misses > COOL_AFTER {
                 let cool = threads.swap_remove(i);
-                self.cold.push(cool);
+                self.chill(cool, entry, now_ns);
                 continue;
             }
             i += 1;
@@ -402,44 +350,6 @@ impl Sampler {
         // Threads may have been added meanwhile.
         threads.append(&mut self.hot[class][phase]);
         self.hot[class][phase] = threads;
-        active
-    }
-
-    /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
-    pub fn look_around(&mut self, shared: &Shared, now_ns: u64) -> bool {
-        let mut active = false;
-        if now_ns >= self.next_cold_look_ns {
-            let distance = COLD_LOOK_EACH_NS * self.cold.len() as u64;
-            self.next_cold_look_ns = now_ns + distance.max(COLD_LOOK_NS);
-            active |= self.look_at_cold(shared, now_ns);
-        }
-        if self.interrupt && now_ns >= self.next_stranger_look_ns {
-            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
-        }
-        active
-    }
-
-    fn look_at_cold(&mut self, shared: &Shared, now_ns: u64) -> bool {
-        let mut active = false;
-        let mut cold = std::mem::take(&mut self.cold);
-        let mut i = 0;
-        while i < cold.len() {
-            let thread = &mut cold[i];
-            let Some(entry) = live_entry(&shared.mapping, thread) else {
-                let gone = cold.swap_remove(i);
-                self.forget(gone);
-                continue;
-            };
-            let woke = entry.last_tick.load(Ordering::Relaxed) != thread.tick_seen;
-            if woke || self.interrupt(shared, thread, entry, now_ns) {
-                active = true;
-                let warm = cold.swap_remove(i);
-                self.warm(warm, entry);
-                continue;
-            }
-            i += 1;
-        }
-        self.cold = cold;
         active
     }
 
@@ -496,10 +406,12 @@ impl Sampler {
             Kernel::Gone => {
                 // It ended without its agent's notice (a bare exit system call).
                 registry::end_thread(entry, clock::now(shared.clock_source()));
+                registry::show_sign(&shared.mapping, thread.entry, entry);
                 false
             }
             Kernel::Blocked => {
-                thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, MAX_BACKOFF_NS);
+                let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.doubts as u64);
+                thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, longest_ns);
                 thread.next_look_ns = now_ns + thread.backoff_ns;
                 false
             }
@@ -536,17 +448,13 @@ impl Sampler {
             .sum()
     }
 
-    /// After a pause: anybody may be running.
-    pub fn suspect_all(&mut self) {
-        self.next_cold_look_ns = 0;
-        for thread in &mut self.cold {
-            thread.next_look_ns = 0;
-            thread.backoff_ns = 0;
-        }
-    }
-
     fn forget(&mut self, thread: Thread) {
         self.known.remove(&thread.uid);
+        self.doubts -= usize::from(thread.turn_ns != 0);
+        let process = self.processes.get_mut(&thread.process);
+        if let Some(process) = process.filter(|p| p.uid == thread.process_uid) {
+            process.threads = process.threads.saturating_sub(1);
+        }
         self.files -= usize::from(thread.state_file.is_some());
     }
 }

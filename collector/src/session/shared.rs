@@ -11,6 +11,7 @@ use stackbeat_core::sys;
 
 use super::drainer::Order;
 use super::options::Status;
+use super::signs::{Part, Signs};
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -51,6 +52,10 @@ figures! {
     signals_sent,
     /// Threads that were inside a call that must not be interrupted.
     signals_held_back,
+    /// Thread entries that parts of the recorder looked at because something had happened there, and in looks at
+    /// all of them.
+    entries_looked_at,
+    entries_swept,
     /// Looks at /proc whether a thread runs.
     state_reads,
     /// Threads of the program that had no entry when they were first interrupted.
@@ -132,6 +137,7 @@ pub struct Shared {
     /// Looks that nobody waits for may come so many times later than usual, because the recorder is to save
     /// processor time. At least 1.
     pub leisure: AtomicU32,
+    signs: Signs,
     stop: AtomicBool,
     state: Mutex<State>,
 }
@@ -142,6 +148,7 @@ impl Shared {
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
+            signs: Signs::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),
         }
@@ -153,6 +160,17 @@ impl Shared {
             0 => ClockSource::Cycles,
             _ => ClockSource::Monotonic,
         }
+    }
+
+    /// The thread entries that a part of the recorder should look at now ([`Signs::take`]), counted.
+    pub fn take_signs(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
+        let is_all = self.signs.take(&self.mapping, part, now_ns, into);
+        let figure = match is_all {
+            true => &self.figures.entries_swept,
+            false => &self.figures.entries_looked_at,
+        };
+        count(figure, into.len() as u64);
+        is_all
     }
 
     /// A length in cycles, in ns.

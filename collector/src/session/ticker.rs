@@ -36,9 +36,10 @@ const QUIET_NS: u64 = 10_000_000;
 /// that run without passing a hook.
 const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
-/// are no further apart than that, ns.
-const PARKED_LOOK_SHARE: u64 = 200;
-const PARKED_LOOK_LONGEST_NS: u64 = 250_000_000;
+/// are no further apart than that, ns. Where that is rarer than above, few threads that wait outside of hooks are
+/// asked about one by one.
+const CLOCK_SHARE: u64 = 2_000;
+const CLOCK_LONGEST_NS: u64 = 2_000_000_000;
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
 
@@ -74,10 +75,11 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_co
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
     let mut unix_peers = UnixPeers::new();
+    let mut program_clock = ProgramClock::default();
     while !shared.stopping() {
         if !is_on(shared) {
             rest(shared, &mut ticker);
-            sampler.suspect_all();
+            sampler.suspect_all(true, now_ns());
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
@@ -130,7 +132,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_co
         reserve_threads(shared);
         watch_pool(shared, &mut pool_looks, &mut random);
         unix_peers.step(&shared.mapping, now);
-        sampler.refresh(&shared.mapping, now);
+        sampler.refresh(shared, now);
         let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
@@ -168,7 +170,7 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_co
         let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
         let longest_ns = keeper.interval_ns(longest);
         if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
-            park(shared, &ticker, &mut sampler);
+            park(shared, &ticker, &mut sampler, &mut program_clock);
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
@@ -253,27 +255,50 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
 }
 
 /// Sleeps until a hook is passed, a thread is found running all the same, or the session stops.
-fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler) {
+fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler, clock: &mut ProgramClock) {
     let control = shared.mapping.control();
     count(&shared.figures.parks, 1);
-    let before = sampler.program_cpu_ns();
+    let mut cpu_before = clock.read(sampler);
+    let doubtful_before = sampler.doubtful_cpu_ns();
     ticker.park(control);
     let mut look_ns = PARKED_LOOK_NS.0;
-    while throttle::is_parked(control) && is_on(shared) && !shared.stopping() {
+    let mut has_moved = false;
+    while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         sys::wait(&control.parked, 1, Some(look_ns));
-        sampler.refresh(&shared.mapping, now_ns());
-        let began_ns = now_ns();
-        if sampler.program_cpu_ns() != before {
-            break;
-        }
-        let dear_ns = (now_ns() - began_ns) * PARKED_LOOK_SHARE;
-        look_ns = (look_ns * 2)
-            .min(PARKED_LOOK_NS.1)
-            .max(dear_ns.min(PARKED_LOOK_LONGEST_NS));
+        sampler.refresh(shared, now_ns());
+        has_moved = match clock.read(sampler) {
+            Some(cpu_ns) => cpu_ns != *cpu_before.get_or_insert(cpu_ns),
+            None => doubtful_before.is_some() && sampler.doubtful_cpu_ns() != doubtful_before,
+        };
+        look_ns = (look_ns * 2).min(PARKED_LOOK_NS.1);
     }
     throttle::unpark(control);
-    sampler.suspect_all();
+    sampler.suspect_all(has_moved, now_ns());
     shared.want_drain();
+}
+
+/// The CPU clocks of the program's processes, which may be dear.
+#[derive(Debug, Default)]
+struct ProgramClock {
+    next_ns: u64,
+}
+
+impl ProgramClock {
+    /// CPU time so far, ns; `None`: it is too early for another look.
+    fn read(&mut self, sampler: &Sampler) -> Option<u64> {
+        let began_ns = now_ns();
+        if began_ns < self.next_ns {
+            return None;
+        }
+        let cpu_ns = sampler.program_cpu_ns();
+        let read_ns = now_ns();
+        // What is cheap is read with each look.
+        let distance_ns = (read_ns - began_ns) * CLOCK_SHARE;
+        if distance_ns > PARKED_LOOK_NS.1 {
+            self.next_ns = read_ns + distance_ns.min(CLOCK_LONGEST_NS);
+        }
+        Some(cpu_ns)
+    }
 }
 
 /// Gives hooks their time after a tick, or less when all who were waited for have come. Few looks: each

@@ -208,6 +208,7 @@ pub(super) type ThreadWriter<'a> = Writer<'a, Mapping>;
 /// Appends the first `words` of a record.
 pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize, now: u64) {
     writer.append(record.get(..words).unwrap_or(&[]), now);
+    super::show_sign(writer.entry);
 }
 
 /// Signals in a row that are passed over because they found the thread in front of a call.

@@ -35,6 +35,7 @@ use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
 use crate::probe::{Category, Probe};
 use crate::record::Waited;
+use crate::registry;
 use crate::sync::add_own;
 use crate::sys::tls::{self, Block, flag};
 use crate::system_call::SystemCall;
@@ -88,6 +89,17 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
             Some(entry) => Some((entry, &*block.tick.load(Ordering::Relaxed))),
             None => None,
         }
+    }
+}
+
+/// The calling thread, whose entry this is, has done something that the collector looks for.
+#[inline(always)]
+fn show_sign(entry: &ThreadEntry) {
+    if entry.has_shown.load(Ordering::Relaxed) == 0
+        && let Some(mapping) = process::mapping()
+    {
+        let index = tls::block().entry_index.load(Ordering::Relaxed);
+        registry::show_sign(mapping, index, entry);
     }
 }
 
@@ -325,6 +337,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     }
     let episode = entry.episode.load(Ordering::Relaxed);
     entry.episode.store(episode | 1, Ordering::Release);
+    show_sign(entry);
     Wait {
         entry,
         begin,
@@ -424,6 +437,7 @@ impl Wait {
             entry
                 .episode
                 .store((episode | 1).wrapping_add(1), Ordering::Release);
+            show_sign(entry);
         }
         let is_poll = matches!(self.probe.category(), Category::Poll);
         if is_poll {

@@ -262,6 +262,9 @@ pub fn thread_exiting(id: u64) {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     if is_known {
         registry::end_thread(entry, process::now());
+        if let Some(mapping) = process::mapping() {
+            registry::show_sign(mapping, block.entry_index.load(Ordering::Relaxed), entry);
+        }
     }
     let memory = block.scratch.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if !memory.is_null() {

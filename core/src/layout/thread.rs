@@ -90,7 +90,9 @@ pub struct ThreadEntry {
     /// Collector: the thread takes notice of one in so many ticks, because its captures are far dearer than
     /// those of others; 0 and 1: of each.
     pub every: AtomicU32,
-    pub reserved_word: AtomicU32,
+    /// Owner: 1 while its bit in the table of signs is set, so that it need not look there; the collector, which
+    /// takes bits away, sets it back to 0 (`crate::registry::show_sign`).
+    pub has_shown: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
     pub spent_cycles: AtomicU64,
     /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.

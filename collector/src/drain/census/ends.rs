@@ -10,12 +10,7 @@ const LATE_NS: u64 = 1_000_000_000;
 impl Census {
     /// Writes the totals of threads and processes that are over.
     pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
-        let mut over: Vec<u32> = self
-            .threads
-            .iter()
-            .filter(|(_, t)| t.ended)
-            .map(|(uid, _)| *uid)
-            .collect();
+        let mut over = std::mem::take(&mut self.over);
         over.sort_unstable();
         for uid in over {
             if let Some(thread) = self.threads.remove(&uid) {
@@ -23,7 +18,11 @@ impl Census {
                 self.dead_owners.remove(&thread.entry);
                 self.known_ends.insert(uid);
                 self.free_threads.push((thread.entry, uid));
-                if let Some(p) = self.processes.get_mut(&thread.packet.process_uid) {
+                self.now.0 -= thread.now.0;
+                self.now.1 -= thread.now.1;
+                if let Some(p) = self.processes.get_mut(&thread.packet.process_uid)
+                    && thread.is_counted
+                {
                     p.live_threads = p.live_threads.saturating_sub(1);
                 }
             }
@@ -58,6 +57,7 @@ impl Census {
     /// Writes what is known of those that live on when the session ends.
     pub fn conclude_living(&mut self, mapping: &Mapping, converter: &Converter) {
         let threads = std::mem::take(&mut self.threads);
+        self.now = (0, 0);
         for mut thread in threads.into_values() {
             if !self.dead_world {
                 self.bring_up_to_date(mapping, &mut thread);

@@ -13,15 +13,29 @@ const EXEC_NS: u64 = 1_000_000_000;
 
 /// Names of threads read from /proc in one look: a burst of threads must not hold up draining.
 const NAMES_PER_LOOK: u32 = 256;
+/// Distance between two readings, in looks, above which those of a thread are left out that has written nothing since the
+/// last one.
+const NAMES_OF_SLEEPERS: u64 = 8;
 
 impl Census {
     /// Goes through the registry: newcomers, and ends.
-    pub fn look(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
-        self.name_budget = NAMES_PER_LOOK;
+    pub fn look(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+        changed: Changed,
+    ) {
+        self.looks += 1;
         self.now_ns = now.monotonic_ns;
         let images = self.meet_processes(mapping, converter, now);
         self.notice_ends_of_processes(mapping, converter, now, &images);
-        self.look_at_threads(mapping, converter, now, true);
+        let changed = match std::mem::take(&mut self.ends_threads) {
+            true => Changed::All,
+            false => changed,
+        };
+        self.look_at_threads(mapping, converter, now, changed, true);
+        self.read_names();
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
     }
 
@@ -29,7 +43,7 @@ impl Census {
     /// were not found yet: that is for the next one.
     pub fn meet_newcomers(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
         self.meet_processes(mapping, converter, now);
-        self.look_at_threads(mapping, converter, now, false);
+        self.look_at_threads(mapping, converter, now, Changed::All, false);
     }
 
     /// The newest image of each pid.
@@ -148,6 +162,7 @@ impl Census {
                 continue;
             }
             process.ended = true;
+            self.ends_threads = true;
             process.watch = None;
             self.not_hooked += u64::from(process.execed && !is_replaced);
             process.execed &= is_replaced;
@@ -167,56 +182,85 @@ impl Census {
         mapping: &Mapping,
         converter: &Converter,
         now: &Snapshot,
+        changed: Changed,
         ends: bool,
     ) {
-        self.live_threads = 0;
-        for process in self.processes.values_mut() {
-            process.live_threads = 0;
+        match changed {
+            Changed::All => {
+                for (i, entry) in registry::threads(mapping) {
+                    self.look_at(mapping, converter, now, (i, entry), ends);
+                }
+            }
+            Changed::Entries(entries) => {
+                for i in entries {
+                    if let Some(entry) = mapping.thread(*i) {
+                        self.look_at(mapping, converter, now, (*i, entry), ends);
+                    }
+                }
+            }
         }
-        for (i, entry) in registry::threads(mapping) {
-            let state = entry.state.load(Ordering::Acquire);
-            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
-                continue;
+    }
+
+    fn look_at(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+        (i, entry): (u32, &ThreadEntry),
+        ends: bool,
+    ) {
+        let state = entry.state.load(Ordering::Acquire);
+        if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+            return;
+        }
+        let uid = entry.uid.load(Ordering::Relaxed);
+        if self.known_ends.contains(&uid) {
+            return;
+        }
+        if !self.threads.contains_key(&uid) {
+            let process = entry.process.load(Ordering::Relaxed);
+            let process_uid = mapping
+                .process(process)
+                .map_or(0, |p| p.uid.load(Ordering::Relaxed));
+            // Its process came after processes were looked at: both are met together, by the next look.
+            if !self.processes.contains_key(&process_uid) {
+                self.ends_threads |= !self.ended_processes.contains(&process_uid);
+                return;
             }
-            let uid = entry.uid.load(Ordering::Relaxed);
-            if self.known_ends.contains(&uid) {
-                continue;
-            }
-            if !self.threads.contains_key(&uid) {
-                let process = entry.process.load(Ordering::Relaxed);
-                let process_uid = mapping
-                    .process(process)
-                    .map_or(0, |p| p.uid.load(Ordering::Relaxed));
-                // Its process came after processes were looked at: both are met together, by the next look.
-                if !self.processes.contains_key(&process_uid) {
-                    continue;
-                }
-                self.meet(uid, i, process_uid, entry, converter);
-            }
-            let Some(thread) = self.threads.get_mut(&uid) else {
-                continue;
-            };
-            let Some(process) = self.processes.get_mut(&thread.packet.process_uid) else {
-                continue;
-            };
+            self.meet(uid, i, process_uid, entry, converter);
+        }
+        let Some(thread) = self.threads.get_mut(&uid) else {
+            return;
+        };
+        let Some(process) = self.processes.get_mut(&thread.packet.process_uid) else {
+            return;
+        };
+        if !std::mem::replace(&mut thread.is_counted, true) {
             process.live_threads += 1;
-            if !ends {
-                self.live_threads += u32::from(!thread.ended);
-                continue;
-            }
-            if state == entry_state::LIVE && process.ended {
-                let end = if self.dead_world { 0 } else { now.cycles };
-                registry::end_thread(entry, end);
-            }
-            if entry.state.load(Ordering::Acquire) == entry_state::ENDED {
-                thread.ended = true;
-                self.dead_owners.insert(i);
-            } else {
-                self.live_threads += 1;
-                if self.name_budget > 0 && thread.read_name(process.packet.pid) {
-                    self.name_budget -= 1;
-                }
-            }
+            self.live_threads += 1;
+        }
+        let written = entry
+            .records
+            .load(Ordering::Relaxed)
+            .max(thread.next_record);
+        let lost = [loss::BUFFER_FULL, loss::OVERWRITTEN].map(|cause| &entry.losses[cause]);
+        let lost = lost.map(|l| l.load(Ordering::Relaxed)).iter().sum::<u64>() + thread.counts.2;
+        let before = std::mem::replace(&mut thread.now, (written, lost));
+        self.now.0 = self.now.0 - before.0 + written;
+        self.now.1 = self.now.1 - before.1 + lost;
+        if !ends || thread.ended {
+            return;
+        }
+        if state == entry_state::LIVE && process.ended {
+            let end = if self.dead_world { 0 } else { now.cycles };
+            registry::end_thread(entry, end);
+            registry::show_sign(mapping, i, entry);
+        }
+        if entry.state.load(Ordering::Acquire) == entry_state::ENDED {
+            thread.ended = true;
+            self.live_threads -= 1;
+            self.over.push(uid);
+            self.dead_owners.insert(i);
         }
     }
 
@@ -259,7 +303,47 @@ impl Census {
             thread.last_ns = seed.last_ns;
             thread.rusage = seed.rusage;
         }
+        if thread.dirty {
+            self.dirty.push(uid);
+        }
+        if !self.dead_world {
+            self.names.push(Reverse((self.looks, uid)));
+        }
         self.threads.insert(uid, thread);
+    }
+
+    /// Looks for the names that threads have given themselves, at first sight and at growing distances. What a
+    /// thread says itself comes with its records.
+    fn read_names(&mut self) {
+        for _ in 0..NAMES_PER_LOOK {
+            let Some(Reverse((look, uid))) = self.names.peek().copied() else {
+                return;
+            };
+            if look > self.looks {
+                return;
+            }
+            self.names.pop();
+            let Some(thread) = self.threads.get_mut(&uid).filter(|t| !t.ended) else {
+                continue;
+            };
+            let records = thread.now.0;
+            let is_asleep = std::mem::replace(&mut thread.named_at, records) == records;
+            let distance = (thread.name_distance * 2).max(1);
+            thread.name_distance = distance;
+            self.names.push(Reverse((self.looks + distance, uid)));
+            if is_asleep && distance > NAMES_OF_SLEEPERS {
+                continue;
+            }
+            let process = self.processes.get(&thread.packet.process_uid);
+            let pid = process.map_or(0, |p| p.packet.pid);
+            if let Some(name) = procfs::thread_name(pid, thread.packet.tid)
+                && name != thread.packet.name
+            {
+                thread.packet.name = name;
+                thread.dirty = true;
+                self.dirty.push(uid);
+            }
+        }
     }
 
     /// Whether this process was seen, alive or at its end.
@@ -286,23 +370,5 @@ impl Census {
                 converter,
             );
         }
-    }
-}
-
-impl Thread {
-    /// Looks for the name that the thread has given itself, at first sight and at growing distances.
-    /// False when it was not the time.
-    fn read_name(&mut self, pid: u32) -> bool {
-        self.name_reads = self.name_reads.saturating_add(1);
-        if !self.name_reads.is_power_of_two() && !self.name_reads.is_multiple_of(512) {
-            return false;
-        }
-        if let Some(name) = procfs::thread_name(pid, self.packet.tid)
-            && name != self.packet.name
-        {
-            self.packet.name = name;
-            self.dirty = true;
-        }
-        true
     }
 }

@@ -10,7 +10,8 @@ mod look;
 mod records;
 mod seed;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use stackbeat_core::buffer::Drained;
 use stackbeat_core::clock::{Converter, Snapshot};
@@ -28,6 +29,14 @@ use super::Keep;
 use super::decode::Record;
 use crate::session::procfs::{self, Identity};
 use crate::writer::encode;
+
+/// Entries of threads that a look goes through.
+#[derive(Clone, Copy, Debug)]
+pub enum Changed<'a> {
+    All,
+    /// Those that have given a sign, twice each (`crate::session`, `signs`).
+    Entries(&'a [u32]),
+}
 
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +80,14 @@ pub struct Thread {
     ended: bool,
     /// Records that an earlier life of the trace stored.
     seeded: u64,
-    /// Looked for its name in /proc so often.
-    name_reads: u32,
+    /// Counted among the live threads of its process.
+    is_counted: bool,
+    /// Looks from one reading of its name in /proc to the next.
+    name_distance: u64,
+    /// Records that it had written then.
+    named_at: u64,
+    /// Records written and lost as `Census::now` counts them.
+    now: (u64, u64),
 }
 
 /// Sums over threads that are over, and those that the session knows.
@@ -118,8 +133,18 @@ pub struct Census {
     /// File name of the mapping and pid of the program: they tell whose pids are ours.
     mapping_name: Vec<u8>,
     first_pid: u32,
-    /// Names that this look may still read.
-    name_budget: u32,
+    /// Looks so far.
+    looks: u64,
+    /// When names are to be read: look, thread.
+    names: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Threads of which there is something to say.
+    dirty: Vec<u32>,
+    /// Threads that have ended, to be concluded.
+    over: Vec<u32>,
+    /// A process has ended: its threads have, too.
+    ends_threads: bool,
+    /// Records written and lost by those that live, when they were looked at.
+    now: (u64, u64),
     /// When the registry was looked at last.
     now_ns: u64,
     /// The last sample of all.
@@ -174,9 +199,11 @@ impl Census {
             process.dirty = false;
             bodies.push(packet::Body::Process(process.packet.clone()));
         }
-        for thread in self.threads.values_mut().filter(|t| t.dirty) {
-            thread.dirty = false;
-            bodies.push(packet::Body::Thread(thread.packet.clone()));
+        for uid in std::mem::take(&mut self.dirty) {
+            if let Some(thread) = self.threads.get_mut(&uid).filter(|t| t.dirty) {
+                thread.dirty = false;
+                bodies.push(packet::Body::Thread(thread.packet.clone()));
+            }
         }
         for body in bodies {
             self.say(body);
@@ -222,6 +249,14 @@ impl Census {
             }
         }
         sums
+    }
+
+    /// Records written and lost so far, by threads that live as they were when they were looked at last.
+    pub fn written_and_lost(&self) -> (u64, u64) {
+        (
+            self.past.written + self.now.0,
+            self.past.lost() + self.now.1,
+        )
     }
 
     /// Processes that were not seen to end.

@@ -105,6 +105,7 @@ impl Census {
                 {
                     thread.packet.name = name;
                     thread.dirty = true;
+                    self.dirty.push(drained.thread_uid);
                 }
             }
             Record::Text {

@@ -4,12 +4,12 @@
 //! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
 //! the stack is walked in another process' memory (`crate::foreign`); it counts only if the thread is in the
 //! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
-//! from then on. Waits outside of any hook: `unhooked`.
+//! from then on, in private memory. Waits outside of any hook: `unhooked`.
 
 mod alarm;
 mod unhooked;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -18,13 +18,14 @@ use std::time::Duration;
 use stackbeat_core::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::sync::{Ordering, fence};
-use stackbeat_core::{clock, registry, sys};
+use stackbeat_core::{clock, sys};
 
 use super::drainer::Order;
-use super::locks::Locks;
+use super::locks::{self, Locks};
 use super::options::Dumps;
 use super::procfs::{self, Identity};
 use super::shared::{Shared, count};
+use super::signs::Part;
 use super::ticker::now_ns;
 use crate::drain::waits::{Begin, SeenWait};
 use crate::foreign::{Place, Process, Stack, Walker};
@@ -43,6 +44,9 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(400);
 /// A pass may take this part of the time.
 const SHARE: u32 = 100;
+/// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one did they
+/// are looked for, ns.
+const LOCKS_NS: u64 = 2_000_000_000;
 /// Work of one pass after which the rest is left for the next one.
 const WORK: Duration = Duration::from_millis(1);
 
@@ -127,6 +131,13 @@ struct Outside {
     mapping_name: Vec<u8>,
     /// By entry.
     threads: Vec<Seen>,
+    /// By entry, when it is to be looked at if it gives no sign before, ns.
+    due_ns: Vec<u64>,
+    /// Entries that have given one.
+    signs: Vec<u32>,
+    /// Entries of threads that wait for locks, and until when they may have come to wait for each other.
+    at_locks: BTreeSet<u32>,
+    locks_until_ns: u64,
     processes: HashMap<u32, Known>,
     walker: Walker,
     found: Vec<SeenWait>,
@@ -149,6 +160,10 @@ impl Outside {
             shared,
             mapping_name: mapping_name.to_vec(),
             threads: Vec::new(),
+            due_ns: Vec::new(),
+            signs: Vec::new(),
+            at_locks: BTreeSet::new(),
+            locks_until_ns: 0,
             processes: HashMap::new(),
             walker: Walker::default(),
             found: Vec::new(),
@@ -159,7 +174,7 @@ impl Outside {
         }
     }
 
-    /// Looks at all threads. Gives the distance to the next pass.
+    /// Looks at the threads that have given a sign or are due. Gives the distance to the next pass.
     fn pass(&mut self, distance: Duration) -> Duration {
         // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
         let began_ns = sys::thread_cpu_ns();
@@ -171,27 +186,39 @@ impl Outside {
         let now = (now_ns(), clock::now(shared.clock_source()));
         let mut due = None;
         let mut changes = false;
-        let entries: Vec<(u32, &ThreadEntry)> = registry::threads(&shared.mapping).collect();
-        self.threads.resize(entries.len(), Seen::default());
-        let (mut waiting, all) = (0, entries.len());
+        let mut signs = std::mem::take(&mut self.signs);
+        shared.take_signs(Part::Outside, now.0, &mut signs);
+        for at in signs.iter().map(|at| *at as usize) {
+            if self.due_ns.len() <= at {
+                self.due_ns.resize(at + 1, 0);
+                self.threads.resize(at + 1, Seen::default());
+            }
+            self.due_ns[at] = 0;
+        }
+        self.signs = signs;
+        let all = self.due_ns.len();
         let first = std::mem::take(&mut self.next) % all.max(1);
+        let mut looks = 0u32;
         for at in (first..all).chain(0..first) {
-            if at.is_multiple_of(16) && worked() > WORK {
+            if self.due_ns[at] > now.0 {
+                let ns = self.due_ns[at] - now.0;
+                due = Some(due.map_or(ns, |due: u64| due.min(ns)));
+                continue;
+            }
+            let Some(entry) = shared.mapping.thread(at as u32) else {
+                continue;
+            };
+            looks += 1;
+            if looks.is_multiple_of(16) && worked() > WORK {
                 self.next = at;
                 due = Some(0);
                 break;
             }
-            let (_, entry) = entries[at];
-            let mut seen = std::mem::take(&mut self.threads[at]);
-            let doing = self.examine(entry, &mut seen, now);
-            waiting += usize::from(seen.unhooked.waits());
-            self.threads[at] = seen;
-            let known = self.known_wait(entry, &seen, now);
-            let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
-            let doing = match (doing, alarm) {
-                (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
-                (Doing::Known, Some(ns)) => Doing::Due(ns),
-                (doing, _) => doing,
+            let doing = self.look_after(entry, at, now);
+            self.due_ns[at] = match doing {
+                Doing::Changed => now.0,
+                Doing::Known => u64::MAX,
+                Doing::Due(ns) => now.0.saturating_add(ns),
             };
             match doing {
                 Doing::Changed => changes = true,
@@ -199,12 +226,11 @@ impl Outside {
                 Doing::Due(ns) => due = Some(due.map_or(ns, |due: u64| due.min(ns))),
             }
         }
-        if self.next == 0 {
-            self.waiting = waiting;
-        }
         self.tell();
         self.alarms.ring(&shared);
-        self.locks.look();
+        if now.0 < self.locks_until_ns {
+            self.locks.look(self.at_locks.iter().copied());
+        }
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
             None if changes => SHORTEST,
@@ -217,6 +243,30 @@ impl Outside {
         wanted
             .clamp(shortest.min(LONGEST), LONGEST)
             .max(worked() * SHARE)
+    }
+
+    /// Looks at the thread of an entry: what it waits for, and whether somebody wants to know.
+    fn look_after(&mut self, entry: &ThreadEntry, at: usize, now: (u64, u64)) -> Doing {
+        let shared = Arc::clone(&self.shared);
+        let mut seen = std::mem::take(&mut self.threads[at]);
+        self.waiting -= usize::from(seen.unhooked.waits());
+        let doing = self.examine(entry, &mut seen, now);
+        self.waiting += usize::from(seen.unhooked.waits());
+        self.threads[at] = seen;
+        let is_changed = match locks::is_at_lock(entry) {
+            true => self.at_locks.insert(at as u32),
+            false => self.at_locks.remove(&(at as u32)),
+        };
+        if is_changed {
+            self.locks_until_ns = now.0 + LOCKS_NS;
+        }
+        let known = self.known_wait(entry, &seen, now);
+        let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
+        match (doing, alarm) {
+            (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
+            (Doing::Known, Some(ns)) => Doing::Due(ns),
+            (doing, _) => doing,
+        }
     }
 
     /// Looks at a thread if it is time.

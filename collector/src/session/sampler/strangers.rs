@@ -54,7 +54,22 @@ impl Sampler {
         (took * STRANGER_SHARE).max(least_ns)
     }
 
+    /// Whether a process has another number of threads than are registered: counting them is cheap, and going
+    /// through thousands is not.
+    fn may_have_strangers(&self, shared: &Shared) -> bool {
+        let mut ours = self.processes.iter().filter(|(_, p)| p.is_ours);
+        ours.any(|(index, process)| {
+            let entry = shared.mapping.process(*index);
+            procfs::thread_count(process.pid) != Some(process.threads)
+                || entry.is_some_and(|e| gate::is_announced(&e.stranger))
+        })
+    }
+
     fn meet_strangers(&mut self, shared: &Shared, look: &mut Look) {
+        if !self.may_have_strangers(shared) {
+            self.strangers.clear();
+            return;
+        }
         let cpu_ns = self.program_cpu_ns();
         if cpu_ns == self.stranger_cpu_ns {
             return;
