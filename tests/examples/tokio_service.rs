@@ -1,7 +1,10 @@
-//! A small service on tokio, and its clients in the same process: what the tests of wakers record. The first
-//! argument is the number of requests.
+//! A small service on tokio. With a number as its argument it has a client in the same process, which makes as many
+//! requests: what the tests of wakers record. With `serve FILE` it writes its port into that file and serves others
+//! until its input ends.
 
-use std::io;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -41,7 +44,7 @@ async fn accepts(listener: TcpListener, jobs: mpsc::Sender<Job>) -> io::Result<(
     }
 }
 
-async fn runs(requests: u64) -> io::Result<()> {
+async fn starts() -> io::Result<SocketAddr> {
     let (send, receive) = mpsc::channel();
     thread::Builder::new()
         .name("work".to_owned())
@@ -49,6 +52,24 @@ async fn runs(requests: u64) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(accepts(listener, send));
+    Ok(address)
+}
+
+async fn serves_others(port_file: &Path) -> io::Result<()> {
+    let port = starts().await?.port();
+    let unfinished = port_file.with_extension("new");
+    std::fs::write(&unfinished, port.to_string())?;
+    std::fs::rename(unfinished, port_file)?;
+    let (ends, end) = oneshot::channel();
+    thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ = ends.send(());
+    });
+    end.await.map_err(io::Error::other)
+}
+
+async fn runs(requests: u64) -> io::Result<()> {
+    let address = starts().await?;
     let mut client = TcpStream::connect(address).await?;
     for number in 0..requests {
         client.write_u64(number).await?;
@@ -58,10 +79,16 @@ async fn runs(requests: u64) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
-    let requests = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(runs(requests.unwrap_or(100)))
+    match &arguments[..] {
+        [command, file] if command == "serve" => runtime.block_on(serves_others(Path::new(file))),
+        [requests] => runtime.block_on(runs(requests.parse().map_err(io::Error::other)?)),
+        _ => Err(io::Error::other(
+            "wants a number of requests, or `serve FILE`",
+        )),
+    }
 }

@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
 
 pub mod decode;
+pub mod processes;
+pub mod servers;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -241,6 +243,20 @@ pub fn run(mut command: Command) -> Run {
         output,
         wall: begin.elapsed(),
     }
+}
+
+/// What a command of stackbeat's says in JSON; it must succeed.
+#[track_caller]
+pub fn json_of(arguments: &[&str]) -> serde_json::Value {
+    let mut command = Command::new(stackbeat());
+    command.args(arguments);
+    let ended = run(command);
+    assert!(
+        ended.output.status.success(),
+        "{arguments:?}: {}",
+        ended.stderr()
+    );
+    serde_json::from_slice(&ended.output.stdout).expect("JSON")
 }
 
 /// The text as it is.

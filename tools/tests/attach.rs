@@ -3,10 +3,8 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -15,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, process::Origin};
+use stackbeat_tests::processes::slots;
 
 use common::{STACKBEAT, stackbeat};
 
@@ -96,44 +95,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The contents of all slots through which modules call each other, except the agent's own.
-fn slots(pid: u32) -> BTreeMap<(String, u64), u64> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
-    let memory = File::open(format!("/proc/{pid}/mem")).expect("readable");
-    let mut found = BTreeMap::new();
-    for line in maps.lines() {
-        let fields: Vec<_> = line.split_ascii_whitespace().collect();
-        let [range, rights, offset, _, _, path] = fields[..] else {
-            continue;
-        };
-        if !rights.contains('x') || !path.starts_with('/') || path.contains("libstackbeat") {
-            continue;
-        }
-        let hex = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
-        // All libraries that this test meets have text at the offset of its address.
-        let base = hex(range.split('-').next().expect("a range")) - hex(offset);
-        let listing = Command::new("readelf").args(["-rW", path]).output();
-        let listing = String::from_utf8_lossy(&listing.expect("readelf runs").stdout).into_owned();
-        for line in listing.lines() {
-            if !line.contains("_JUMP_SLO") && !line.contains("_GLOB_DAT") {
-                continue;
-            }
-            let address = hex(line.split_ascii_whitespace().next().expect("an offset"));
-            // A program that is not position independent lies at its own addresses.
-            let at = if address >= base {
-                address
-            } else {
-                base + address
-            };
-            let mut value = [0; 8];
-            if memory.read_exact_at(&mut value, at).is_ok() {
-                found.insert((path.to_owned(), address), u64::from_le_bytes(value));
-            }
-        }
-    }
-    found
 }
 
 fn maps_of(pid: u32, name: &str) -> usize {

@@ -6,14 +6,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stackbeat_tests::processes::{State, family, is_attached};
 
 use common::{command_in, json};
 
@@ -57,45 +57,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < PATIENCE, "{what}");
         sleep(Duration::from_millis(10));
     }
-}
-
-/// The process and its descendants.
-fn family(pid: u32) -> Vec<u32> {
-    let children = |pid: u32| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten();
-        let texts = tasks.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
-        let texts: Vec<_> = texts.collect();
-        let pids = texts.iter().flat_map(|t| t.split_whitespace());
-        pids.filter_map(|p| p.parse().ok()).collect::<Vec<u32>>()
-    };
-    let mut all = vec![pid];
-    let mut next = 0;
-    while let Some(pid) = all.get(next) {
-        all.extend(children(*pid));
-        next += 1;
-    }
-    all
-}
-
-/// What must be as before: threads, descriptors, handled signals, and nothing of a session mapped.
-fn state(pid: u32) -> (usize, usize, String, bool) {
-    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find(|l| l.starts_with("SigCgt"));
-    let is_mapped = is_attached(pid);
-    (
-        count("task"),
-        count("fd"),
-        caught.unwrap_or("").to_owned(),
-        is_mapped,
-    )
-}
-
-fn is_attached(pid: u32) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    maps.contains("/stackbeat.")
 }
 
 /// A program that ends with the test, and its descendants with it.
@@ -169,7 +130,7 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
     // The last one opens what it needs as it starts.
     sleep(Duration::from_millis(500));
     let pids = family(pid);
-    let before: Vec<_> = pids.iter().map(|pid| state(*pid)).collect();
+    let before: Vec<_> = pids.iter().map(|pid| State::of(*pid)).collect();
 
     let mut alone = command_in(
         at,
@@ -210,91 +171,11 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
                 "{pid}: {samples:?}"
             );
         }
-        let after: Vec<_> = pids.iter().map(|pid| state(*pid)).collect();
+        let after: Vec<_> = pids.iter().map(|pid| State::of(*pid)).collect();
         assert_eq!(after, before);
     }
     drop(master.0.stdin.take());
     let mut rest = String::new();
     said.read_to_string(&mut rest).expect("reads");
     assert_eq!(rest, "good\n".repeat(pids.len() - 1));
-}
-
-/// Asks a server for a page, again and again; all answers must be right.
-fn ask(socket: &Path, times: usize) {
-    for _ in 0..times {
-        let mut stream = UnixStream::connect(socket).expect("connects");
-        let request = b"GET / HTTP/1.0\r\n\r\n";
-        stream.write_all(request).expect("asks");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("is answered");
-        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        assert!(answer.ends_with("the page\n"), "{answer}");
-    }
-}
-
-#[test]
-fn nginx_serves_on_while_master_and_workers_are_attached_to() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = folder.path();
-    let socket = at.join("nginx.sock");
-    let here = at.display();
-    fs::write(at.join("index.html"), "the page\n").expect("writes");
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path {here}/tmp;"))
-        .collect();
-    let configuration = format!(
-        "worker_processes 2; daemon off; pid {here}/pid; error_log {here}/error.log;
-        events {{ }}
-        http {{ access_log off; {temporary}
-          server {{ listen unix:{here}/nginx.sock; root {here}; }} }}"
-    );
-    fs::write(at.join("nginx.conf"), configuration).expect("writes");
-    // Its workers take another user, who must see the page.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(at, open).expect("mode");
-    let server = Command::new("nginx")
-        .arg("-c")
-        .arg(at.join("nginx.conf"))
-        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .spawn();
-    let Ok(server) = server else {
-        panic!("nginx is missing: scripts/install-test-packages.sh");
-    };
-    let mut server = Program(server);
-    let pid = server.0.id();
-    wait_until("nginx listens", || UnixStream::connect(&socket).is_ok());
-    wait_until("its workers are there", || family(pid).len() == 3);
-    ask(&socket, 50);
-    let pids = family(pid);
-    let before: Vec<_> = pids.iter().map(|pid| state(*pid)).collect();
-    for _ in 0..3 {
-        let options = ["attach", "-f", "--json", "-o", "t.beat", "--children"];
-        let recorder = command_in(at, &[&options[..], &[&pid.to_string()]].concat())
-            .stderr(Stdio::piped())
-            .spawn();
-        let recorder = Program(recorder.expect("starts"));
-        wait_until("all are attached to", || {
-            ask(&socket, 1);
-            pids.iter().all(|pid| is_attached(*pid))
-        });
-        ask(&socket, 300);
-        let summary = end(recorder);
-        assert_eq!(summary["attached_descendants"], 2, "{summary}");
-        ask(&socket, 50);
-        let samples = samples(at);
-        // The kernel may give all connections to one worker.
-        let of_workers: u64 = pids[1..]
-            .iter()
-            .filter_map(|p| samples.get(&u64::from(*p)))
-            .sum();
-        assert!(of_workers > 0, "{samples:?}");
-        wait_until("all is as before", || {
-            pids.iter()
-                .map(|pid| state(*pid))
-                .eq(before.iter().cloned())
-        });
-    }
-    say("-TERM", pid);
-    assert!(server.0.wait().expect("ends").success());
 }

@@ -2,10 +2,9 @@
 
 use super::{python, report};
 use serde_json::Value;
-use stackbeat_tests::{Program, example, run, scratch, stackbeat};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use stackbeat_tests::servers::{self, as_postgres_user, open_to_all, with_postgres};
+use stackbeat_tests::{Program, example, run, scratch};
+use std::path::Path;
 
 /// Rounds of each kind of wait.
 const ROUNDS: &str = "40";
@@ -87,15 +86,6 @@ fn redis_and_its_clients() {
 /// Two workers behind a Unix socket, and a client that makes them wait between its requests.
 #[test]
 fn nginx_and_its_clients() {
-    const CONFIGURATION: &str = "
-        daemon off; worker_processes 2; error_log nginx.log; pid nginx.pid;
-        events {}
-        http {
-            access_log off;
-            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-            server { listen unix:n.sock; location / { return 200 answer; } }
-        }";
     const CLIENT: &str = r#"
 import socket, sys, time
 for _ in range(60):
@@ -110,7 +100,7 @@ for _ in range(60):
 "#;
     let folder = scratch();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
-    file("nginx.conf", CONFIGURATION).expect("is written");
+    file("nginx.conf", servers::NGINX).expect("is written");
     file("client.py", CLIENT).expect("is written");
     // Workers that take another user shall find the socket.
     open_to_all(folder.path());
@@ -133,22 +123,6 @@ for _ in range(60):
     wants_wakers(&recorded.trace, 60, 90);
 }
 
-fn open_to_all(path: &Path) {
-    let all = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(path, all).expect("is ours");
-}
-
-/// The newest server that Debian's packages have installed.
-fn postgres_programs() -> PathBuf {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("postgresql is installed");
-    let programs = versions.flatten().map(|version| version.path().join("bin"));
-    let number = |path: &PathBuf| -> u32 {
-        let version = path.iter().rev().nth(1).and_then(|name| name.to_str());
-        version.and_then(|name| name.parse().ok()).unwrap_or(0)
-    };
-    programs.max_by_key(number).expect("a version")
-}
-
 /// The server with clients, its start and its end. Its processes wake each other by signals, which they read from
 /// signalfds or handle. It does not run as root: there, the recorder runs as the user that the package has made.
 #[test]
@@ -165,35 +139,12 @@ fn postgres_and_its_clients() {
         kill -INT $!
         wait
     "#;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", postgres_programs().display());
-    let program = Program::new(["sh", "-c", script])
-        .folder(folder.path())
-        .variable("PATH", &path)
-        .variable("HOME", folder.path().to_str().expect("UTF-8"));
+    let program = with_postgres(Program::new(["sh", "-c", script]), folder.path());
     let trace = folder.path().join("trace.beat");
-    let mut command = program.recorded_command(&trace);
-    let mut who = Command::new("id");
-    who.arg("-u");
-    let is_root = run(who).stdout().trim() == "0";
-    if is_root {
-        // The build's own folder may be closed to that user.
-        let own = folder.path().join("stackbeat");
-        if std::fs::hard_link(stackbeat(), &own).is_err() {
-            std::fs::copy(stackbeat(), &own).expect("is copied");
-        }
-        let mut as_user = Command::new("setpriv");
-        as_user
-            .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
-            .arg(&own)
-            .args(command.get_args())
-            .current_dir(folder.path());
-        for (name, value) in command.get_envs() {
-            as_user.env(name, value.expect("is set"));
-        }
-        command = as_user;
-    }
-    let recorded = run(command);
+    let recorded = run(as_postgres_user(
+        program.recorded_command(&trace),
+        folder.path(),
+    ));
     assert!(
         recorded.output.status.success(),
         "{}{}",

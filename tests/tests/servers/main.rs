@@ -1,0 +1,39 @@
+//! Real servers under load: redis, nginx, postgres and a service on tokio are visited, steered and switched while
+//! clients use them, and no client sees an error.
+
+mod attach;
+mod control;
+mod switch;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use stackbeat_tests::json_of;
+use stackbeat_tests::servers::{Kind, Load, Server};
+
+/// A trace's report.
+#[track_caller]
+fn report(trace: &Path) -> Value {
+    let trace = trace.to_str().expect("UTF-8");
+    json_of(&["report", "--json", "--top", "0", trace])
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().expect(key).iter()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    let number = value[key].as_u64();
+    number.unwrap_or_else(|| panic!("{key} of {value}"))
+}
+
+/// A sum over the threads of each process.
+fn by_process(report: &Value, key: &str) -> BTreeMap<u32, u64> {
+    let mut sums = BTreeMap::new();
+    for thread in array(report, "threads") {
+        let pid = number(thread, "pid") as u32;
+        *sums.entry(pid).or_default() += number(thread, key);
+    }
+    sums
+}
