@@ -502,6 +502,10 @@ impl Loader {
                 None => session_end,
             };
             thread.end_ns = end.max(facts.last_ns).max(thread.start_ns);
+            if thread.start_ns == 0 {
+                // Only a loss or an event names it: nothing says how long it lived.
+                thread.start_ns = thread.end_ns;
+            }
             thread.creator = self.thread_of_uid.get(&facts.creator_uid).copied();
             thread.creator_stack = stacks.of_node(facts.creator_node);
         }

@@ -126,7 +126,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         first_ns: now_ns,
         unit_ns: frozen.unit_ns,
     };
-    content.begin(from_ns, &mut out)?;
+    content.begin(from_ns, &dump.threads, &mut out)?;
     each_packet(&frozen, |packet| match packet {
         packet::Body::Samples(batch) => dump.batch(&batch, &mut out),
         packet::Body::Counters(batch) => dump.counters(batch, &mut out),

@@ -75,6 +75,22 @@ fn a_realistic_trace_reads_and_conserves() {
     assert_eq!(all.totals.len(), 5);
 }
 
+/// Nothing says when it lived, so it is not said to have lived all the time.
+#[test]
+fn a_thread_that_only_a_loss_names_has_no_time() {
+    let start_ns = 60_000_000_000_000;
+    let mut builder = synthetic::Builder::new(1_000_000, &["lost"], start_ns);
+    builder.process(1, 10, 0, start_ns, "/bin/lost");
+    builder.thread(1, 1, 10, "lost", start_ns);
+    builder.loss(7, 1, 3);
+    let trace = open(builder.finish(start_ns + 5_000_000, 0));
+    let named: Vec<_> = trace.threads().iter().filter(|t| t.uid == 7).collect();
+    assert_eq!(named.len(), 1);
+    assert_eq!(named[0].start_ns, named[0].end_ns);
+    let latest = trace.threads().iter().map(|t| t.end_ns).max();
+    assert_eq!(latest, Some(trace.threads()[0].end_ns));
+}
+
 #[test]
 fn names_say_what_is_known() {
     let trace = open(realistic());

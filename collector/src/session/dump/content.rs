@@ -143,7 +143,12 @@ impl Content {
     }
 
     /// Everything that stands before the samples.
-    pub(super) fn begin(&self, from_ns: u64, out: &mut Out) -> io::Result<()> {
+    pub(super) fn begin(
+        &self,
+        from_ns: u64,
+        threads: &BTreeMap<u32, Thread>,
+        out: &mut Out,
+    ) -> io::Result<()> {
         let is_over =
             |uid: u32| (self.process_ends.get(&uid)).is_some_and(|end| end.end_ns < from_ns);
         for clock in self.clocks.iter().filter(|c| c.monotonic_ns >= from_ns) {
@@ -168,9 +173,11 @@ impl Content {
                 ..event.clone()
             }))?;
         }
-        // What the ring forgot by then is no loss of what is written here.
+        // What the ring forgot by then is no loss of what is written here, nor what threads lost that ended before.
         let overwritten = loss::Cause::Overwritten as i32;
-        for loss in self.losses.values().filter(|l| l.cause != overwritten) {
+        let is_here = |uid: u32| uid == 0 || threads.contains_key(&uid);
+        let losses = self.losses.values();
+        for loss in losses.filter(|l| l.cause != overwritten && is_here(l.thread_uid)) {
             out.say(packet::Body::Loss(*loss))?;
         }
         Ok(())
