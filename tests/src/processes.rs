@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
+use std::time::SystemTime;
 
 use crate::without_numbers;
 
@@ -97,9 +98,12 @@ pub type Slots = BTreeMap<(String, u64), u64>;
 
 /// Addresses of a module's slots, as `readelf` lists them.
 fn listed(path: &str) -> Vec<u64> {
-    static LISTED: LazyLock<Mutex<HashMap<String, Vec<u64>>>> = LazyLock::new(Mutex::default);
+    /// By path and version of the file.
+    type Listed = HashMap<(String, Option<SystemTime>), Vec<u64>>;
+    static LISTED: LazyLock<Mutex<Listed>> = LazyLock::new(Mutex::default);
+    let version = fs::metadata(path).and_then(|file| file.modified()).ok();
     let mut all = LISTED.lock().expect("nobody panics in here");
-    let list = all.entry(path.to_owned()).or_insert_with(|| {
+    let list = all.entry((path.to_owned(), version)).or_insert_with(|| {
         let listing = Command::new("readelf").args(["-rW", path]).output();
         let listing = listing.expect("readelf runs").stdout;
         let listing = String::from_utf8_lossy(&listing);

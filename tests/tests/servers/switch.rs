@@ -39,7 +39,11 @@ fn switched(kind: Kind) {
     let load = server.load();
     load.rounds(3);
     let disabled = server.status();
-    assert_eq!(disabled.samples, 0, "nothing is captured before `start`");
+    // The begin and the end of each thread are kept always.
+    assert!(
+        disabled.samples <= 2 * u64::from(disabled.threads),
+        "{disabled:?}"
+    );
     let switch = |times: usize, load: &Load| {
         for time in 0..times {
             for request in [Request::Start {}, Request::Stop {}] {
@@ -68,10 +72,9 @@ fn switched(kind: Kind) {
     assert_eq!(after.len(), before.len(), "its processes");
     for (now, then) in after.iter().zip(&before) {
         let pid = now.pid;
-        assert_eq!(
-            (pid, &now.state, now.files),
-            (then.pid, &then.state, then.files)
-        );
+        assert_eq!((pid, &now.state), (then.pid, &then.state));
+        // The agent looks into a module's file when a stack first leads there.
+        assert!(now.files <= then.files + 10, "{pid}: {} files", now.files);
         let (now, then) = (now.private_kb, then.private_kb);
         assert!(now <= then + GROWTH_KB, "{pid}: {now} kB, {then} before");
     }
@@ -84,11 +87,15 @@ fn switched(kind: Kind) {
     let ended = server.end();
     let report = report(&ended.trace());
     let is_switch = |e: &&Value| {
-        e["kind"] == "setting" && e["text"].as_str().is_some_and(|t| t.contains("capture"))
+        e["kind"] == "setting"
+            && e["text"]
+                .as_str()
+                .is_some_and(|t| t.starts_with("capturing"))
     };
     let switches = array(&report, "events").filter(is_switch).count();
     let stretches = SWITCHES / 50;
-    assert_eq!(switches, 2 * 2 * (SWITCHES + stretches));
+    // It began switched off.
+    assert_eq!(switches, 1 + 2 * 2 * (SWITCHES + stretches));
 }
 
 #[test]
