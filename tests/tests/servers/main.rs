@@ -3,6 +3,7 @@
 
 mod attach;
 mod control;
+mod locks;
 mod switch;
 
 use std::collections::BTreeMap;
