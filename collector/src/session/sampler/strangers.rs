@@ -75,6 +75,14 @@ impl Sampler {
             return;
         }
         self.stranger_cpu_ns = cpu_ns;
+        // Where nobody comes any more, nobody has told us who went.
+        self.processes.retain(|index, process| {
+            let entry = shared.mapping.process(*index);
+            entry.is_some_and(|e| {
+                e.state.load(Ordering::Acquire) == entry_state::LIVE
+                    && e.uid.load(Ordering::Relaxed) == process.uid
+            })
+        });
         let registered: HashSet<(u32, u32)> = registry::threads(&shared.mapping)
             .filter(|(_, e)| e.state.load(Ordering::Acquire) != entry_state::FREE)
             .filter_map(|(_, e)| {
