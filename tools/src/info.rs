@@ -122,6 +122,8 @@ struct CostInfo {
     /// Hooks that captured nothing: an estimate.
     hooks_percent: f64,
     recorder_percent: f64,
+    /// CPU time of the recorder after the program's end, ns, which is no part of the others.
+    after_cpu_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -249,6 +251,7 @@ fn cost(trace: &Trace) -> Option<CostInfo> {
         captures_percent: percent(captures_ns),
         hooks_percent: percent(hooks_ns),
         recorder_percent: percent(figure("cost_ns") - captures_ns - hooks_ns),
+        after_cpu_ns: figure("after_cpu_ns") as u64,
     })
 }
 
@@ -338,11 +341,22 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
         );
     }
     if let Some(cost) = &info.cost {
+        let after = match cost.after_cpu_ns {
+            0 => String::new(),
+            ns => format!(
+                "; {} of CPU time after its end, for names",
+                units::duration(ns)
+            ),
+        };
         line(
             "cost",
             format!(
-                "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}",
-                cost.percent, cost.captures_percent, cost.hooks_percent, cost.recorder_percent
+                "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}{}",
+                cost.percent,
+                cost.captures_percent,
+                cost.hooks_percent,
+                cost.recorder_percent,
+                after
             ),
         );
     }

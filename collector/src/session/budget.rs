@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stackbeat_core::layout::{CLASSES, ThreadClass};
 use stackbeat_core::probe::Category;
@@ -20,8 +21,10 @@ use crate::model::WITHDRAWN;
 /// Distance between two looks at what the recording costs, ns; the first comes sooner.
 const LOOK_NS: u64 = 200_000_000;
 const FIRST_LOOK_NS: u64 = 50_000_000;
-/// Wake-ups between two looks, so that long intervals are judged by more than a few captures.
+/// Wake-ups between two looks, so that long intervals are judged by more than a few captures; but a look comes at
+/// most so many times later than it would.
 const LOOK_WAKES: u32 = 16;
+const LOOK_LATER: u64 = 2;
 /// A look takes at most this part of the time.
 const LOOK_SHARE: u64 = 1_000;
 /// Looks between two packets of the counter.
@@ -35,7 +38,11 @@ pub struct Keeper {
     wakes: u32,
     /// Active threads, summed over the wake-ups.
     active: u64,
+    /// When the next look comes, with enough wake-ups and in any case.
     next_ns: u64,
+    latest_ns: u64,
+    /// When looks began, 0: not yet.
+    began_ns: u64,
     told: Told,
     /// `None`: the trace is to have no counters.
     counters: Option<Counters>,
@@ -62,6 +69,10 @@ fn withdraw(shared: &Shared, now_ns: u64) {
     }))));
 }
 
+fn shortest(asked_ns: [u64; CLASSES]) -> u64 {
+    asked_ns.into_iter().min().unwrap_or(1)
+}
+
 /// The intervals that the trace knows to be in force, ns; 0 for a thread: its class'.
 #[derive(Debug)]
 struct Told {
@@ -70,14 +81,21 @@ struct Told {
 }
 
 impl Keeper {
-    /// `asked_ns`: the intervals asked for by class.
-    pub fn new(budget: Option<Budget>, has_counters: bool, asked_ns: [u64; CLASSES]) -> Keeper {
+    /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the session began.
+    pub fn new(
+        budget: Option<Budget>,
+        has_counters: bool,
+        asked_ns: [u64; CLASSES],
+        cpu_before: Duration,
+    ) -> Keeper {
         Keeper {
-            pace: Pace::new(budget),
-            costs: Costs::default(),
+            pace: Pace::new(budget, shortest(asked_ns)),
+            costs: Costs::new(cpu_before.as_nanos() as u64),
             wakes: 0,
             active: 0,
             next_ns: 0,
+            latest_ns: 0,
+            began_ns: 0,
             told: Told {
                 classes: asked_ns,
                 threads: HashMap::new(),
@@ -97,12 +115,30 @@ impl Keeper {
         self.told.classes[class] = asked_ns;
     }
 
-    /// What was used before says nothing about the time after it: a beginning, or the end of a pause.
+    /// The session begins: its start is owed, and the first intervals are put in force.
+    pub fn begin(&mut self, shared: &Shared, sampler: &Sampler, asked_ns: [u64; CLASSES]) {
+        let now = now_ns();
+        self.began_ns = now;
+        let cost = self.costs.look(shared, sampler, now, 0.0);
+        let started_ns = cost.ticker_ns + cost.besides_ns;
+        self.pace.owe(started_ns);
+        count(&shared.figures.cost_ns, started_ns);
+        self.put_in_force(shared, &cost, asked_ns);
+        self.tell(shared, &cost, now, asked_ns);
+        self.look_after(now, FIRST_LOOK_NS);
+    }
+
+    /// What was used before says nothing about the time after it: the end of a pause.
     pub fn start_over(&mut self, shared: &Shared, sampler: &Sampler) {
         let now = now_ns();
         self.costs.look(shared, sampler, now, 0.0);
+        self.look_after(now, FIRST_LOOK_NS);
+    }
+
+    fn look_after(&mut self, now: u64, distance_ns: u64) {
         (self.wakes, self.active) = (0, 0);
-        self.next_ns = now + FIRST_LOOK_NS;
+        self.next_ns = now + distance_ns;
+        self.latest_ns = now + distance_ns * LOOK_LATER;
     }
 
     /// The ticker woke up and met this many active threads. `asked_ns`: the intervals asked for by class.
@@ -116,14 +152,12 @@ impl Keeper {
         self.wakes += 1;
         self.active += active as u64;
         let now = now_ns();
-        if now < self.next_ns || self.wakes < LOOK_WAKES {
+        if now < self.next_ns || self.wakes < LOOK_WAKES && now < self.latest_ns {
             return;
         }
         let active = self.active as f64 / f64::from(self.wakes);
         let cost = self.costs.look(shared, sampler, now, active);
-        (self.wakes, self.active) = (0, 0);
-        let shortest_ns = asked_ns.into_iter().min().unwrap_or(1);
-        self.pace.adjust(&cost, shortest_ns);
+        self.pace.adjust(&cost, shortest(asked_ns));
         self.pace.retain(|uid| self.costs.has(uid));
         self.told.threads.retain(|uid, _| self.costs.has(*uid));
         self.put_in_force(shared, &cost, asked_ns);
@@ -133,7 +167,9 @@ impl Keeper {
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
         let took = now_ns().saturating_sub(now);
-        self.next_ns = now + LOOK_NS.max(took * LOOK_SHARE);
+        // Soon after the beginning, looks are as far apart as that is away.
+        let usual_ns = LOOK_NS.min(now - self.began_ns);
+        self.look_after(now, usual_ns.max(took * LOOK_SHARE));
     }
 
     /// The session ends: hands over what the trace does not have yet.

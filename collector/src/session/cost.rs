@@ -77,6 +77,14 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// `recorder_ns`: CPU time that this process had used when the session began.
+    pub fn new(recorder_ns: u64) -> Costs {
+        Costs {
+            recorder_ns,
+            ..Costs::default()
+        }
+    }
+
     /// What came together since the last look. `active`: threads that were active, on average.
     pub fn look(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64, active: f64) -> Cost {
         let ticker_ns = sys::thread_cpu_ns();

@@ -36,6 +36,9 @@ const NARROW_FILL: f64 = 0.75;
 /// Above [`COMFORTABLE_FILL`], threads that have slept for so long lose theirs: what sleepers hold would make the
 /// passes come sooner for nothing, and each pass look at more.
 const IDLE_OWNER: Duration = Duration::from_secs(1);
+/// Passes come at most so many times later than usual to save processor time: who reads the trace while it grows waits
+/// for them.
+const MOST_LEISURE: u32 = 4;
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
 /// What others want of the drain.
@@ -123,7 +126,10 @@ impl DrainThread {
                     let slower = distance.mul_f64((COMFORTABLE_FILL / fill).max(0.1));
                     slower.max(FASTEST)
                 }
-                Ok(()) => (distance * 2).min(USUAL * self.shared.leisure.load(Ordering::Relaxed)),
+                Ok(()) => {
+                    let leisure = self.shared.leisure.load(Ordering::Relaxed);
+                    (distance * 2).min(USUAL * leisure.min(MOST_LEISURE))
+                }
             };
         }
         self.shared

@@ -142,8 +142,8 @@ pub enum Warning {
     Withdrawn { percent: f64 },
     #[error(
         "the recording cost {cost:.1} % of the program's time, more than the budget of {percent} %: captures \
-         {captures:.1}, hooks that only count {hooks:.1}, the recorder {recorder:.1}; the first second goes by before \
-         intervals fit"
+         {captures:.1}, hooks that only count {hooks:.1}, the recorder {recorder:.1}; a higher --budget, --counters off \
+         or fewer --probes make it hold"
     )]
     OverBudget {
         percent: f64,

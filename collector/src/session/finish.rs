@@ -43,7 +43,7 @@ impl Finisher<'_> {
         progress: &mut dyn FnMut(&Progress),
         leave: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        let began = Instant::now();
+        let (began, cpu_at_end) = (Instant::now(), own_cpu());
         self.shared
             .mapping
             .control()
@@ -77,7 +77,9 @@ impl Finisher<'_> {
         set(&figures.systrace_written, counted(&control.markers_written));
         set(&figures.systrace_failed, counted(&control.markers_failed));
 
-        let finished = stored.and_then(|()| self.add_names_and_footer(&mut drain, progress, leave));
+        let finished = stored
+            .and_then(|()| self.add_names_and_footer(&mut drain, cpu_at_end, progress, leave));
+        let after_cpu = own_cpu().saturating_sub(cpu_at_end);
         let finished = finished.map(|skipped| {
             if skipped > 0 {
                 let warning = Warning::NamesSkipped { count: skipped };
@@ -138,6 +140,7 @@ impl Finisher<'_> {
             duration: ended.duration,
             program_cpu: ended.cpu,
             collector_cpu: cpu,
+            after_cpu,
             status,
             records_written: written,
             records_stored: totals.stored,
@@ -179,8 +182,8 @@ impl Finisher<'_> {
         (failed > 0).then_some(Warning::SystraceFailed { failed, all })
     }
 
-    /// What of a declared budget was not held, and by what. Says nothing of short programs: the first intervals are
-    /// those that were asked for.
+    /// What of a declared budget was not held, and by what. Says nothing of short programs: in them the recorder's own
+    /// start is more than the budget.
     fn over_budget(&self) -> Option<Warning> {
         const LEAST_NS: u64 = 2_000_000_000;
         const TOLERANCE: f64 = 1.25;
@@ -234,6 +237,7 @@ impl Finisher<'_> {
     fn add_names_and_footer(
         &self,
         drain: &mut DrainThread,
+        cpu_at_end: Duration,
         progress: &mut dyn FnMut(&Progress),
         leave: &mut dyn FnMut() -> bool,
     ) -> io::Result<u64> {
@@ -259,6 +263,8 @@ impl Finisher<'_> {
         let bytes = drain.writer.bytes();
         let figures = &self.shared.figures;
         figures.bytes_written.store(bytes, Ordering::Relaxed);
+        let after_cpu = own_cpu().saturating_sub(cpu_at_end).as_nanos() as u64;
+        figures.after_cpu_ns.store(after_cpu, Ordering::Relaxed);
         add_footer(
             &drain.drainer,
             &mut drain.writer,

@@ -30,7 +30,7 @@ use limits::Limits;
 
 /// Processes that are read; of more, the oldest.
 const MOST_PROCESSES: usize = 64;
-/// While nobody does anything, looks get rarer, up to so many periods apart.
+/// While nobody does anything, or when the recorder is to save processor time, looks get rarer, up to so many periods apart.
 const IDLE_PERIODS: u32 = 5;
 /// What the kernel says of a process it adds up from all threads (about 0.4 µs for each, for its clock and its file):
 /// two looks are at least so far apart for each of them, so that waiting threads cost about 1 ms a second at most.
@@ -58,8 +58,9 @@ impl Meter {
                 let mut reader = Reader::new(shared);
                 let mut distance = period;
                 while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    let leisure = reader.shared.leisure.load(Ordering::Relaxed);
                     distance = match reader.read(now_ns()) {
-                        true => period,
+                        true => period * leisure.min(IDLE_PERIODS),
                         false => (distance * 2).min(period * IDLE_PERIODS),
                     };
                     distance = distance.max(EACH_THREAD * reader.threads());

@@ -280,8 +280,8 @@ fn begin(
     if options.count_calls {
         ticker::count_all_calls(&shared);
     }
-    let threads =
-        Threads::start(&shared, drain_thread, sampler, options).map_err(RecordError::Thread)?;
+    let threads = Threads::start(&shared, drain_thread, sampler, options, cpu_before)
+        .map_err(RecordError::Thread)?;
 
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
@@ -475,6 +475,7 @@ impl Threads {
         drain_thread: DrainThread,
         sampler: Sampler,
         options: &Options,
+        cpu_before: Duration,
     ) -> std::io::Result<Threads> {
         let drain = thread::Builder::new()
             .name("stackbeat drain".to_owned())
@@ -483,7 +484,7 @@ impl Threads {
         let (budget, has_counters) = (options.budget(), options.counters_ns.is_some());
         let ticker = thread::Builder::new()
             .name("stackbeat ticker".to_owned())
-            .spawn(move || ticker::run(&of_ticker, sampler, budget, has_counters))?;
+            .spawn(move || ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before))?;
         Ok(Threads { ticker, drain })
     }
 

@@ -294,6 +294,8 @@ pub struct Outcome {
     pub program_cpu: Duration,
     /// CPU time of the recording itself, without symbolization.
     pub collector_cpu: Duration,
+    /// CPU time that the recorder took after the program's end, names included.
+    pub after_cpu: Duration,
     pub status: Status,
     /// Records that the program's threads committed; stored + lost is the same number.
     pub records_written: u64,

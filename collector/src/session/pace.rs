@@ -8,6 +8,9 @@
 //! One thread can be far dearer than the others (its stacks are deep, or change completely from tick to
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
 //!
+//! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is dear, and an
+//! account of what was spent beyond it is paid back over the next seconds.
+//!
 //! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared budget, they
 //! have to go ([`Pace::withdraws`]).
 
@@ -15,15 +18,27 @@ use std::collections::HashMap;
 
 use super::cost::{Cost, ThreadCost};
 
-/// Part of the budget, in percent, that ticks may take whatever the rest costs.
+/// Part of the budget, in percent, that ticks may take whatever the rest costs, and while more was spent than allowed.
 const LEAST_PERCENT: u64 = 25;
+const LEAST_IN_DEBT_PERCENT: u64 = 10;
+/// What a tick may cost at worst, captures included, ns: a declared budget begins with intervals for that, because nothing
+/// has been measured yet. A virtual machine with dear interrupts took 190 in the first seconds of python.
+const WORST_TICK_NS: f64 = 200_000.0;
+/// What was spent beyond the budget is paid back within so much of the program's CPU time, ns.
+const PAYBACK_NS: f64 = 2_000_000_000.0;
+/// Of so much CPU time of the program, ns, the allowance may at most be saved up, and be owed: what lies long back is
+/// no reason to record a program too often, or hardly at all.
+const SAVED_NS: f64 = 500_000_000.0;
+const OWED_NS: f64 = 10_000_000_000.0;
 /// The interval is left alone while the cost is nearer to the budget than this part.
 const TOLERANCE: f64 = 0.1;
 /// Hooks that only count are withdrawn when they take at least this part of the budget, in percent, and with the
 /// recorder's other threads more than what ticks leave, for so much of the program's CPU time, ns: many programs
-/// begin with a moment of much allocation.
+/// begin with a moment of much allocation. Where they are so many times the budget, they have so much less time, down to
+/// the last.
 const HOOKS_PERCENT: u64 = 40;
-const HOOKS_NS: u64 = 400_000_000;
+const HOOKS_NS: f64 = 400_000_000.0;
+const HOOKS_TIMES: f64 = 4.0;
 /// Most that an interval shrinks and grows by at one time.
 const CHANGE: (f64, f64) = (0.5, 4.0);
 /// A thread is far dearer than the others when captures take so many times the part of its time.
@@ -33,8 +48,8 @@ const COMPARABLE: u64 = 10;
 /// What the recorder's other threads take may rise up to the second of these parts of the budget before they
 /// work less often, and falls below the first before they work more often.
 const BESIDES: (f64, f64) = (0.08, 0.25);
-/// Most that they wait longer than usual.
-const MOST_LEISURE: u32 = 4;
+/// Most that they wait longer than usual, without a declared budget and with one.
+const MOST_LEISURE: [u32; 2] = [4, 8];
 /// A thread takes notice of at least one in so many ticks.
 const MOST_EVERY: u32 = 64;
 
@@ -57,21 +72,35 @@ pub struct Pace {
     stretch: f64,
     /// How many times later than usual those looks may come that nobody waits for.
     leisure: u32,
-    /// The program's CPU time since when hooks that only count take too much, ns.
-    dear_hooks_ns: u64,
+    /// The program's CPU time since when hooks that only count take too much, ns, times how much too much.
+    dear_hooks_ns: f64,
+    /// What was spent of a declared budget beyond what was allowed so far, ns; negative: saved.
+    owed_ns: f64,
     /// By the uid of a dear thread: it takes notice of one in so many ticks.
     every: HashMap<u32, u32>,
 }
 
 impl Pace {
-    pub fn new(budget: Option<Budget>) -> Pace {
+    /// `shortest_ns`: the shortest interval asked for.
+    pub fn new(budget: Option<Budget>, shortest_ns: u64) -> Pace {
+        let declared = budget.filter(|b| b.is_declared && shortest_ns < b.longest_ns);
+        let stretch = declared.map_or(1.0, |budget| {
+            let fits_ns = WORST_TICK_NS * 100.0 / budget.percent;
+            (fits_ns / shortest_ns as f64).clamp(1.0, most(budget, shortest_ns))
+        });
         Pace {
             budget,
-            stretch: 1.0,
+            stretch,
             leisure: 1,
-            dear_hooks_ns: 0,
+            dear_hooks_ns: 0.0,
+            owed_ns: 0.0,
             every: HashMap::new(),
         }
+    }
+
+    /// So much was spent on the program before there was anything to measure it by, ns.
+    pub fn owe(&mut self, ns: u64) {
+        self.owed_ns += ns as f64;
     }
 
     /// The interval in force for one that was asked for, ns.
@@ -108,7 +137,8 @@ impl Pace {
         let allowed_ns = (cost.program_ns as f64 * budget.percent / 100.0).max(1.0);
         let besides_ns = cost.besides_ns as f64;
         if besides_ns > allowed_ns * BESIDES.1 {
-            self.leisure = (self.leisure * 2).min(MOST_LEISURE);
+            let most = MOST_LEISURE[usize::from(budget.is_declared)];
+            self.leisure = (self.leisure * 2).min(most);
         } else if besides_ns < allowed_ns * BESIDES.0 {
             self.leisure = (self.leisure / 2).max(1);
         }
@@ -116,17 +146,36 @@ impl Pace {
         let is_dear = budget.is_declared
             && rest_ns > allowed_ns * (100 - LEAST_PERCENT) as f64 / 100.0
             && cost.hooks_ns as f64 > allowed_ns * HOOKS_PERCENT as f64 / 100.0;
+        let times = (cost.hooks_ns as f64 / allowed_ns).clamp(1.0, HOOKS_TIMES);
         self.dear_hooks_ns = match is_dear {
-            true => self.dear_hooks_ns + cost.program_ns,
-            false => 0,
+            true => self.dear_hooks_ns + cost.program_ns as f64 * times,
+            false => 0.0,
         };
-        let left_ns = (allowed_ns - rest_ns).max(allowed_ns * LEAST_PERCENT as f64 / 100.0);
+        let (due_ns, least_percent) = self.settle(budget, cost, allowed_ns);
+        let least_ns = allowed_ns * least_percent as f64 / 100.0;
+        let left_ns = (allowed_ns - rest_ns - due_ns).max(least_ns);
         let change = (captures_ns + cost.ticker_ns) as f64 / left_ns;
         if (change - 1.0).abs() < TOLERANCE {
             return;
         }
-        let most = budget.longest_ns as f64 / shortest_ns.max(1) as f64;
-        self.stretch = (self.stretch * change.clamp(CHANGE.0, CHANGE.1)).clamp(1.0, most);
+        self.stretch =
+            (self.stretch * change.clamp(CHANGE.0, CHANGE.1)).clamp(1.0, most(budget, shortest_ns));
+    }
+
+    /// Keeps the account of a declared budget. Gives what the next stretch has to pay back, ns (negative: may use
+    /// besides), and the part of the budget that ticks have in any case, in percent.
+    fn settle(&mut self, budget: Budget, cost: &Cost, allowed_ns: f64) -> (f64, u64) {
+        if !budget.is_declared {
+            return (0.0, LEAST_PERCENT);
+        }
+        let allowance_ns = |of_ns: f64| of_ns * budget.percent / 100.0;
+        self.owed_ns = (self.owed_ns + cost.total_ns() as f64 - allowed_ns)
+            .clamp(-allowance_ns(SAVED_NS), allowance_ns(OWED_NS));
+        let due_ns = self.owed_ns * cost.program_ns as f64 / PAYBACK_NS;
+        match self.owed_ns > 0.0 {
+            true => (due_ns, LEAST_IN_DEBT_PERCENT),
+            false => (due_ns, LEAST_PERCENT),
+        }
     }
 
     /// Gives what the captures would have cost with what is in force from here on, ns.
@@ -159,6 +208,11 @@ impl Pace {
     pub fn retain(&mut self, lives: impl Fn(u32) -> bool) {
         self.every.retain(|uid, _| lives(*uid));
     }
+}
+
+/// Most that intervals are stretched.
+fn most(budget: Budget, shortest_ns: u64) -> f64 {
+    budget.longest_ns as f64 / shortest_ns.max(1) as f64
 }
 
 enum Verdict {
@@ -196,6 +250,7 @@ mod tests {
     use super::*;
 
     /// A machine on which a tick and each thread's capture cost so much.
+    #[derive(Clone)]
     struct Machine {
         tick_ns: u64,
         capture_ns: Vec<u64>,
@@ -236,12 +291,96 @@ mod tests {
         }
     }
 
+    const ASKED_NS: u64 = 1_000_000;
+
     fn within(percent: f64, longest_ns: u64) -> Pace {
-        Pace::new(Some(Budget {
+        let budget = Budget {
             percent,
             longest_ns,
             is_declared: true,
-        }))
+        };
+        Pace::new(Some(budget), ASKED_NS)
+    }
+
+    #[test]
+    fn a_declared_budget_begins_with_intervals_that_fit_anywhere() {
+        assert_eq!(within(1.0, 100_000_000).interval_ns(ASKED_NS), 20_000_000);
+        assert_eq!(within(0.01, 100_000_000).interval_ns(ASKED_NS), 100_000_000);
+        assert_eq!(within(50.0, 100_000_000).interval_ns(ASKED_NS), ASKED_NS);
+        let usual = Budget {
+            percent: 1.0,
+            longest_ns: 1_000_000,
+            is_declared: false,
+        };
+        assert_eq!(
+            Pace::new(Some(usual), 100_000).interval_ns(100_000),
+            100_000
+        );
+        assert_eq!(Pace::new(None, 100_000).interval_ns(100_000), 100_000);
+    }
+
+    #[test]
+    fn what_was_spent_beyond_the_budget_is_paid_back_and_no_more_than_that() {
+        let machine = Machine {
+            tick_ns: 20_000,
+            capture_ns: vec![20_000],
+            besides_percent: 0,
+        };
+        let mut pace = within(1.0, 100_000_000);
+        // A start of 20 ms: what two seconds allow.
+        pace.owe(20_000_000);
+        let (mut spent_ns, mut allowed_ns) = (20_000_000.0, 0.0);
+        let mut longest_ns = 0;
+        for _ in 0..50 {
+            let cost = machine.run(&pace, ASKED_NS);
+            spent_ns += cost.total_ns() as f64;
+            allowed_ns += cost.program_ns as f64 / 100.0;
+            pace.adjust(&cost, ASKED_NS);
+            longest_ns = longest_ns.max(pace.interval_ns(ASKED_NS));
+        }
+        let part: f64 = spent_ns / allowed_ns;
+        assert!((0.9..1.1).contains(&part), "{part}");
+        assert!(longest_ns > 8_000_000, "{longest_ns}");
+        let interval_ns = pace.interval_ns(ASKED_NS);
+        assert!(
+            (3_200_000..4_800_000).contains(&interval_ns),
+            "{interval_ns}"
+        );
+    }
+
+    #[test]
+    fn savings_and_debts_have_an_end() {
+        let busy = Machine {
+            tick_ns: 20_000,
+            capture_ns: vec![20_000],
+            besides_percent: 0,
+        };
+        let idle = Machine {
+            tick_ns: 1,
+            capture_ns: vec![1],
+            besides_percent: 0,
+        };
+        let dear = Machine {
+            besides_percent: 50,
+            ..busy.clone()
+        };
+        // An hour of either, and then a minute of the ordinary.
+        for before in [idle, dear] {
+            let mut pace = within(1.0, 100_000_000);
+            for _ in 0..18_000 {
+                pace.adjust(&before.run(&pace, ASKED_NS), ASKED_NS);
+            }
+            let interval_ns = pace.interval_ns(ASKED_NS);
+            assert!(
+                [ASKED_NS, 40_000_000].contains(&interval_ns),
+                "{interval_ns}"
+            );
+            for _ in 0..300 {
+                pace.adjust(&busy.run(&pace, ASKED_NS), ASKED_NS);
+            }
+            let share = busy.share(&pace, ASKED_NS);
+            assert!((0.85..1.15).contains(&share), "{share}");
+        }
     }
 
     #[test]
@@ -257,7 +396,7 @@ mod tests {
             capture_ns: vec![3_000],
             besides_percent: 0,
         };
-        assert_eq!(dear.settle(&mut Pace::new(None), 100_000), 100_000);
+        assert_eq!(dear.settle(&mut Pace::new(None, 100_000), 100_000), 100_000);
         assert_eq!(
             dear.settle(&mut within(5.0, 1_000_000), 4_000_000),
             4_000_000
@@ -299,7 +438,19 @@ mod tests {
         machine(2).settle(&mut pace, 1_000_000);
         let share = machine(2).share(&pace, 1_000_000);
         assert!((3.7..=4.3).contains(&share), "{share}");
-        // More than the budget: a quarter of it is left for captures.
+        // More than the budget: a tenth of it is left for captures.
+        let interval_ns = machine(9).settle(&mut pace, 1_000_000);
+        assert!(
+            (9_000_000..11_200_000).contains(&interval_ns),
+            "{interval_ns}"
+        );
+        // A quarter where nobody declared it, so that nothing is owed.
+        let usual = Budget {
+            percent: 4.0,
+            longest_ns: 100_000_000,
+            is_declared: false,
+        };
+        let mut pace = Pace::new(Some(usual), 1_000_000);
         let interval_ns = machine(9).settle(&mut pace, 1_000_000);
         assert!(
             (3_600_000..4_500_000).contains(&interval_ns),
@@ -309,12 +460,13 @@ mod tests {
 
     #[test]
     fn hooks_go_that_take_most_of_a_declared_budget_for_some_time() {
-        let cost = |hooks_ns| Cost {
-            program_ns: 200_000_000,
+        let stretch = |program_ns, hooks_ns| Cost {
+            program_ns,
             besides_ns: 300_000,
             hooks_ns,
             ..Cost::default()
         };
+        let cost = |hooks_ns| stretch(200_000_000, hooks_ns);
         let mut pace = within(1.0, 100_000_000);
         // 2 ms a look are allowed.
         for _ in 0..40 {
@@ -325,19 +477,26 @@ mod tests {
         assert!(!pace.withdraws());
         pace.adjust(&cost(1_300_000), 1_000_000);
         assert!(pace.withdraws());
+        // Sooner where they are far beyond it: five times, for a tenth of a second.
+        let mut pace = within(1.0, 100_000_000);
+        pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
+        assert!(!pace.withdraws());
+        pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
+        assert!(pace.withdraws());
         // Not for a moment of much allocation.
         let mut pace = within(1.0, 100_000_000);
         for _ in 0..40 {
-            pace.adjust(&cost(6_000_000), 1_000_000);
+            pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
             pace.adjust(&cost(0), 1_000_000);
         }
         assert!(!pace.withdraws());
         // Nobody asked for that budget.
-        let mut pace = Pace::new(Some(Budget {
+        let usual = Budget {
             percent: 1.0,
             longest_ns: 100_000_000,
             is_declared: false,
-        }));
+        };
+        let mut pace = Pace::new(Some(usual), 1_000_000);
         for _ in 0..40 {
             pace.adjust(&cost(6_000_000), 1_000_000);
         }

@@ -38,7 +38,7 @@ figures! {
     /// Sums over these of the shortest interval asked for and of what it was stretched to, ns.
     intervals_asked_ns,
     intervals_kept_ns,
-    /// What the recording cost while the ticker ran, all of it, of it captures in the program's threads and hooks
+    /// What the recording cost until the ticker ended, its own start included, all of it, of it captures in the program's threads and hooks
     /// that captured nothing (estimated), and the program's CPU time beside it, ns.
     cost_ns,
     cost_captures_ns,
@@ -90,6 +90,8 @@ figures! {
     /// Events written to the trace_marker or pipe as they happened, and those that could not be.
     systrace_written,
     systrace_failed,
+    /// CPU time of the collector after the end of the program: the last pass, and names.
+    after_cpu_ns,
     /// From the end of the program to the end of the trace, without symbolization.
     finish_ns,
     /// Time of symbolization.

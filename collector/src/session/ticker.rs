@@ -8,6 +8,7 @@
 //! [`HOOK_TIME_NS`], nearly always) capture by themselves, which is cheaper.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stackbeat_core::layout::{CLASSES, Mode, PHASES, buffer_state};
 use stackbeat_core::throttle::{self, Ticker};
@@ -57,7 +58,15 @@ struct Schedule {
 }
 
 /// Runs until the session stops.
-pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_counters: bool) {
+///
+/// `cpu_before`: CPU time that this process had used when the session began.
+pub fn run(
+    shared: &Shared,
+    mut sampler: Sampler,
+    budget: Option<Budget>,
+    has_counters: bool,
+    cpu_before: Duration,
+) {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     // SAFETY: sets a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -69,8 +78,9 @@ pub fn run(shared: &Shared, mut sampler: Sampler, budget: Option<Budget>, has_co
     let mut random = Random(clock::cycles() | 1);
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
-    let mut keeper = Keeper::new(budget, has_counters, asked_ns(&schedules));
-    keeper.start_over(shared, &sampler);
+    let asked = asked_ns(&schedules);
+    let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
+    keeper.begin(shared, &sampler, asked);
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
@@ -197,7 +207,7 @@ pub fn count_all_calls(shared: &Shared) {
 fn keep_counting(shared: &Shared) {
     while !shared.stopping() {
         reserve_threads(shared);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -45,6 +45,14 @@ pub fn text(options: &Options, outcome: &Outcome) -> String {
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         let _ = writeln!(out, "  the program was killed by signal {signal}");
     }
+    if options.budget().is_some_and(|b| b.is_declared) {
+        let after_ns = outcome.after_cpu.as_nanos() as u64;
+        let _ = writeln!(
+            out,
+            "  names and the end of the trace took {} of CPU time after the program's end, beside the budget",
+            units::duration(after_ns)
+        );
+    }
     for (cause, count) in &outcome.losses {
         let _ = writeln!(
             out,
@@ -141,6 +149,7 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
         duration_ns: u64,
         program_cpu_ns: u64,
         recorder_cpu_ns: u64,
+        after_cpu_ns: u64,
         processes: u32,
         threads: u32,
         samples: u64,
@@ -183,6 +192,7 @@ pub fn json(options: &Options, outcome: &Outcome) -> String {
         duration_ns: outcome.duration.as_nanos() as u64,
         program_cpu_ns: outcome.program_cpu.as_nanos() as u64,
         recorder_cpu_ns: outcome.collector_cpu.as_nanos() as u64,
+        after_cpu_ns: outcome.after_cpu.as_nanos() as u64,
         processes: outcome.status.processes,
         threads: outcome.status.threads,
         samples: outcome.status.samples,
