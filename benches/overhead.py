@@ -8,11 +8,17 @@ is the median over the pairs with its 95 % bootstrap interval, for
 
   wall    wall time
   cpu     user + system time of the program and of everything the tool runs beside it
+  held    cpu until the program's end: without the names that are looked up after it (only stackbeat says how much
+          that was). This is what `--budget` is about
   steady  cpu without what each recording costs once. stackbeat measures itself (program, ticker and drain
           without start and symbolization); of the others the cost of recording `true` is taken off
   ins     instructions, where the machine counts them (`perf stat -e instructions:u`)
 
 Not counted: the daemons of LTTng, which outlive the run.
+
+With --long each workload takes some ten seconds, so that what a recording costs once weighs less:
+
+    benches/overhead.py --long --pairs 3 --only sqlite3,python,git --tools stackbeat-budget-1
 
 With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
 4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
@@ -36,15 +42,25 @@ import sys
 import tempfile
 import time
 
+LONG = 6
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Workload:
     """A command that does a fixed amount of work."""
 
-    def __init__(self, name, needs, prepare, command, stdin=None, env=None, server=None):
+    def __init__(self, name, needs, prepare, command, stdin=None, env=None, server=None, long=None):
         self.name, self.needs, self.prepare = name, needs, prepare
         self.command, self.stdin, self.env, self.server = command, stdin, env or {}, server
+        self.long = long
+
+    def lengthened(self):
+        """With LONG times the work, in one process."""
+        if self.long:
+            return self.long
+        prepare = lambda size: self.prepare(size / LONG)
+        server = self.server and (lambda size, folder: self.server(size / LONG, folder))
+        return Workload(self.name, self.needs, prepare, self.command, self.stdin, self.env, server)
 
 
 def write(path, text):
@@ -53,7 +69,7 @@ def write(path, text):
 
 
 def prepare_sqlite(size):
-    n = 300_000 // size
+    n = int(300_000 / size)
     write("shop.sql", f"""
 create table customer(id integer primary key, name text);
 create table purchase(id integer primary key, customer int, cents int);
@@ -70,7 +86,7 @@ def prepare_python(size):
 import collections, json, re
 words = collections.Counter()
 rows = []
-for i in range({400_000 // size}):
+for i in range({int(400_000 / size)}):
     row = {{'id': i, 'name': 'item %d' % i, 'tags': [str(i % 7), str(i % 11)]}}
     rows.append(row)
     words.update(row['tags'])
@@ -100,11 +116,17 @@ def prepare_git(size):
     assert stream.wait() == 0
 
 
+def prepare_git_long(size):
+    prepare_git(size)
+    commits = subprocess.run(["git", "rev-list", "main"], check=True, capture_output=True, text=True).stdout
+    write("commits", commits * LONG)
+
+
 def prepare_pigz(size):
     random.seed(3)
     words = ["".join(random.choices("abcdefghij", k=random.randrange(2, 9))) for _ in range(3000)]
     with open("data", "w") as file:
-        for _ in range(64 // size):
+        for _ in range(int(64 / size)):
             file.write(" ".join(random.choices(words, k=170_000)))
 
 
@@ -112,7 +134,7 @@ def prepare_node(size):
     write("work.js", f"""
 const crypto = require('crypto'), zlib = require('zlib');
 let total = 0;
-for (let round = 0; round < {60 // size}; round++) {{
+for (let round = 0; round < {int(60 / size)}; round++) {{
     const rows = [];
     for (let i = 0; i < 20000; i++) rows.push({{ id: i, name: 'item ' + i, tags: [i % 7, i % 11] }});
     const text = JSON.stringify(rows);
@@ -136,7 +158,7 @@ def load_redis(size, folder):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-    n = str(300_000 // size)
+    n = str(int(300_000 / size))
     subprocess.run(["redis-benchmark", "-s", path, "-q", "-n", n, "-c", "20", "-t", "set,get,lpush"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["redis-cli", "-s", path, "shutdown", "nosave"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -144,7 +166,8 @@ def load_redis(size, folder):
 WORKLOADS = [
     Workload("sqlite3", ["sqlite3"], prepare_sqlite, ["sqlite3", ":memory:"], stdin="shop.sql"),
     Workload("python", ["python3"], prepare_python, [sys.executable, "work.py"], env={"PYTHONMALLOC": "malloc"}),
-    Workload("git", ["git"], prepare_git, ["git", "--no-pager", "log", "-p", "main"]),
+    Workload("git", ["git"], prepare_git, ["git", "--no-pager", "log", "-p", "main"],
+             long=Workload("git", ["git"], prepare_git_long, ["git", "diff-tree", "--stdin", "-r", "-p"], stdin="commits")),
     Workload("pigz", ["pigz"], prepare_pigz, ["pigz", "-p2", "-k", "-c", "data"]),
     Workload("redis", ["redis-server", "redis-benchmark"], lambda size: None,
              ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"], server=load_redis),
@@ -210,11 +233,12 @@ def tool_commands(stackbeat):
     return tools, missing
 
 
-def steady_cpu(stackbeat, out):
-    """CPU s of a recorded program, of the ticker and of the drain."""
+def parts_of_cpu(stackbeat, out):
+    """CPU s of a recorded program, of the ticker and of the drain; and of the recorder after the program's end."""
     done = subprocess.run([stackbeat, "info", "--json", out], capture_output=True, text=True, check=True)
     figures = {figure["name"]: figure["value"] for figure in json.loads(done.stdout)["recorder_figures"]}
-    return sum(figures[f"{part}_cpu_ns"] for part in ("program", "ticker", "drain")) / 1e9
+    steady = sum(figures[f"{part}_cpu_ns"] for part in ("program", "ticker", "drain"))
+    return steady / 1e9, figures.get("after_cpu_ns", 0) / 1e9
 
 
 def fixed_cpu(prefix, out):
@@ -333,6 +357,7 @@ def main():
     parser.add_argument("--tools", help="tools, separated by commas")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, two pairs: does it run?")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
+    parser.add_argument("--long", action="store_true", help=f"{LONG} times the work")
     parser.add_argument("--callgrind", action="store_true", help="count the instructions that idle hooks add")
     parser.add_argument("--json", help="also write the measurements of all pairs here")
     parser.add_argument("--cpus", help="bind everything to these CPUs, as taskset -c takes them")
@@ -357,7 +382,7 @@ def main():
         print("instructions: this machine does not count them")
     for tool in missing_tools:
         print(f"left out: {tool} is not installed")
-    print(f"{'workload':<9} {'tool':<16} {'wall s':>7}  {'wall':<25} {'cpu':<25} {'steady cpu':<25} {'instructions':<25} {'file':>9}")
+    print(f"{'workload':<9} {'tool':<16} {'wall s':>7}  {'wall':<25} {'cpu':<25} {'held':<25} {'steady cpu':<25} {'instructions':<25} {'file':>9}")
     records = []
     for workload in WORKLOADS:
         if options.only and workload.name not in options.only.split(","):
@@ -366,13 +391,15 @@ def main():
         if missing:
             print(f"{workload.name:<9} left out: {', '.join(missing)} not installed")
             continue
+        if options.long:
+            workload = workload.lengthened()
         with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
             os.chdir(folder)
             workload.prepare(size)
             run_once(workload, [], folder, size, False)
             for name, prefix in tools.items():
                 ratios = ([], [], [])
-                steady = []
+                steady, held = [], []
                 walls, bytes_written = [], 0
                 out = os.path.join(folder, f"out.{name}")
                 try:
@@ -386,16 +413,19 @@ def main():
                         for i in range(3):
                             if both[True][i] and both[False][i]:
                                 ratios[i].append(both[True][i] / both[False][i] - 1)
-                        cost = steady_cpu(options.stackbeat, out) if name.startswith("stackbeat") else both[True][1] - fixed
+                        cost, after = both[True][1] - fixed, 0.0
+                        if name.startswith("stackbeat"):
+                            cost, after = parts_of_cpu(options.stackbeat, out)
                         if both[False][1]:
+                            held.append((both[True][1] - after) / both[False][1] - 1)
                             steady.append(cost / both[False][1] - 1)
-                        records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True], "steady_cpu": cost})
+                        records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True], "steady_cpu": cost, "after_cpu": after})
                         bytes_written = remove(out)
                 except (RuntimeError, OSError) as error:
                     print(f"{workload.name:<9} {name:<16} failed: {error}")
                     continue
-                wall, cpu, instructions, without_fixed = (show(values) for values in (*ratios, steady))
-                print(f"{workload.name:<9} {name:<16} {statistics.median(walls):>7.2f}  {wall:<25} {cpu:<25} {without_fixed:<25} {instructions:<25} {bytes_written / 1e6:>6.1f} MB", flush=True)
+                wall, cpu, instructions, until_end, without_fixed = (show(values) for values in (*ratios, held, steady))
+                print(f"{workload.name:<9} {name:<16} {statistics.median(walls):>7.2f}  {wall:<25} {cpu:<25} {until_end:<25} {without_fixed:<25} {instructions:<25} {bytes_written / 1e6:>6.1f} MB", flush=True)
             os.chdir("/")
     if options.json:
         with open(options.json, "w") as file:
