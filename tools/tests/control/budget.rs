@@ -14,8 +14,8 @@ fn program(folder: &Path) -> String {
     program.display().to_string()
 }
 
-/// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than a fifth of
-/// a processor, so that it uses no more than one that does little.
+/// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than a
+/// processor, and the recorder alone can then cost what its part of the budget is.
 #[track_caller]
 fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     let (began, before) = (Instant::now(), cpu_ticks(recording));
@@ -26,7 +26,7 @@ fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option
         }
         if began.elapsed() > Duration::from_secs(60) {
             let used = cpu_ticks(recording) - before;
-            assert!(used < 60 * 100 / 5, "{kept_ns} ns, {used} ticks used");
+            assert!(used < 60 * 100, "{kept_ns} ns, {used} ticks used");
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -62,9 +62,9 @@ fn the_interval_follows_what_the_program_uses_and_the_trace_says_so() {
         fs::write(file, "").expect("writes");
     }
     let [light, heavy] = files.each_ref().map(|f| f.to_str().expect("UTF-8"));
-    let options = ["-q", "--interval", "200us", "--budget", "4%"];
+    let options = ["-q", "--interval", "200us", "--budget", "8%"];
     let mut recording = Recording::of(folder, &options, &[&program, light, heavy]);
-    // Little may be spent on this program: 4 ms a second, which is less than 1 µs for each tick that was asked for.
+    // Little may be spent on this program: 8 ms a second, which is less than 2 µs for each tick that was asked for.
     await_interval(&recording, |ns| ns >= 3 * 200_000).expect("it uses little");
     let far_ns = longest_interval_ns(&recording, Duration::from_secs(3));
     fs::remove_file(light).expect("is there");
