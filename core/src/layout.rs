@@ -341,7 +341,10 @@ pub struct ProcessEntry {
     /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.
     pub signalled_by: AtomicU64,
     pub signalled_cycles: AtomicU64,
-    pub reserved: [AtomicU64; 15],
+    /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
+    pub second_signal: AtomicU32,
+    pub reserved_word: AtomicU32,
+    pub reserved: [AtomicU64; 14],
 }
 
 /// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.

@@ -82,6 +82,7 @@ pub fn announce(mapping: &Mapping) {
 fn clear_process(entry: &ProcessEntry) {
     entry.epoch.store(0, Ordering::Relaxed);
     entry.signal.store(0, Ordering::Relaxed);
+    entry.second_signal.store(0, Ordering::Relaxed);
     entry.stranger.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
@@ -172,6 +173,7 @@ pub fn tick_index(class: ThreadClass, uid: u32) -> u32 {
 }
 
 fn clear_thread(e: &ThreadEntry) {
+    e.mask_calls.store(0, Ordering::Relaxed);
     for word in [
         &e.allocations,
         &e.allocated_bytes,

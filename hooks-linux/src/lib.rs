@@ -19,6 +19,7 @@ mod futex;
 mod io;
 mod library;
 mod lock;
+mod mask;
 mod memory;
 mod net;
 mod patch;

@@ -1,9 +1,11 @@
-//! The signal by which the collector interrupts threads that run without passing a hook, and the
-//! program's own view of it.
+//! The signals by which the collector interrupts threads that run without passing a hook, and the
+//! program's own view of them.
 //!
-//! It is SIGURG: its default is to be ignored, so one that arrives late, after exec or in a thread we
-//! know nothing of, does no harm. Our handler is the installed one; what the program installs is kept
-//! here, shown to it again, and called for every SIGURG that is not ours. All other signals are none
+//! The first is SIGURG. The second, SIGWINCH, is for threads that block the first; its handler is installed when
+//! a thread is seen to do that, and only if the program has none. The default of both is to be ignored, so one that
+//! arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals that are
+//! hardly used, all end the process. Our handler is the installed one; what the program installs is kept
+//! here, shown to it again, and called for every one of these signals that is not ours. All other signals are none
 //! of our business.
 
 use core::ffi::{c_int, c_void};
@@ -12,53 +14,138 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
-    SIGURG, sighandler_t, siginfo_t, sigset_t,
+    SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
 };
 use stackbeat_core::agent;
 
 type Action = libc::sigaction;
 
-/// Whether our handler is installed.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// What the program asked for: readable from the handler, so a version around plain words.
-static VERSION: AtomicU32 = AtomicU32::new(0);
-static HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
-static FLAGS: AtomicU32 = AtomicU32::new(0);
-/// Signals 1 to 64 of the program's mask for its handler.
-static MASK: AtomicUsize = AtomicUsize::new(0);
-
-/// Reads what the program asked for.
-fn asked() -> (sighandler_t, c_int, usize) {
-    loop {
-        let before = VERSION.load(Ordering::Acquire);
-        let value = (
-            HANDLER.load(Ordering::Acquire),
-            FLAGS.load(Ordering::Acquire) as c_int,
-            MASK.load(Ordering::Acquire),
-        );
-        if before & 1 == 0 && VERSION.load(Ordering::Acquire) == before {
-            return value;
-        }
-        core::hint::spin_loop();
-    }
+/// A signal of ours, and what the program asked for: readable from the handler, so a version around plain words.
+struct Kept {
+    signal: c_int,
+    /// Whether our handler is installed.
+    is_active: AtomicBool,
+    version: AtomicU32,
+    handler: AtomicUsize,
+    flags: AtomicU32,
+    /// Signals 1 to 64 of the program's mask for its handler.
+    mask: AtomicUsize,
 }
 
-/// Stores what the program asks for. All signals are blocked meanwhile, so that a handler on this
-/// thread never meets an odd version.
-fn ask(handler: sighandler_t, flags: c_int, mask: usize) {
-    with_all_blocked(|| {
-        let free = |v: u32| (v & 1 == 0).then_some(v + 1);
-        while VERSION
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, free)
-            .is_err()
-        {
+static FIRST: Kept = Kept::of(SIGURG);
+static SECOND: Kept = Kept::of(SIGWINCH);
+static OURS: [&Kept; 2] = [&FIRST, &SECOND];
+
+impl Kept {
+    const fn of(signal: c_int) -> Kept {
+        Kept {
+            signal,
+            is_active: AtomicBool::new(false),
+            version: AtomicU32::new(0),
+            handler: AtomicUsize::new(SIG_DFL),
+            flags: AtomicU32::new(0),
+            mask: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its bit in a mask.
+    const fn bit(&self) -> usize {
+        1 << (self.signal - 1)
+    }
+
+    /// Reads what the program asked for.
+    fn asked(&self) -> (sighandler_t, c_int, usize) {
+        loop {
+            let before = self.version.load(Ordering::Acquire);
+            let value = (
+                self.handler.load(Ordering::Acquire),
+                self.flags.load(Ordering::Acquire) as c_int,
+                self.mask.load(Ordering::Acquire),
+            );
+            if before & 1 == 0 && self.version.load(Ordering::Acquire) == before {
+                return value;
+            }
             core::hint::spin_loop();
         }
-        HANDLER.store(handler, Ordering::Release);
-        FLAGS.store(flags as u32, Ordering::Release);
-        MASK.store(mask, Ordering::Release);
-        VERSION.fetch_add(1, Ordering::Release);
-    });
+    }
+
+    /// Stores what the program asks for. All signals are blocked meanwhile, so that a handler on this
+    /// thread never meets an odd version.
+    fn ask(&self, handler: sighandler_t, flags: c_int, mask: usize) {
+        with_all_blocked(|| {
+            let free = |v: u32| (v & 1 == 0).then_some(v + 1);
+            while self
+                .version
+                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, free)
+                .is_err()
+            {
+                core::hint::spin_loop();
+            }
+            self.handler.store(handler, Ordering::Release);
+            self.flags.store(flags as u32, Ordering::Release);
+            self.mask.store(mask, Ordering::Release);
+            self.version.fetch_add(1, Ordering::Release);
+        });
+    }
+
+    /// Installs our handler with the program's wishes about restarting, stacks and masks.
+    fn install(&self) {
+        let (handler, flags, mask) = self.asked();
+        // SAFETY: zeros are a valid sigaction.
+        let mut action: Action = unsafe { zeroed() };
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = if handler == SIG_DFL || handler == SIG_IGN {
+            // Not on the alternate stack: it has a few KiB (8 in every Rust thread), a capture needs more.
+            SA_SIGINFO | SA_RESTART
+        } else {
+            SA_SIGINFO | flags & (SA_RESTART | SA_ONSTACK | SA_NODEFER)
+        };
+        // SAFETY: as in `mask_word`; the original, with a local structure.
+        unsafe {
+            *(&raw mut action.sa_mask).cast::<usize>() = mask | CANCELLATION;
+            sigaction::call(self.signal, &action, null_mut());
+        }
+    }
+
+    /// What is installed now: the handler, flags and mask.
+    fn installed(&self) -> Option<(sighandler_t, c_int, usize)> {
+        // SAFETY: the original, with a local structure.
+        unsafe {
+            let mut action: Action = zeroed();
+            let found = sigaction::call(self.signal, core::ptr::null(), &mut action) == 0;
+            found.then(|| {
+                (
+                    action.sa_sigaction,
+                    action.sa_flags,
+                    mask_word(&action.sa_mask),
+                )
+            })
+        }
+    }
+
+    /// Installs our handler; what is there becomes the program's.
+    fn start(&self, (handler, flags, mask): (sighandler_t, c_int, usize)) {
+        self.ask(handler, flags, mask);
+        self.install();
+        self.is_active.store(true, Ordering::Release);
+    }
+
+    /// Installs again what the program asked for; one of our signals that is still on its way is ignored by
+    /// default.
+    fn stop(&self) {
+        if !self.is_active.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let (handler, flags, mask) = self.asked();
+        // SAFETY: the original, with what the program itself installed.
+        unsafe {
+            let mut action: Action = zeroed();
+            action.sa_sigaction = handler;
+            action.sa_flags = flags;
+            *(&raw mut action.sa_mask).cast::<usize>() = mask;
+            sigaction::call(self.signal, &action, null_mut());
+        }
+    }
 }
 
 /// Calls `f` with all signals of the calling thread blocked that a program can block.
@@ -68,15 +155,15 @@ pub(crate) fn with_all_blocked<T>(f: impl FnOnce() -> T) -> T {
     unsafe {
         let mut all = MaybeUninit::<sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
     }
     let result = f();
     // SAFETY: `old` was filled above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
+    unsafe { crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
     result
 }
 
-fn mask_word(set: &sigset_t) -> usize {
+pub(crate) fn mask_word(set: &sigset_t) -> usize {
     // SAFETY: a sigset_t begins with the word of signals 1 to 64 (glibc's <bits/types/__sigset_t.h>).
     unsafe { *(&raw const *set).cast::<usize>() }
 }
@@ -86,57 +173,64 @@ fn mask_word(set: &sigset_t) -> usize {
 /// through it, which ends the process.
 const CANCELLATION: usize = 0b11 << 31;
 
-/// Installs our handler with the program's wishes about restarting, stacks and masks.
-///
-/// # Safety
-/// Called with the original `sigaction` only.
-unsafe fn install() {
-    let (handler, flags, mask) = asked();
-    // SAFETY: zeros are a valid sigaction.
-    let mut action: Action = unsafe { zeroed() };
-    action.sa_sigaction = on_signal as *const () as usize;
-    action.sa_flags = if handler == SIG_DFL || handler == SIG_IGN {
-        // Not on the alternate stack: it has a few KiB (8 in every Rust thread), a capture needs more.
-        SA_SIGINFO | SA_RESTART
-    } else {
-        SA_SIGINFO | flags & (SA_RESTART | SA_ONSTACK | SA_NODEFER)
-    };
-    // SAFETY: as in `mask_word`.
-    unsafe {
-        *(&raw mut action.sa_mask).cast::<usize>() = mask | CANCELLATION;
-        sigaction::call(SIGURG, &action, null_mut());
-    }
-}
-
-/// Installs our handler; what the process inherited becomes the program's.
+/// Installs our handler for the first signal; what the process inherited becomes the program's.
 pub(crate) fn start() {
-    // SAFETY: the original, with local structures.
-    unsafe {
-        let mut old: Action = zeroed();
-        if sigaction::call(SIGURG, core::ptr::null(), &mut old) != 0 {
-            return;
-        }
-        ask(old.sa_sigaction, old.sa_flags, mask_word(&old.sa_mask));
-        install();
-    }
-    ACTIVE.store(true, Ordering::Release);
+    let Some(found) = FIRST.installed() else {
+        return;
+    };
+    FIRST.start(found);
     agent::handler_installed(SIGURG as u32);
+    agent::watch_masks(|mask| look_at_mask(mask as usize));
+    // The calling thread takes part already.
+    look_at_mask(agent::mask() as usize);
 }
 
-/// Installs again what the program asked for; one of our signals that is still on its way is ignored by
-/// default.
-pub(crate) fn stop() {
-    if !ACTIVE.swap(false, Ordering::AcqRel) {
+/// Whether a thread with this mask can be reached by the second signal only.
+pub(crate) fn blocks_first_only(mask: usize) -> bool {
+    mask & FIRST.bit() != 0 && mask & SECOND.bit() == 0
+}
+
+/// Somebody is installing our handler for the second signal.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// A thread blocks these signals, or is about to: installs our handler for the second one if that can reach it and
+/// the program has no use for it. May be called in handlers.
+pub(crate) fn look_at_mask(mask: usize) {
+    if !blocks_first_only(mask)
+        || SECOND.is_active.load(Ordering::Acquire)
+        || !FIRST.is_active.load(Ordering::Acquire)
+        || !agent::owns_memory()
+    {
         return;
     }
-    let (handler, flags, mask) = asked();
-    // SAFETY: the original, with what the program itself installed.
-    unsafe {
-        let mut action: Action = zeroed();
-        action.sa_sigaction = handler;
-        action.sa_flags = flags;
-        *(&raw mut action.sa_mask).cast::<usize>() = mask;
-        sigaction::call(SIGURG, &action, null_mut());
+    // A handler that comes in between would find it busy.
+    with_all_blocked(|| {
+        if BUSY.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(found) = SECOND.installed()
+            && found.0 == SIG_DFL
+            && !SECOND.is_active.load(Ordering::Acquire)
+        {
+            SECOND.start(found);
+            // Another thread may have installed one of its own at the same moment.
+            if SECOND
+                .installed()
+                .is_some_and(|now| now.0 == on_signal as *const () as usize)
+            {
+                agent::second_handler_installed(SIGWINCH as u32);
+            } else {
+                SECOND.is_active.store(false, Ordering::Release);
+            }
+        }
+        BUSY.store(false, Ordering::Release);
+    });
+}
+
+/// Installs again what the program asked for.
+pub(crate) fn stop() {
+    for kept in OURS {
+        kept.stop();
     }
 }
 
@@ -145,12 +239,15 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if unsafe { agent::on_signal(info, context) } {
         return;
     }
-    let (handler, flags, mask) = asked();
+    let Some(kept) = OURS.into_iter().find(|k| k.signal == signal) else {
+        return;
+    };
+    let (handler, flags, mask) = kept.asked();
     if handler == SIG_DFL || handler == SIG_IGN {
         return;
     }
     if flags & SA_RESETHAND != 0 {
-        ask(SIG_DFL, flags, mask);
+        kept.ask(SIG_DFL, flags, mask);
     }
     // SAFETY: the program's own handler, called with what the kernel gave, under the mask that it
     // asked for.
@@ -166,22 +263,27 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     }
 }
 
-/// In a child after fork: the thread that was storing the program's wishes at that moment is not there.
+/// In a child after fork: the thread that was storing the program's wishes at that moment, or installing a handler,
+/// is not there.
 pub(crate) fn after_fork() {
-    if VERSION.load(Ordering::Relaxed) & 1 != 0 {
-        VERSION.fetch_add(1, Ordering::Release);
+    BUSY.store(false, Ordering::Relaxed);
+    for kept in OURS {
+        if kept.version.load(Ordering::Relaxed) & 1 != 0 {
+            kept.version.fetch_add(1, Ordering::Release);
+        }
     }
 }
 
-/// True for the signal behind whose handler the program's own is kept. A child of `vfork` has handlers of its
-/// own, but its parent's memory: there the original is called, and nothing is noted.
-fn is_ours(signal: c_int) -> bool {
-    signal == SIGURG && ACTIVE.load(Ordering::Acquire)
+/// The signal of this number, if it is one behind whose handler the program's own is kept. A child of `vfork` has
+/// handlers of its own, but its parent's memory: there the original is called, and nothing is noted.
+fn ours(signal: c_int) -> Option<&'static Kept> {
+    let mut ours = OURS.into_iter();
+    ours.find(|k| k.signal == signal && k.is_active.load(Ordering::Acquire))
 }
 
-/// As [`is_ours`], for calls that say nothing of what was before.
-fn is_kept(signal: c_int) -> bool {
-    is_ours(signal) && agent::owns_memory()
+/// As [`ours`], for calls that say nothing of what was before.
+fn kept(signal: c_int) -> Option<&'static Kept> {
+    ours(signal).filter(|_| agent::owns_memory())
 }
 
 macro_rules! sigactions {
@@ -189,19 +291,19 @@ macro_rules! sigactions {
         original!(fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-            if !is_ours(signal) {
+            let Some(kept) = ours(signal) else {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { $name::call(signal, new, old) };
-            }
+            };
             // SAFETY: by the caller's contract, null or valid; read before written, they may be one.
             unsafe {
-                let (handler, flags, mask) = asked();
+                let (handler, flags, mask) = kept.asked();
                 if !agent::owns_memory() && !new.is_null() && $name::call(signal, new, null_mut()) != 0 {
                     return -1;
                 }
                 if let Some(new) = new.as_ref() && agent::owns_memory() {
-                    ask(new.sa_sigaction, new.sa_flags, mask_word(&new.sa_mask));
-                    install();
+                    kept.ask(new.sa_sigaction, new.sa_flags, mask_word(&new.sa_mask));
+                    kept.install();
                 }
                 if let Some(old) = old.as_mut() {
                     old.sa_sigaction = handler;
@@ -221,19 +323,18 @@ macro_rules! handlers {
         original!(fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
-            if !is_ours(signal) || handler == SIG_ERR {
+            let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { $name::call(signal, handler) };
-            }
-            let (old, _, _) = asked();
+            };
+            let (old, _, _) = kept.asked();
             if !agent::owns_memory() {
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $name::call(signal, handler) };
                 return old;
             }
-            ask(handler, $flags, 1 << (SIGURG - 1));
-            // SAFETY: our handler is installed, this changes its flags.
-            unsafe { install() };
+            kept.ask(handler, $flags, kept.bit());
+            kept.install();
             old
         }
     )*};
@@ -254,45 +355,41 @@ original!(fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t);
 /// Blocks or unblocks the signal besides: the original does that, and then ours is installed again.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: the caller's arguments, passed on; then our handler again, with the program's behind it.
-    unsafe {
-        let result = sigset::call(signal, handler);
-        if !is_ours(signal) || result == SIG_ERR {
-            return result;
-        }
-        let (old, _, _) = asked();
-        if handler != SIG_HOLD && agent::owns_memory() {
-            ask(handler, 0, 0);
-            install();
-        }
-        if result == SIG_HOLD { SIG_HOLD } else { old }
+    // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
+    let result = unsafe { sigset::call(signal, handler) };
+    let Some(kept) = ours(signal).filter(|_| result != SIG_ERR) else {
+        return result;
+    };
+    let (old, _, _) = kept.asked();
+    if handler != SIG_HOLD && agent::owns_memory() {
+        kept.ask(handler, 0, 0);
+        kept.install();
     }
+    if result == SIG_HOLD { SIG_HOLD } else { old }
 }
 
 original!(fn sigignore(signal: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigignore(signal: c_int) -> c_int {
-    if !is_kept(signal) {
+    let Some(kept) = kept(signal) else {
         // SAFETY: the caller's argument, passed on.
         return unsafe { sigignore::call(signal) };
-    }
-    ask(SIG_IGN, 0, 0);
-    // SAFETY: our handler is installed, this changes its flags.
-    unsafe { install() };
+    };
+    kept.ask(SIG_IGN, 0, 0);
+    kept.install();
     0
 }
 
 original!(fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
-    if !is_kept(signal) {
+    let Some(kept) = kept(signal) else {
         // SAFETY: the caller's arguments, passed on.
         return unsafe { siginterrupt::call(signal, interrupt) };
-    }
-    let (handler, flags, mask) = asked();
+    };
+    let (handler, flags, mask) = kept.asked();
     let restart = if interrupt == 0 { SA_RESTART } else { 0 };
-    ask(handler, flags & !SA_RESTART | restart, mask);
-    // SAFETY: our handler is installed, this changes its flags.
-    unsafe { install() };
+    kept.ask(handler, flags & !SA_RESTART | restart, mask);
+    kept.install();
     0
 }

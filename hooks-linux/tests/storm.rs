@@ -10,8 +10,18 @@ use std::time::Duration;
 
 #[test]
 fn signals_disturb_no_call() {
+    nothing_is_disturbed(&[]);
+}
+
+#[test]
+fn signals_disturb_no_call_of_threads_that_block_the_first() {
+    nothing_is_disturbed(&["-DBLOCKS_FIRST"]);
+}
+
+/// Runs the program, compiled with these flags, without us and interrupted.
+fn nothing_is_disturbed(flags: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = compile(folder.path(), "storm.c", &[]);
+    let program = compile(folder.path(), "storm.c", flags);
     let plain = run(&mut Command::new(&program));
     let session = Session::new()
         .tick(Duration::from_micros(200))

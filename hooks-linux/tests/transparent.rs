@@ -11,8 +11,13 @@ use std::time::Duration;
 /// Runs a program without the agent, with it (each hook captures), with it while ticks run and its
 /// threads are interrupted, and with hooks withdrawn. Asserts that all look the same and that the probes were seen.
 fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
+    same_built(file, &[], arguments, probes);
+}
+
+/// As [`same`], of a program that is compiled with these flags.
+fn same_built(file: &str, flags: &[&str], arguments: &[&str], probes: &[Probe]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = compile(folder.path(), file, &[]);
+    let program = compile(folder.path(), file, flags);
     let arguments: Vec<_> = arguments
         .iter()
         .map(|a| a.replace("FOLDER", folder.path().to_str().expect("UTF-8")))
@@ -123,6 +128,11 @@ fn sockets_and_polling() {
 #[test]
 fn signals() {
     same("signals.c", &[], &[]);
+}
+
+#[test]
+fn signals_where_the_first_of_ours_is_blocked() {
+    same_built("signals.c", &["-DOURS=SIGWINCH"], &[], &[]);
 }
 
 /// Go's runtime installs its own handler by a raw system call.

@@ -255,31 +255,31 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
     letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether a signal that was sent to this thread alone waits until the thread takes it (proc(5), status).
+/// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status); signal 1 is
+/// bit 0.
 ///
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn is_pending(pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
-    is_in_set("SigPnd:", pid, tid, signal)
+pub fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
+    signal_set("SigPnd:", pid, tid)
 }
 
-/// Whether this thread blocks a signal.
+/// The signals that this thread blocks; signal 1 is bit 0.
 ///
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn is_blocked(pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
-    is_in_set("SigBlk:", pid, tid, signal)
+pub fn blocked_signals(pid: u32, tid: u32) -> io::Result<u64> {
+    signal_set("SigBlk:", pid, tid)
 }
 
-fn is_in_set(name: &str, pid: u32, tid: u32, signal: u32) -> io::Result<bool> {
+fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
     let mut text = [0; 4096];
     let read = read_task(pid, tid, "status", &mut text)?;
     let set = read.lines().find_map(|line| line.strip_prefix(name));
     let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    let set = set.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(signal != 0 && set >> (signal - 1) & 1 != 0)
+    set.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).

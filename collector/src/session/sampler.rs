@@ -11,6 +11,7 @@
 
 mod cold;
 mod kernel;
+mod signals;
 mod strangers;
 
 use std::cmp::Reverse;
@@ -28,6 +29,7 @@ use super::procfs;
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use kernel::Kernel;
+use signals::{Mask, Signals};
 use strangers::Stranger;
 
 /// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
@@ -94,13 +96,13 @@ impl Thread {
     }
 }
 
-/// A thread that was found running, to be interrupted by this signal.
+/// A thread that was found running, to be interrupted by one of these signals.
 #[derive(Debug)]
 struct Running {
     entry: u32,
     pid: u32,
     tid: u32,
-    signal: i32,
+    signals: Signals,
 }
 
 /// A live process of the program.
@@ -133,6 +135,8 @@ pub struct Sampler {
     processes: HashMap<u32, Process>,
     strangers: HashMap<(u32, u32), Stranger>,
     running: Vec<Running>,
+    /// What threads block, by uid, of processes with a second signal.
+    masks: HashMap<u32, Mask>,
     /// Pids that the kernel did not let us signal; said once.
     unreachable: HashSet<u32>,
     next_cold_look_ns: u64,
@@ -249,16 +253,19 @@ impl Sampler {
 
     /// Sends the signals that were announced, to those who still wait for them.
     pub fn send(&mut self, shared: &Shared) {
-        for thread in self.running.drain(..) {
+        let mut running = std::mem::take(&mut self.running);
+        for thread in running.drain(..) {
             let Some(entry) = shared.mapping.thread(thread.entry) else {
                 continue;
             };
+            // While it is announced the thread does not change what it blocks by a call that has a hook.
+            let signal = self.open_signal(entry, &thread, now_ns());
             if !gate::commit(entry) {
                 continue;
             }
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
-            match sys::signal_thread(thread.pid, thread.tid, thread.signal) {
+            match sys::signal_thread(thread.pid, thread.tid, signal as i32) {
                 Ok(()) => {
                     gate::sent(entry);
                     count(&shared.figures.signals_sent, 1);
@@ -271,6 +278,7 @@ impl Sampler {
                 }
             }
         }
+        self.running = running;
     }
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
@@ -385,9 +393,9 @@ impl Sampler {
         {
             return false;
         }
-        let signal = || {
+        let signals = || {
             let process = shared.mapping.process(process);
-            process.map_or(0, |p| p.signal.load(Ordering::Relaxed))
+            process.map_or_else(Signals::default, Signals::of)
         };
         if entry.in_flight.load(Ordering::Relaxed) != 0 {
             // It was running when the signal was sent and has not gone on since.
@@ -395,7 +403,8 @@ impl Sampler {
                 return true;
             }
             // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
-            if procfs::is_pending(thread.pid, thread.tid, signal()).unwrap_or(false) {
+            let pending = procfs::pending_signals(thread.pid, thread.tid).unwrap_or(0);
+            if pending & signals().set() != 0 {
                 thread.sent_ns = now_ns;
                 return false;
             }
@@ -419,13 +428,13 @@ impl Sampler {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
                 thread.episode_sent = entry.episode.load(Ordering::Relaxed);
-                let number = signal() as i32;
-                if number != 0 {
+                let signals = signals();
+                if signals.first != 0 {
                     self.running.push(Running {
                         entry: thread.entry,
                         pid: thread.pid,
                         tid: thread.tid,
-                        signal: number,
+                        signals,
                     });
                 }
                 true
@@ -450,6 +459,7 @@ impl Sampler {
 
     fn forget(&mut self, thread: Thread) {
         self.known.remove(&thread.uid);
+        self.masks.remove(&thread.uid);
         self.doubts -= usize::from(thread.turn_ns != 0);
         let process = self.processes.get_mut(&thread.process);
         if let Some(process) = process.filter(|p| p.uid == thread.process_uid) {

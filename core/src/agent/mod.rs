@@ -51,6 +51,7 @@ pub use children::{
 pub use event::event;
 pub use process::{
     Refusal, attach, detach, follow_children, handler_installed, init, process_exiting, say,
+    second_handler_installed, watch_masks,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 pub use wake::{
@@ -477,6 +478,33 @@ pub fn force(probe: Probe, arg: u64) {
 pub unsafe fn on_signal(info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
     // SAFETY: passed on.
     unsafe { capture::on_signal(info, context) }
+}
+
+/// Runs something during which no signal of ours arrives in the calling thread: those that are on their way arrive
+/// before.
+pub fn undisturbed<T>(f: impl FnOnce() -> T) -> T {
+    let Some((entry, _)) = registered(tls::block()) else {
+        return f();
+    };
+    let before = gate::close(entry, patience::await_signal);
+    let result = f();
+    gate::reopen(entry, before);
+    result
+}
+
+/// The calling thread has changed which signals it blocks.
+pub fn mask_changes() {
+    if let Some((entry, _)) = registered(tls::block()) {
+        let calls = entry.mask_calls.load(Ordering::Relaxed);
+        entry
+            .mask_calls
+            .store(calls.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// The signals that the calling thread blocks; signal 1 is bit 0.
+pub fn mask() -> u64 {
+    crate::sys::blocked_signals()
 }
 
 /// `dlclose` is about to be called: code may go, and other code may come to lie there.

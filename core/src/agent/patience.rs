@@ -23,10 +23,14 @@ const BLOCKED_ATTEMPTS: u32 = 20;
 
 /// Whether the program has put its own handler in our place past the hooks, as Go's runtime does. Then
 /// its threads are not interrupted any more.
-fn handler_was_replaced(signal: u32) -> bool {
-    let replaced = sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed);
+fn handler_was_replaced() -> bool {
+    let is_replaced = |signal: &AtomicU32| {
+        let signal = signal.load(Ordering::Relaxed);
+        signal != 0 && sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed)
+    };
+    let replaced = is_replaced(&AGENT.signal) || is_replaced(&AGENT.second_signal);
     if replaced {
-        AGENT.signal.store(0, Ordering::Relaxed);
+        AGENT.forget_signals();
         if let Some(mapping) = process::mapping() {
             process::publish_signal(mapping);
         }
@@ -54,10 +58,11 @@ pub(super) fn await_signal(attempt: u32) -> bool {
         sys::wait(&entry.in_flight, value, Some(time_ns));
         true
     };
-    let signal = AGENT.signal.load(Ordering::Relaxed);
-    if sys::signal_is_blocked(signal) {
-        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
-        if sys::absorb_signal(signal, process::collector_pid(), SLEEP_NS) {
+    let blocked = AGENT.signals() & sys::blocked_signals();
+    if blocked != 0 {
+        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait). One of
+        // ours that is not blocked arrives here.
+        if sys::absorb_signal(blocked, process::collector_pid(), SLEEP_NS) {
             gate::arrived(entry);
             missed();
             return false;
@@ -67,7 +72,7 @@ pub(super) fn await_signal(attempt: u32) -> bool {
         }
     } else if attempt < YIELDS {
         sys::yield_now();
-    } else if attempt == YIELDS && handler_was_replaced(signal) {
+    } else if attempt == YIELDS && handler_was_replaced() {
         return lose();
     } else if attempt < ATTEMPTS {
         let value = entry.in_flight.load(Ordering::Relaxed);
@@ -82,10 +87,10 @@ pub(super) fn await_signal(attempt: u32) -> bool {
 /// useless.
 pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> bool {
     let value = stranger.load(Ordering::Relaxed);
-    let signal = AGENT.signal.load(Ordering::Relaxed);
-    let is_blocked = sys::signal_is_blocked(signal);
+    let blocked = AGENT.signals() & sys::blocked_signals();
+    let is_blocked = blocked != 0;
     // As in `await_signal`: it would arrive in a later call.
-    if is_blocked && sys::absorb_signal(signal, process::collector_pid(), SLEEP_NS) {
+    if is_blocked && sys::absorb_signal(blocked, process::collector_pid(), SLEEP_NS) {
         gate::met(stranger, || tid);
         return false;
     }

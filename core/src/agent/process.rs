@@ -49,6 +49,10 @@ pub(super) struct Agent {
     clock: AtomicU32,
     /// Signal that the handler stands behind, 0: none. Forked children inherit it.
     pub(super) signal: AtomicU32,
+    /// The one for threads that block the first; 0: none.
+    pub(super) second_signal: AtomicU32,
+    /// Called with what a thread blocks when it begins to take part: a `fn(u64)`.
+    on_mask: AtomicPtr<()>,
     /// That handler, as the kernel has it.
     pub(super) handler: AtomicU64,
     /// Our gates may be light. Forked children inherit it.
@@ -62,6 +66,20 @@ pub(super) struct Agent {
     late: AtomicBool,
 }
 
+impl Agent {
+    /// No thread is interrupted any more.
+    pub(super) fn forget_signals(&self) {
+        self.signal.store(0, Ordering::Relaxed);
+        self.second_signal.store(0, Ordering::Relaxed);
+    }
+
+    /// The session's signals, as the kernel has sets of them: signal 1 is bit 0.
+    pub(super) fn signals(&self) -> u64 {
+        let bit = |signal: &AtomicU32| sys::signal_bit(signal.load(Ordering::Relaxed));
+        bit(&self.signal) | bit(&self.second_signal)
+    }
+}
+
 pub(super) static AGENT: Agent = Agent {
     state: AtomicU32::new(state::OFF),
     mapping: AtomicPtr::new(core::ptr::null_mut()),
@@ -71,6 +89,8 @@ pub(super) static AGENT: Agent = Agent {
     collector_pid: AtomicU32::new(0),
     clock: AtomicU32::new(0),
     signal: AtomicU32::new(0),
+    second_signal: AtomicU32::new(0),
+    on_mask: AtomicPtr::new(core::ptr::null_mut()),
     handler: AtomicU64::new(0),
     barrier: AtomicU32::new(0),
     own_page: AtomicPtr::new(core::ptr::null_mut()),
@@ -350,7 +370,7 @@ pub fn detach() {
     if !change_state(state::ACTIVE, state::OFF) {
         return;
     }
-    AGENT.signal.store(0, Ordering::Relaxed);
+    AGENT.forget_signals();
     systrace::stop();
     if let Some(mapping) = last_mapping() {
         publish_signal(mapping);
@@ -408,8 +428,39 @@ pub fn handler_installed(signal: u32) {
     }
 }
 
+/// The same handler is in place for a second signal: it is for threads that block the first.
+pub fn second_handler_installed(signal: u32) {
+    if !is_active() || AGENT.signal.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    AGENT.second_signal.store(signal, Ordering::Relaxed);
+    if let Some(mapping) = mapping() {
+        publish_signal(mapping);
+    }
+}
+
+/// From now on `on_mask` is called with the signals that a thread blocks (signal 1 is bit 0) when it begins to take
+/// part. That may be in a signal handler.
+pub fn watch_masks(on_mask: fn(u64)) {
+    AGENT.on_mask.store(on_mask as *mut (), Ordering::Release);
+}
+
+/// The calling thread takes part from now on.
+pub(super) fn look_at_mask() {
+    let on_mask = AGENT.on_mask.load(Ordering::Acquire);
+    if !on_mask.is_null() {
+        // SAFETY: `watch_masks` stored a function of this type.
+        let on_mask: fn(u64) = unsafe { core::mem::transmute(on_mask) };
+        on_mask(sys::blocked_signals());
+    }
+}
+
 pub(super) fn publish_signal(mapping: &Mapping) {
     if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
+        entry.second_signal.store(
+            AGENT.second_signal.load(Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
         entry
             .barrier
             .store(AGENT.barrier.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -551,7 +602,7 @@ pub(super) fn disable() {
     if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE
         && let Some(mapping) = last_mapping()
     {
-        AGENT.signal.store(0, Ordering::Relaxed);
+        AGENT.forget_signals();
         publish_signal(mapping);
         mapping
             .control()

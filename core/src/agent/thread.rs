@@ -156,6 +156,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         stack,
         cycles: process::now(),
     };
+    // Before anybody can interrupt it.
+    process::look_at_mask();
     let entries = entries();
     let Some((index, entry)) = registry::add_thread(mapping, &new) else {
         block.refused_at.store(entries, Ordering::Relaxed);

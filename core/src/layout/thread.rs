@@ -98,7 +98,9 @@ pub struct ThreadEntry {
     /// Whoever sends it a signal: who that was last (a `crate::waiters::Waker`), and when.
     pub signalled_by: AtomicU64,
     pub signalled_cycles: AtomicU64,
-    pub reserved: AtomicU64,
+    /// Owner: calls that have changed, or were about to change, which signals it blocks.
+    pub mask_calls: AtomicU32,
+    pub reserved: AtomicU32,
 
     // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.

@@ -294,17 +294,25 @@ pub fn signal_thread(process: u32, thread: u32, signal: i32) -> Result<(), Errno
     Ok(())
 }
 
-/// True when the calling thread has blocked the signal.
-pub fn signal_is_blocked(signal: u32) -> bool {
+/// A signal's bit in a set, as the kernel has them: 1 is bit 0. No signal: 0.
+pub fn signal_bit(signal: u32) -> u64 {
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
+}
+
+/// The signals that the calling thread blocks.
+pub fn blocked_signals() -> u64 {
     let mut mask = 0u64;
     // SAFETY: with a null set only the old mask is written: eight bytes, the kernel's sigset_t.
-    let result = unsafe {
+    unsafe {
         syscall(
             libc::SYS_rt_sigprocmask,
             [libc::SIG_BLOCK as usize, 0, &raw mut mask as usize, 8, 0, 0],
         )
     };
-    result == 0 && (1..=64).contains(&signal) && mask & (1 << (signal - 1)) != 0
+    mask
 }
 
 /// The process' handler for a signal, as the kernel has it; 0: the default, or no such signal.
@@ -335,13 +343,9 @@ pub fn alternate_stack_in_use() -> Option<u64> {
     (stack.ss_flags & libc::SS_ONSTACK != 0).then_some(stack.ss_sp as u64)
 }
 
-/// Takes a blocked signal of the calling thread off, waiting up to `timeout_ns`. True: it came from the
+/// Takes one of these blocked signals of the calling thread off, waiting up to `timeout_ns`. True: it came from the
 /// process `sender` by tgkill. One that came from elsewhere is queued again as it was.
-pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {
-    if !(1..=64).contains(&signal) {
-        return false;
-    }
-    let set = 1u64 << (signal - 1);
+pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
     let time = [0u64, timeout_ns];
     let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
@@ -359,7 +363,7 @@ pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {
                 0,
             ],
         );
-        if taken != signal as isize {
+        if taken <= 0 {
             return false;
         }
         let origin = info.assume_init_ref();
@@ -371,7 +375,7 @@ pub fn absorb_signal(signal: u32, sender: u32, timeout_ns: u64) -> bool {
             [
                 process_id() as usize,
                 thread_id() as usize,
-                signal as usize,
+                taken as usize,
                 info.as_ptr() as usize,
                 0,
                 0,

@@ -172,8 +172,16 @@ pub fn barrier_everywhere() -> bool {
 }
 
 /// Threads are suspended here, not signalled.
-pub fn signal_is_blocked(_signal: u32) -> bool {
-    false
+pub fn blocked_signals() -> u64 {
+    0
+}
+
+/// A signal's bit in a set: 1 is bit 0. No signal: 0.
+pub fn signal_bit(signal: u32) -> u64 {
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
 }
 
 /// No signals are sent here.
@@ -187,7 +195,7 @@ pub fn alternate_stack_in_use() -> Option<u64> {
 }
 
 /// No signals are sent here.
-pub fn absorb_signal(_signal: u32, _sender: u32, _timeout_ns: u64) -> bool {
+pub fn absorb_signal(_set: u64, _sender: u32, _timeout_ns: u64) -> bool {
     false
 }
 

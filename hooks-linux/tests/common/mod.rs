@@ -207,19 +207,23 @@ impl Session {
                         continue;
                     }
                     let process = entry.process.load(Ordering::Relaxed);
-                    let pid = mapping
-                        .process(process)
-                        .filter(|p| p.signal.load(Ordering::Relaxed) != 0)
-                        .map_or(0, |p| p.pid.load(Ordering::Relaxed));
+                    // A program that blocks the first does so for good.
+                    let (pid, signal) = mapping.process(process).map_or((0, 0), |p| {
+                        let second = p.second_signal.load(Ordering::Relaxed);
+                        let first = p.signal.load(Ordering::Relaxed);
+                        let signal = if second == 0 { first } else { second };
+                        (p.pid.load(Ordering::Relaxed), signal)
+                    });
                     let tid = entry.tid.load(Ordering::Relaxed);
                     if pid == 0
+                        || signal == 0
                         || tid == 0
                         || !gate::try_send(entry, sys::barrier_everywhere)
                         || !gate::commit(entry)
                     {
                         continue;
                     }
-                    let signalled = sys::signal_thread(pid, tid, libc::SIGURG);
+                    let signalled = sys::signal_thread(pid, tid, signal as i32);
                     gate::sent(entry);
                     match signalled {
                         Ok(()) => _ = sent.fetch_add(1, Ordering::Relaxed),

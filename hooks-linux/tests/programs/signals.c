@@ -1,4 +1,4 @@
-/* The program's own view of SIGURG, and of every other signal. */
+/* The program's own view of a signal of ours, and of every other one. */
 #include "show.h"
 #include <poll.h>
 #include <pthread.h>
@@ -8,13 +8,17 @@
 #include <sys/wait.h>
 #include <fcntl.h>
 
+#ifndef OURS
+#define OURS SIGURG
+#endif
+
 static volatile int plain, rich, value, blocked_inside;
 
 static void on_plain(int s) {
     sigset_t now;
     plain += s;
     pthread_sigmask(SIG_BLOCK, NULL, &now);
-    blocked_inside = sigismember(&now, SIGURG) * 2 + sigismember(&now, SIGUSR2);
+    blocked_inside = sigismember(&now, OURS) * 2 + sigismember(&now, SIGUSR2);
 }
 
 static void on_rich(int s, siginfo_t *info, void *context) {
@@ -37,54 +41,64 @@ static void show_action(int signal_number) {
 }
 
 int main(void) {
-    show_action(SIGURG);
-    SHOW(raise(SIGURG));
+    /* Who blocks the first of ours is interrupted by the second. */
+    sigset_t first, before;
+    sigemptyset(&first);
+    sigaddset(&first, SIGURG);
+    if (OURS != SIGURG) {
+        SHOW(sigprocmask(SIG_BLOCK, &first, &before));
+        SHOW(sigismember(&before, SIGURG));
+        SHOW(pthread_sigmask(SIG_BLOCK, &first, &before));
+        SHOW(sigismember(&before, SIGURG));
+    }
+    show_action(OURS);
+    SHOW(raise(OURS));
 
     struct sigaction a = {.sa_handler = on_plain};
     sigaddset(&a.sa_mask, SIGUSR2);
-    SHOW(sigaction(SIGURG, &a, NULL));
-    show_action(SIGURG);
-    SHOW(raise(SIGURG));
+    SHOW(sigaction(OURS, &a, NULL));
+    show_action(OURS);
+    SHOW(raise(OURS));
     SHOW(plain);
     SHOW(blocked_inside);
-    SHOW(kill(getpid(), SIGURG));
+    SHOW(kill(getpid(), OURS));
     SHOW(plain);
 
     struct sigaction b = {.sa_sigaction = on_rich, .sa_flags = SA_SIGINFO | SA_RESETHAND};
     struct sigaction old;
-    SHOW(sigaction(SIGURG, &b, &old));
+    SHOW(sigaction(OURS, &b, &old));
     SHOW(old.sa_handler == on_plain);
-    SHOW(sigqueue(getpid(), SIGURG, (union sigval){.sival_int = 31}));
+    SHOW(sigqueue(getpid(), OURS, (union sigval){.sival_int = 31}));
     SHOW(rich);
     SHOW(value);
-    show_action(SIGURG);
-    SHOW(raise(SIGURG));
+    show_action(OURS);
+    SHOW(raise(OURS));
     SHOW(rich);
 
-    SHOW(signal(SIGURG, on_plain) == SIG_DFL);
-    show_action(SIGURG);
-    SHOW(siginterrupt(SIGURG, 1));
-    show_action(SIGURG);
-    SHOW(signal(SIGURG, SIG_IGN) == on_plain);
-    SHOW(raise(SIGURG));
-    SHOW(sigignore(SIGURG));
-    SHOW(sigset(SIGURG, on_plain) == SIG_IGN);
-    SHOW(raise(SIGURG));
+    SHOW(signal(OURS, on_plain) == SIG_DFL);
+    show_action(OURS);
+    SHOW(siginterrupt(OURS, 1));
+    show_action(OURS);
+    SHOW(signal(OURS, SIG_IGN) == on_plain);
+    SHOW(raise(OURS));
+    SHOW(sigignore(OURS));
+    SHOW(sigset(OURS, on_plain) == SIG_IGN);
+    SHOW(raise(OURS));
     SHOW(plain);
     SHOW(sigaction(65, &a, NULL));
     SHOW(sigaction(SIGKILL, &a, NULL));
 
-    /* A SIGURG without SA_RESTART interrupts a read; with it the read goes on. */
+    /* One without SA_RESTART interrupts a read; with it the read goes on. */
     int p[2];
     char c;
     if (pipe(p)) return 1;
     for (int restart = 0; restart < 2; restart++) {
         a.sa_flags = restart ? SA_RESTART : 0;
-        sigaction(SIGURG, &a, NULL);
+        sigaction(OURS, &a, NULL);
         pid_t child = fork();
         if (child == 0) {
             wait_until_asleep(getppid());
-            kill(getppid(), SIGURG);
+            kill(getppid(), OURS);
             usleep(100000);
             if (write(p[1], "x", 1) != 1) _exit(1);
             _exit(0);
@@ -97,14 +111,14 @@ int main(void) {
     /* Blocked, pending, fetched. */
     sigset_t urg, pending;
     sigemptyset(&urg);
-    sigaddset(&urg, SIGURG);
+    sigaddset(&urg, OURS);
     int which = 0;
     SHOW(pthread_sigmask(SIG_BLOCK, &urg, NULL));
-    SHOW(raise(SIGURG));
+    SHOW(raise(OURS));
     SHOW(sigpending(&pending));
-    SHOW(sigismember(&pending, SIGURG));
+    SHOW(sigismember(&pending, OURS));
     SHOW(sigwait(&urg, &which));
-    SHOW(which == SIGURG);
+    SHOW(which == OURS);
     SHOW(pthread_sigmask(SIG_UNBLOCK, &urg, NULL));
 
     /* Many times: one of ours may pend already, and the kernel keeps one of a kind. */
@@ -112,13 +126,13 @@ int main(void) {
     for (int i = 0; i < 2000; i++) {
         pthread_sigmask(SIG_BLOCK, &urg, NULL);
         for (volatile int work = 0; work < 20000; work++) {}
-        raise(SIGURG);
-        raised += sigwait(&urg, &which) == 0 && which == SIGURG;
+        raise(OURS);
+        raised += sigwait(&urg, &which) == 0 && which == OURS;
         pthread_sigmask(SIG_UNBLOCK, &urg, NULL);
     }
     SHOW(raised);
 
-    /* A thread that blocks SIGURG while it works meets none in a call that opens the mask or fetches. */
+    /* A thread that blocks OURS while it works meets none in a call that opens the mask or fetches. */
     sigset_t nothing;
     sigemptyset(&nothing);
     pthread_sigmask(SIG_BLOCK, &urg, NULL);
@@ -128,7 +142,7 @@ int main(void) {
         struct timespec none = {0, 0}, short_time = {0, 100000};
         interrupted += ppoll(NULL, 0, &short_time, &nothing) == -1;
         for (volatile int work = 0; work < 300000; work++) {}
-        fetched += sigtimedwait(&urg, NULL, &none) == SIGURG;
+        fetched += sigtimedwait(&urg, NULL, &none) == OURS;
     }
     SHOW(interrupted);
     SHOW(fetched);

@@ -3,6 +3,7 @@
 
 mod attach;
 mod control;
+mod coverage;
 mod locks;
 mod switch;
 

@@ -235,10 +235,12 @@ impl Drop for Reaped {
     }
 }
 
-/// SIGURG interrupts running threads; what starts us may have blocked it.
+/// SIGURG interrupts running threads, SIGWINCH those that block it; what starts us may have blocked both.
 fn signal() -> Check {
     const NAME: &str = "SIGURG";
-    const SIGURG: u32 = 23; // signal(7), x86 and arm
+    // signal(7), x86 and arm
+    const SIGURG: u32 = 23;
+    const SIGWINCH: u32 = 28;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = |field: &str| {
         status
@@ -247,10 +249,17 @@ fn signal() -> Check {
             .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
             .unwrap_or(0)
     };
-    let blocked = mask("SigBlk:") >> (SIGURG - 1) & 1 == 1;
-    let (status, found) = match blocked {
-        false => (Status::Ok, "not blocked; interrupts running threads"),
-        true => (Status::Limited, "blocked in what started this program"),
+    let is_blocked = |signal| mask("SigBlk:") >> (signal - 1) & 1 == 1;
+    let (status, found) = match (is_blocked(SIGURG), is_blocked(SIGWINCH)) {
+        (false, _) => (Status::Ok, "not blocked; interrupts running threads"),
+        (true, false) => (
+            Status::Ok,
+            "blocked in what started this program; SIGWINCH interrupts running threads",
+        ),
+        (true, true) => (
+            Status::Limited,
+            "blocked, as SIGWINCH is, in what started this program",
+        ),
     };
     Check::new(
         NAME,

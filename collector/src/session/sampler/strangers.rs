@@ -10,6 +10,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_core::{gate, registry, sys};
 
 use super::kernel::{Kernel, open_state};
+use super::signals::Signals;
 use super::{Process, Sampler};
 use crate::session::procfs;
 use crate::session::shared::{Shared, count};
@@ -150,8 +151,8 @@ impl Look {
             self.goes_on = true;
             return;
         }
-        let signal = entry.signal.load(Ordering::Relaxed);
-        if !procfs::is_pending(process.pid, tid, signal).unwrap_or(false) {
+        let pending = procfs::pending_signals(process.pid, tid).unwrap_or(0);
+        if pending & Signals::of(entry).set() == 0 {
             gate::withdraw(&entry.stranger);
         }
     }
@@ -168,8 +169,8 @@ impl Look {
             return;
         };
         let pid = process.pid;
-        let signal = entry.signal.load(Ordering::Relaxed);
-        if signal == 0 {
+        let signals = Signals::of(entry);
+        if signals.first == 0 {
             return;
         }
         // Seen twice: not one that is just about to register by itself.
@@ -183,9 +184,10 @@ impl Look {
         }
         let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
         // Where it is blocked it would pend, and be in the way of the others.
-        if !is_running() || procfs::is_blocked(pid, tid, signal).unwrap_or(true) {
+        let open = || signals.open_to(procfs::blocked_signals(pid, tid).ok()?);
+        let Some(signal) = is_running().then(open).flatten() else {
             return;
-        }
+        };
         if !gate::announce(&entry.stranger, tid, || {
             is_registered(&shared.mapping, index, tid)
         }) {
