@@ -50,9 +50,13 @@ pub fn is_attached(pid: u32) -> bool {
     text(pid, "maps").contains("/stackbeat.")
 }
 
-/// How many of a process' mappings have a file.
-pub fn file_mappings(pid: u32) -> usize {
-    files(pid).len()
+/// How often each place of a file is the begin of a mapping of the process.
+pub fn file_mappings(pid: u32) -> BTreeMap<(String, u64), usize> {
+    let mut counts = BTreeMap::new();
+    for file in files(pid) {
+        *counts.entry((file.path, file.offset)).or_default() += 1;
+    }
+    counts
 }
 
 fn folder(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {

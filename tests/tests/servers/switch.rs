@@ -25,7 +25,7 @@ impl Now {
         Now {
             pid,
             state: State::of(pid),
-            files: file_mappings(pid),
+            files: file_mappings(pid).values().sum(),
             private_kb: private.unwrap_or(0),
         }
     }
