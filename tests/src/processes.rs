@@ -106,19 +106,30 @@ fn listed(path: &str) -> Vec<u64> {
     type Listed = HashMap<(String, Option<SystemTime>), Vec<u64>>;
     static LISTED: LazyLock<Mutex<Listed>> = LazyLock::new(Mutex::default);
     let version = fs::metadata(path).and_then(|file| file.modified()).ok();
-    let mut all = LISTED.lock().expect("nobody panics in here");
-    let list = all.entry((path.to_owned(), version)).or_insert_with(|| {
-        let listing = Command::new("readelf").args(["-rW", path]).output();
-        let listing = listing.expect("readelf runs").stdout;
-        let listing = String::from_utf8_lossy(&listing);
-        let is_slot = |line: &&str| line.contains("_JUMP_SLO") || line.contains("_GLOB_DAT");
-        let slots = listing.lines().filter(is_slot);
-        slots
-            .filter_map(|line| line.split_ascii_whitespace().next())
-            .map(hex)
-            .collect()
-    });
-    list.clone()
+    let key = (path.to_owned(), version);
+    // The list is made without the lock, so that what fails here fails in one test only.
+    let known = LISTED
+        .lock()
+        .expect("nobody panics in here")
+        .get(&key)
+        .cloned();
+    known.unwrap_or_else(|| {
+        let list = listed_by_readelf(path);
+        let mut all = LISTED.lock().expect("nobody panics in here");
+        all.entry(key).or_insert(list).clone()
+    })
+}
+
+fn listed_by_readelf(path: &str) -> Vec<u64> {
+    let listing = Command::new("readelf").args(["-rW", path]).output();
+    let listing = listing.expect("readelf runs").stdout;
+    let listing = String::from_utf8_lossy(&listing);
+    let is_slot = |line: &&str| line.contains("_JUMP_SLO") || line.contains("_GLOB_DAT");
+    let slots = listing.lines().filter(is_slot);
+    slots
+        .filter_map(|line| line.split_ascii_whitespace().next())
+        .map(hex)
+        .collect()
 }
 
 fn hex(text: &str) -> u64 {
@@ -150,6 +161,19 @@ fn files(pid: u32) -> Vec<FileMapping> {
         })
     });
     lines.collect()
+}
+
+/// The file that is mapped at an address; empty where none is.
+fn file_at(files: &[FileMapping], address: u64) -> &str {
+    let found = files.iter().find(|f| f.range.contains(&address));
+    found.map_or("", |f| f.path.as_str())
+}
+
+/// Whether calls between modules go through the agent.
+pub fn is_hooked(pid: u32) -> bool {
+    let files = files(pid);
+    let leads_to_agent = |value: &u64| file_at(&files, *value).contains("libstackbeat");
+    slots(pid).values().any(leads_to_agent)
 }
 
 /// The contents of all slots through which modules call each other, except the agent's own.
@@ -188,10 +212,7 @@ pub fn slots(pid: u32) -> Slots {
 /// through it yet, may have been bound meanwhile, but not to the agent.
 pub fn slots_left_changed(pid: u32, before: &Slots) -> Vec<(String, u64)> {
     let files = files(pid);
-    let module = |value: u64| {
-        let found = files.iter().find(|f| f.range.contains(&value));
-        found.map_or("", |f| f.path.as_str())
-    };
+    let module = |value: u64| file_at(&files, value);
     let after = slots(pid);
     let is_changed = |(slot, value): &(&(String, u64), &u64)| {
         let now = after.get(slot).copied();

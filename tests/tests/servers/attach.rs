@@ -3,7 +3,7 @@
 
 use super::*;
 use stackbeat_tests::processes::{
-    Slots, State, file_mappings, is_attached, slots, slots_left_changed,
+    Slots, State, file_mappings, is_attached, is_hooked, slots, slots_left_changed,
 };
 use stackbeat_tests::{Background, run, stackbeat, wait_until};
 use std::process::{Command, Stdio};
@@ -51,8 +51,9 @@ fn visited(server: &Server, processes: &[u32], waiting: usize) {
             processes.iter().all(|pid| is_attached(*pid))
         });
         load.rounds(4);
-        let is_hooked = |b: &Before| slots(b.pid).iter().any(|(s, v)| b.slots.get(s) != Some(v));
-        assert!(before.iter().all(is_hooked), "hooks are in every process");
+        for pid in processes {
+            assert!(is_hooked(*pid), "visit {visit}: no hook is in {pid}");
+        }
         let summary = ended(&mut recorder);
         let visited = number(&summary, "attached_descendants");
         assert!(visited >= processes.len() as u64 - 1, "{summary}");
@@ -64,6 +65,7 @@ fn visited(server: &Server, processes: &[u32], waiting: usize) {
             assert_eq!(is, before.state, "visit {visit}, {pid}");
             let changed = slots_left_changed(pid, &before.slots);
             assert!(changed.is_empty(), "visit {visit}, {pid}: {changed:x?}");
+            assert!(!is_hooked(pid), "visit {visit}: a hook is left in {pid}");
             files.entry(pid).or_default().push(file_mappings(pid));
         }
         every_process_is_recorded(Path::new(&trace), processes, waiting);
