@@ -3,6 +3,11 @@
 use super::*;
 use stackbeat_tests::{run, stackbeat, wait_until};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What a dump holds, and by how much more it may.
+const WINDOW: Duration = Duration::from_millis(700);
+const SLACK: Duration = Duration::from_millis(50);
 
 /// Runs a command to the server's session.
 #[track_caller]
@@ -24,7 +29,7 @@ fn captures(server: &Server) -> u64 {
 fn captures_at_rest(server: &Server) -> u64 {
     let mut last = captures(server);
     wait_until("no more samples come", || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         let now = captures(server);
         std::mem::replace(&mut last, now) >= now
     });
@@ -46,6 +51,7 @@ fn steered(kind: Kind) {
     assert_eq!(server.status().interval_ns, 300_000);
     let mark = format!("{kind:?} is used");
     steer(&server, "mark", &[&mark]);
+    let marked = Instant::now();
 
     steer(&server, "stop", &[]);
     assert!(!server.status().capturing);
@@ -63,8 +69,12 @@ fn steered(kind: Kind) {
     wait_for_samples(&server, 20);
 
     load.rounds(1);
+    wait_until("the mark lies before the dump's window", || {
+        marked.elapsed() > WINDOW + SLACK
+    });
     let dump = server.path("dump.beat");
-    steer(&server, "dump", &["--last", "700ms", "-o", &dump]);
+    let window = format!("{}ms", WINDOW.as_millis());
+    steer(&server, "dump", &["--last", &window, "-o", &dump]);
     steer(&server, "set", &["--probes", "net,poll,io"]);
     let status = server.status();
     assert_eq!(status.probes, ["io", "net", "poll"]);
@@ -83,7 +93,8 @@ fn steered(kind: Kind) {
     // What the window of the dump holds, and nothing from before.
     let dumped = super::report(Path::new(&dump));
     let duration = number(&dumped["recording"], "duration_ns");
-    assert!(duration <= 750_000_000, "{duration} ns");
+    let duration = Duration::from_nanos(duration);
+    assert!(duration <= WINDOW + SLACK, "{duration:?}");
     let captured: u64 = by_process(&dumped, "samples").values().sum();
     assert!(captured > 0, "{}", dumped["totals"]);
     assert!(!dumped["events"].to_string().contains(&mark));
