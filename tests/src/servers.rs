@@ -149,7 +149,12 @@ pub struct Address {
 impl Address {
     /// A client program in the server's folder.
     pub fn client<S: AsRef<str>>(&self, command: impl IntoIterator<Item = S>) -> Command {
-        with_postgres(Program::new(command), &self.folder).plain_command()
+        let program = Program::new(command);
+        let program = match self.kind {
+            Kind::Postgres => with_postgres(program, &self.folder),
+            Kind::Redis | Kind::Nginx | Kind::Tokio => program.folder(&self.folder),
+        };
+        program.plain_command()
     }
 
     /// Runs a client that must succeed; gives what it said.
