@@ -15,7 +15,8 @@ fn program(folder: &Path) -> String {
 }
 
 /// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than a
-/// processor, and the recorder alone can then cost what its part of the budget is.
+/// processor, and the recorder alone can then cost what its part of the budget is. The test then says that it has not
+/// seen this.
 #[track_caller]
 fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     let (began, before) = (Instant::now(), cpu_ticks(recording));
@@ -27,6 +28,10 @@ fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option
         if began.elapsed() > Duration::from_secs(60) {
             let used = cpu_ticks(recording) - before;
             assert!(used < 60 * 100, "{kept_ns} ns, {used} ticks used");
+            eprintln!(
+                "the program got {used} hundredths of a second of CPU time in 60 s and its interval stayed at \
+                 {kept_ns} ns: what it does with a processor of its own is not tested"
+            );
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
