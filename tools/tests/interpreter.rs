@@ -201,8 +201,8 @@ fn a_deadlock_is_seen_while_it_lasts() {
     assert_eq!(array(&report, "deadlocks").count(), 1);
 }
 
-/// With a budget, python that calls malloc for each object is captured less often, and its hooks of allocation go; what
-/// the recording has cost, without its first half second, stays near that.
+/// With a budget, python that calls malloc for each object is captured less often, and its hooks of allocation go; the
+/// recording, its start included, costs less than half of what it does without.
 #[test]
 fn a_budget_is_kept_by_longer_intervals_and_without_hooks_of_allocation() {
     let folder = tempfile::tempdir().expect("a folder");
