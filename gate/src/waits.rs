@@ -25,8 +25,9 @@ pub enum End {
     By(Party),
     /// It timed out or failed: nobody ended it.
     InVain,
-    /// Something came that no recorded thread sent: from another process, a timer, or the kernel.
-    Outside,
+    /// Something came, and no thread is known that sent it: it came from another process, a timer or the kernel, or in a way that
+    /// traces do not follow (docs/architecture.md: datagrams, named pipes, descriptors older than an attach, …).
+    NobodyKnown,
     Unknown,
 }
 
@@ -59,8 +60,8 @@ pub enum Tie {
     Ended,
     /// Nobody ended the waits: they timed out or failed.
     InVain,
-    /// Nobody who was recorded ended them.
-    Outside,
+    /// Nobody is known to have ended them, and they got what they waited for.
+    NobodyKnown,
 }
 
 impl Tie {
@@ -70,7 +71,7 @@ impl Tie {
             Tie::Held => "held-by",
             Tie::Ended => "ended-by",
             Tie::InVain => "in-vain",
-            Tie::Outside => "outside",
+            Tie::NobodyKnown => "nobody-known",
         }
     }
 }
@@ -126,7 +127,7 @@ fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
         }
         (None, End::By(by)) => Some((Tie::Ended, Some(same(by)))),
         (None, End::InVain) => Some((Tie::InVain, None)),
-        (None, End::Outside) => Some((Tie::Outside, None)),
+        (None, End::NobodyKnown) => Some((Tie::NobodyKnown, None)),
         (None, End::Unknown) => None,
     }
 }
@@ -165,10 +166,9 @@ pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) ->
 pub(crate) enum Answering {
     /// These, as far as is known.
     Roles(BTreeSet<RoleId>),
-    /// They timed out: who waited asked again and again. These ended those that did not.
-    Asked(BTreeSet<RoleId>),
-    /// Nobody who was recorded.
-    Outside,
+    /// Nobody was seen to end them: they timed out, because who waited asked again and again, or got something from nobody who is
+    /// known. These ended the others.
+    Unseen(BTreeSet<RoleId>),
     /// The trace says too little.
     Unknown,
 }
@@ -204,9 +204,6 @@ pub(crate) fn answering(
         return Answering::Unknown;
     }
     let half = KNOWN * grown.min(all);
-    if of(End::Outside) >= half {
-        return Answering::Outside;
-    }
     let ended = |least: f64| {
         let roles = by_end.iter().filter_map(move |(end, column)| match end {
             End::By(by) if growth(column) >= least => Some(by.role),
@@ -214,10 +211,14 @@ pub(crate) fn answering(
         });
         roles.collect::<Vec<_>>()
     };
-    match of(End::InVain) >= half {
+    if of(End::InVain) >= half {
         // However short the last of many waits was.
-        true => Answering::Asked(with_their_enders(table, ended(f64::NEG_INFINITY))),
-        false => Answering::Roles(with_their_enders(table, ended(LEAST_SHARE * all))),
+        return Answering::Unseen(with_their_enders(table, ended(f64::NEG_INFINITY)));
+    }
+    let enders = with_their_enders(table, ended(LEAST_SHARE * all));
+    match of(End::InVain) + of(End::NobodyKnown) >= half {
+        true => Answering::Unseen(enders),
+        false => Answering::Roles(enders),
     }
 }
 

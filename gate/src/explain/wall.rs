@@ -90,13 +90,12 @@ fn most(all: impl Iterator<Item = Grown>) -> Option<Grown> {
 /// much: who answers late may also be outside of the recording.
 fn answering(table: &Table, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
     match waits::answering(table, main, &PASSIVE, waited) {
-        Answering::Outside => None,
         Answering::Roles(known) => {
             let known = others.iter().filter(|role| known.contains(role)).copied();
             let known: Vec<RoleId> = known.collect();
             largest(table, &known, &ACTIVE).filter(|grown| grown.ns >= ANSWERS * waited)
         }
-        Answering::Asked(enders) => unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited),
+        Answering::Unseen(enders) => unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited),
         Answering::Unknown => unseen(table, others, &BTreeSet::new(), ANSWERS * waited, waited),
     }
 }

@@ -128,7 +128,7 @@ impl Reader {
                     role,
                     function: wait.waking.and_then(own_function),
                 }),
-                None if is_told_by_others(wait.probe) => End::Outside,
+                None if is_told_by_others(wait.probe) => End::NobodyKnown,
                 None => End::Unknown,
             };
             let key = WaitKey {
@@ -295,7 +295,8 @@ fn is_system(function: &FunctionName) -> bool {
     SYSTEM.iter().any(|s| file.starts_with(s)) || file.starts_with("linux-vdso")
 }
 
-/// Whether what ends a call is always sent by somebody, whom the trace knows if he was recorded: a read may wait for a disk.
+/// Whether what ends a call is sent by somebody, here or elsewhere: a read may wait for a disk. Whom the trace would know of those
+/// that were recorded depends on the descriptor, which it says nothing of.
 fn is_told_by_others(probe: ProbeId) -> bool {
     let of_descriptors = [
         Probe::Accept,
@@ -461,7 +462,7 @@ mod tests {
         report.waits.add(&held, waiting, Some(waking));
         report.waits.add(&held, waiting, Some(waking));
         report.waits.add(&timed_out, waiting, None);
-        // Something came, and nobody who was recorded sent it; what a disk ends says nothing of others.
+        // Something came, and nobody is known who sent it; what a disk ends says nothing of others.
         let received = LongWait {
             probe: Probe::Recv.into(),
             result: 4,
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(ends, (Metric::Wait, None, End::InVain));
         let end = |wait: WaitSum| (wait.key.metric, wait.key.end);
         assert_eq!(end(read), (Metric::Io, End::Unknown));
-        assert_eq!(end(received), (Metric::Net, End::Outside));
+        assert_eq!(end(received), (Metric::Net, End::NobodyKnown));
     }
 
     #[test]

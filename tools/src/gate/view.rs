@@ -233,8 +233,8 @@ impl Gate {
             Tie::Held => "held by ",
             Tie::Ended => "ended by ",
             Tie::InVain => "timed out or failed",
-            Tie::Outside => {
-                "ended by nobody who was recorded (another process, a timer, the kernel)"
+            Tie::NobodyKnown => {
+                "ended by nobody who is known (another process, a timer, the kernel, or a way that traces do not follow)"
             }
         };
         let who = waited.party.map_or(String::new(), |party| {

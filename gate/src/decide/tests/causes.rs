@@ -363,13 +363,36 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
     // Nothing is known: who is seen to take longer, and not of whom there is no evidence.
     let (found, ends) = asked(Ended::Unknown);
     assert_eq!((found.0.as_str(), ends.len()), ("answer", 0));
-    // Another process, which is not recorded, ended them.
-    let (found, ends) = asked(Ended::Outside);
+    // They got something, and nobody is known who sent it.
+    let (found, ends) = asked(Ended::NobodyKnown);
     assert_eq!(found, ("ask".into(), Cause::Wait));
     assert_eq!(
         (ends.len(), ends[0].tie, ends[0].party),
-        (1, Tie::Outside, None)
+        (1, Tie::NobodyKnown, None)
     );
+}
+
+#[test]
+fn who_works_longer_by_what_nobody_known_made_wait_is_named() {
+    // A datagram from a worker: traces do not know who sent it.
+    let asking = |ms: f64, of_worker: f64| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "ask"], Metric::Poll, ms * MS));
+        costs.push(("worker-*", &["work", "answer"], Metric::Cpu, of_worker * MS));
+        Program {
+            waits: vec![Wait {
+                ns: ms * MS,
+                ..waits(Metric::Poll, None, Ended::NobodyKnown)
+            }],
+            ..program(costs)
+        }
+    };
+    let named = |of_worker| {
+        let (table, outcome) = gate(&asking(10.0, 10.0), &asking(90.0, of_worker), 10, 4);
+        function(&table, &outcome)
+    };
+    assert_eq!(named(88.0), ("answer".into(), Cause::Cpu));
+    assert_eq!(named(50.0), ("ask".into(), Cause::Wait));
 }
 
 #[test]

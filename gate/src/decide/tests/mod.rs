@@ -49,7 +49,7 @@ fn shop() -> Vec<Cost<'static>> {
 enum Ended<'a> {
     By(&'a str),
     InVain,
-    Outside,
+    NobodyKnown,
     Unknown,
 }
 
@@ -131,7 +131,7 @@ impl Program<'_> {
                 end: match wait.end {
                     Ended::By(by) => End::By(party(by)),
                     Ended::InVain => End::InVain,
-                    Ended::Outside => End::Outside,
+                    Ended::NobodyKnown => End::NobodyKnown,
                     Ended::Unknown => End::Unknown,
                 },
             };
