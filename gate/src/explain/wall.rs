@@ -1,6 +1,6 @@
 //! Which thread, and which of its times, made the run longer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Explanation, change, explain_sum};
 use crate::metric::Metric;
@@ -95,7 +95,9 @@ fn answering(table: &Table, main: &[RoleId], others: &[RoleId], waited: f64) -> 
             let known: Vec<RoleId> = known.collect();
             largest(table, &known, &ACTIVE).filter(|grown| grown.ns >= ANSWERS * waited)
         }
-        Answering::Unseen(enders) => unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited),
+        Answering::Unseen(enders) => {
+            unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited)
+        }
         Answering::Unknown => unseen(table, others, &BTreeSet::new(), ANSWERS * waited, waited),
     }
 }
@@ -110,13 +112,25 @@ fn unseen(
     least: f64,
     waited: f64,
 ) -> Option<Grown> {
+    let in_files: BTreeMap<Metric, BTreeMap<RoleId, f64>> = IDLE
+        .into_iter()
+        .map(|metric| (metric, spent_in_files(table, metric)))
+        .collect();
+    let in_files = |role: &RoleId, metric| {
+        let of_metric = in_files.get(&metric);
+        of_metric
+            .and_then(|of| of.get(role))
+            .copied()
+            .unwrap_or(0.0)
+    };
     let all = others.iter().flat_map(|role| {
         let is_ender = enders.contains(role);
+        let in_files = &in_files;
         ACTIVE.into_iter().filter_map(move |metric| {
             let mut grown = Grown::of(table, *role, metric);
             let is_idle = IDLE.contains(&metric) && !is_ender;
             if is_idle {
-                grown.ns -= idled(table, *role, metric);
+                grown.ns -= idled(table, *role, metric, in_files(role, metric));
             }
             let least = match is_idle {
                 true => ANSWERS_UNSEEN * waited,
@@ -129,29 +143,35 @@ fn unseen(
     most(all)
 }
 
-/// How much longer threads spent with this because they lived longer: their share of it before, of what their lives grew by. In
-/// ns. Nobody idles in calls that wait for a file system.
-fn idled(table: &Table, role: RoleId, metric: Metric) -> f64 {
+/// What each role's threads spent before, of this kind of time, in calls that wait for a file system. In ns.
+fn spent_in_files(table: &Table, metric: Metric) -> BTreeMap<RoleId, f64> {
     const OF_FILES: [&str; 3] = ["fsync", "open", "stat"];
+    let mut spent = BTreeMap::new();
+    let columns = table.own_places(metric);
+    for (at, (place, column)) in table.tree.places().iter().zip(&columns).enumerate() {
+        let Label::Call(name) = place.label else {
+            continue;
+        };
+        if !OF_FILES.contains(&table.names.text(name)) {
+            continue;
+        }
+        if let Some(Label::Role(role)) = table.tree.outwards(at as u32).last() {
+            *spent.entry(role).or_insert(0.0) += mean(table.split(column).0);
+        }
+    }
+    spent
+}
+
+/// How much longer threads spent with this because they lived longer: their share of it before, of what their lives grew by. In
+/// ns. Nobody idles in calls that wait for a file system, where they spent `in_files`.
+fn idled(table: &Table, role: RoleId, metric: Metric, in_files: f64) -> f64 {
     let before = |column: &[f64]| mean(table.split(column).0);
-    let places = table.tree.places();
-    let of_files: f64 = table
-        .own_places(metric)
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| match places[*at].label {
-            Label::Call(name) => OF_FILES.contains(&table.names.text(name)),
-            _ => false,
-        })
-        .filter(|(at, _)| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
-        .map(|(_, column)| before(column))
-        .sum();
     let lives = table.role(role, Metric::Wall);
     let unseen = match waits(table, role).0 == Some(metric) {
         true => before(&table.role(role, Metric::Ready)),
         false => 0.0,
     };
-    let spent = before(&table.role(role, metric)) + unseen - of_files;
+    let spent = before(&table.role(role, metric)) + unseen - in_files;
     let share = spent.max(0.0) / before(&lives).max(1.0);
     share.min(1.0) * change(table, &lives).max(0.0)
 }
