@@ -319,12 +319,12 @@ impl Judge<'_> {
             .iter()
             .map(|(metric, column)| Row {
                 metric: *metric,
-                // Of system calls only what is certain is more than evidence.
+                // Of system calls only what is certain is more than evidence: that they are the same is said where it is asked.
                 comparison: self.compare_for(
                     column,
                     *metric,
                     metric.is_exact(),
-                    metric.is_system_call(),
+                    metric.is_system_call() && !self.rules.required.contains(metric),
                 ),
                 adjusted_p: None,
             })

@@ -3,11 +3,11 @@
 use super::*;
 
 /// Runs of two roles that make so many calls of a kind, in each run; the last ones are of the candidate.
-fn runs(calls: &[(&str, Metric, [u64; 4])], is_known: bool) -> (Table, Outcome) {
+fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (Table, Outcome) {
     let mut names = Names::default();
     let mut all = Vec::new();
-    for number in 0..4 {
-        let side = [Side::Baseline, Side::Candidate][number / 2];
+    for number in 0..N {
+        let side = [Side::Baseline, Side::Candidate][number / (N / 2)];
         let about = About {
             label: number.to_string(),
             started_unix_ns: number as u64,
@@ -80,6 +80,28 @@ fn what_varies_or_moved_or_is_a_few_is_no_finding() {
         let (_, outcome) = runs(&calls, true);
         assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
     }
+}
+
+#[test]
+fn what_is_a_little_more_takes_three_runs_a_side() {
+    let with_two = [("main", Metric::CallsOpen, [2000, 2000, 2150, 2150])];
+    let (_, outcome) = runs(&with_two, true);
+    assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
+    let counts = [2000, 2000, 2000, 2150, 2150, 2150];
+    let (_, outcome) = runs(&[("main", Metric::CallsOpen, counts)], true);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+}
+
+#[test]
+fn a_required_kind_that_varies_by_one_can_be_told_to_be_the_same() {
+    let counts: [u64; 20] = std::array::from_fn(|number| 1000 + number as u64 % 2);
+    let (table, _) = runs(&[("main", Metric::CallsWrite, counts)], true);
+    let rules = Rules {
+        required: vec![Metric::CallsWrite],
+        ..Rules::default()
+    };
+    let outcome = judge(&table, &rules);
+    assert_eq!(outcome.verdict, Verdict::NoRegression, "{outcome:#?}");
 }
 
 #[test]
