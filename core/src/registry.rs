@@ -140,7 +140,7 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
 /// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks at the
 /// entries with a sign only: what waiting threads cost it does not grow with their number. A sign may be lost
 /// between a store of the owner's and its look at `has_shown` (there is no fence), so the collector looks twice at each,
-/// some ms apart, and at all entries now and then.
+/// and at all entries now and then.
 #[cold]
 #[inline(never)]
 pub fn show_sign(mapping: &Mapping, i: u32, entry: &ThreadEntry) {

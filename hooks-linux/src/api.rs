@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-/// A mark, the begin or end of a scope, a counter or a station of a flow: `kind` is a number of
+/// A mark, the begin or end of a scope or of asynchronous work, a counter or a station of a flow: `kind` is a number of
 /// `stackbeat.v1.Event.Kind`, 10 for a counter.
 ///
 /// # Safety

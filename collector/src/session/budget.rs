@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stackbeat_core::layout::{CLASSES, ThreadClass};
 use stackbeat_core::probe::Category;
+use stackbeat_core::sys;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::cost::{Cost, Costs};
@@ -155,6 +156,8 @@ impl Keeper {
         if now < self.next_ns || self.wakes < LOOK_WAKES && now < self.latest_ns {
             return;
         }
+        // By the clock of this thread: having to wait for a processor is no work.
+        let used_ns = sys::thread_cpu_ns();
         let active = self.active as f64 / f64::from(self.wakes);
         let cost = self.costs.look(shared, sampler, now, active);
         self.pace.adjust(&cost, shortest(asked_ns));
@@ -166,7 +169,7 @@ impl Keeper {
         }
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
-        let took = now_ns().saturating_sub(now);
+        let took = sys::thread_cpu_ns().saturating_sub(used_ns);
         // Soon after the beginning, looks are as far apart as that is away.
         let usual_ns = LOOK_NS.min(now - self.began_ns);
         self.look_after(now, usual_ns.max(took * LOOK_SHARE));

@@ -189,6 +189,8 @@ impl DrainThread {
     /// Publishes the status, and now and then the summary.
     pub fn tell(&mut self, error: Option<&io::Error>) {
         let (written, lost) = self.drainer.census.written_and_lost();
+        // What was written while this pass copied is stored as well.
+        let written = written.max(self.drainer.totals.stored + lost);
         let census = &self.drainer.census;
         {
             let mut state = self.shared.state();

@@ -39,8 +39,8 @@ const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
 /// are no further apart than that, ns. Where that is rarer than above, few threads that wait outside of hooks are
 /// asked about one by one.
-const CLOCK_SHARE: u64 = 2_000;
-const CLOCK_LONGEST_NS: u64 = 2_000_000_000;
+const CLOCK_SHARE: u64 = 500;
+const CLOCK_LONGEST_NS: u64 = 500_000_000;
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
 
@@ -296,16 +296,16 @@ struct ProgramClock {
 impl ProgramClock {
     /// CPU time so far, ns; `None`: it is too early for another look.
     fn read(&mut self, sampler: &Sampler) -> Option<u64> {
-        let began_ns = now_ns();
-        if began_ns < self.next_ns {
+        if now_ns() < self.next_ns {
             return None;
         }
+        // By the clock of this thread: who has to wait for a processor in between learns nothing of the price.
+        let used_ns = sys::thread_cpu_ns();
         let cpu_ns = sampler.program_cpu_ns();
-        let read_ns = now_ns();
+        let distance_ns = sys::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
         // What is cheap is read with each look.
-        let distance_ns = (read_ns - began_ns) * CLOCK_SHARE;
         if distance_ns > PARKED_LOOK_NS.1 {
-            self.next_ns = read_ns + distance_ns.min(CLOCK_LONGEST_NS);
+            self.next_ns = now_ns() + distance_ns.min(CLOCK_LONGEST_NS);
         }
         Some(cpu_ns)
     }

@@ -16,6 +16,8 @@ const NAMES_PER_LOOK: u32 = 256;
 /// Distance between two readings, in looks, above which those of a thread are left out that has written nothing since the
 /// last one.
 const NAMES_OF_SLEEPERS: u64 = 8;
+/// Longest distance between two, in looks.
+const NAMES_DISTANCE: u64 = 512;
 
 impl Census {
     /// Goes through the registry: newcomers, and ends.
@@ -219,12 +221,13 @@ impl Census {
         }
         if !self.threads.contains_key(&uid) {
             let process = entry.process.load(Ordering::Relaxed);
-            let process_uid = mapping
-                .process(process)
-                .map_or(0, |p| p.uid.load(Ordering::Relaxed));
+            let process = mapping.process(process);
+            let is_live =
+                process.is_some_and(|p| p.state.load(Ordering::Acquire) == entry_state::LIVE);
+            let process_uid = process.map_or(0, |p| p.uid.load(Ordering::Relaxed));
             // Its process came after processes were looked at: both are met together, by the next look.
             if !self.processes.contains_key(&process_uid) {
-                self.ends_threads |= !self.ended_processes.contains(&process_uid);
+                self.ends_threads |= is_live && !self.ended_processes.contains(&process_uid);
                 return;
             }
             self.meet(uid, i, process_uid, entry, converter);
@@ -328,7 +331,7 @@ impl Census {
             };
             let records = thread.now.0;
             let is_asleep = std::mem::replace(&mut thread.named_at, records) == records;
-            let distance = (thread.name_distance * 2).max(1);
+            let distance = (thread.name_distance * 2).clamp(1, NAMES_DISTANCE);
             thread.name_distance = distance;
             self.names.push(Reverse((self.looks + distance, uid)));
             if is_asleep && distance > NAMES_OF_SLEEPERS {

@@ -9,7 +9,7 @@
 mod alarm;
 mod unhooked;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -136,8 +136,10 @@ struct Outside {
     /// Entries that have given one.
     signs: Vec<u32>,
     /// Entries of threads that wait for locks, and until when they may have come to wait for each other.
-    at_locks: BTreeSet<u32>,
+    /// With the episode of the wait: another wait of the same thread may close a circle.
+    at_locks: BTreeMap<u32, u64>,
     locks_until_ns: u64,
+    locks_seen_ns: u64,
     processes: HashMap<u32, Known>,
     walker: Walker,
     found: Vec<SeenWait>,
@@ -162,8 +164,9 @@ impl Outside {
             threads: Vec::new(),
             due_ns: Vec::new(),
             signs: Vec::new(),
-            at_locks: BTreeSet::new(),
+            at_locks: BTreeMap::new(),
             locks_until_ns: 0,
+            locks_seen_ns: 0,
             processes: HashMap::new(),
             walker: Walker::default(),
             found: Vec::new(),
@@ -200,6 +203,9 @@ impl Outside {
         let first = std::mem::take(&mut self.next) % all.max(1);
         let mut looks = 0u32;
         for at in (first..all).chain(0..first) {
+            if self.due_ns[at] == u64::MAX {
+                continue;
+            }
             if self.due_ns[at] > now.0 {
                 let ns = self.due_ns[at] - now.0;
                 due = Some(due.map_or(ns, |due: u64| due.min(ns)));
@@ -228,8 +234,10 @@ impl Outside {
         }
         self.tell();
         self.alarms.ring(&shared);
-        if now.0 < self.locks_until_ns {
-            self.locks.look(self.at_locks.iter().copied());
+        // Once more at the end, however late that is: a pass may have been kept waiting.
+        if self.locks_seen_ns < self.locks_until_ns {
+            self.locks_seen_ns = now.0;
+            self.locks.look(self.at_locks.keys().copied());
         }
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
@@ -253,9 +261,11 @@ impl Outside {
         let doing = self.examine(entry, &mut seen, now);
         self.waiting += usize::from(seen.unhooked.waits());
         self.threads[at] = seen;
+        let at_lock = at as u32;
+        let episode = u64::from(entry.episode.load(Ordering::Relaxed));
         let is_changed = match locks::is_at_lock(entry) {
-            true => self.at_locks.insert(at as u32),
-            false => self.at_locks.remove(&(at as u32)),
+            true => self.at_locks.insert(at_lock, episode) != Some(episode),
+            false => self.at_locks.remove(&at_lock).is_some(),
         };
         if is_changed {
             self.locks_until_ns = now.0 + LOCKS_NS;
@@ -323,8 +333,14 @@ impl Outside {
                 waited_ns: now.0.saturating_sub(since_ns),
             });
         }
-        seen.is_told.then(|| Waiting {
-            probe: entry.episode_probe.load(Ordering::Relaxed) as u8,
+        let probe = entry.episode_probe.load(Ordering::Relaxed) as u8;
+        // What was told may be over, and another wait may have begun.
+        let goes_on = !seen.episode.is_multiple_of(2)
+            && entry.episode_begin.load(Ordering::Relaxed) == seen.begin
+            && entry.uid.load(Ordering::Relaxed) == seen.uid
+            && entry.episode.load(Ordering::Acquire) == seen.episode;
+        (seen.is_told && goes_on).then(|| Waiting {
+            probe,
             begin: seen.begin,
             waited_ns: self.shared.cycles_to_ns(now.1.saturating_sub(seen.begin)),
         })

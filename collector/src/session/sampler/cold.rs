@@ -134,10 +134,10 @@ impl Sampler {
                 && turn_ns <= now_ns
                 && turns > 0
             {
-                turns -= 1;
                 self.doubtful.pop();
                 // It may have been looked at since, or be another thread's.
                 if self.cold.get(&entry).is_some_and(|t| t.turn_ns == turn_ns) {
+                    turns -= 1;
                     active |= self.look_at_cold(shared, entry, now_ns);
                 }
             }
@@ -178,7 +178,10 @@ impl Sampler {
             thread.turn_ns = thread.next_look_ns.max(now_ns + COLD_LOOK_NS);
             self.doubtful.push(Reverse((thread.turn_ns, thread.entry)));
         }
-        self.cold.insert(thread.entry, thread);
+        // The entry's thread before may have ended without anybody noticing.
+        if let Some(before) = self.cold.insert(thread.entry, thread) {
+            self.forget(before);
+        }
     }
 
     /// CPU time of the threads that may run without giving a sign, ns, when these are few and of processes that

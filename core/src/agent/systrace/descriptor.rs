@@ -112,7 +112,14 @@ fn open_again(before: i32, buffer: &mut [u8; LINE_BYTES]) -> Option<i32> {
     OWN.number
         .compare_exchange(before, LOST, Ordering::Relaxed, Ordering::Relaxed)
         .ok()?;
-    let number = open(process::mapping()?, Threads::Many, buffer)?;
+    let opened = process::mapping().and_then(|mapping| open(mapping, Threads::Many, buffer));
+    let Some(number) = opened else {
+        // Perhaps with the next event: the program may have no number free at the moment.
+        let _ = OWN
+            .number
+            .compare_exchange(LOST, before, Ordering::Relaxed, Ordering::Relaxed);
+        return None;
+    };
     let kept = OWN
         .number
         .compare_exchange(LOST, number, Ordering::Relaxed, Ordering::Relaxed);
