@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) again=$(mktemp)
+trap 'rm -f "$log" "$again"' EXIT
 # More failures than this are no accident.
 most_again=3
 
@@ -29,13 +29,19 @@ run() {
 
 # What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test, if one is named.
 failures() {
-  awk '/^ +Running |^ +Doc-tests / { count = 0 }
-  /^test .* \.\.\. FAILED$/ { names[++count] = $2 }
+  awk '/^ +Running |^ +Doc-tests / { count = ended = 0 }
+  /^test .* \.\.\. FAILED$/ {
+    name = $0
+    gsub(/^test | \.\.\. FAILED$| - should panic/, "", name)
+    names[++count] = name
+  }
+  /^test result: / { ended = 1 }
   /^error: (doc)?test failed, to rerun pass `/ {
     split($0, part, "`")
-    if (!count) print part[2] "\t"
-    for (i = 1; i <= count; i++) print part[2] "\t" names[i]
-    count = 0
+    # Without a result it crashed, and nobody knows what else would have failed.
+    if (!count || !ended) print part[2] "\t"
+    else for (i = 1; i <= count; i++) print part[2] "\t" names[i]
+    count = ended = 0
   }' "$log"
 }
 
@@ -51,7 +57,9 @@ run_tests() {
   for row in "${failed[@]}"; do
     target=${row%$'\t'*} name=${row#*$'\t'}
     # shellcheck disable=SC2086 # a target is several words
-    [[ -n $name ]] && cargo test --locked $target -- --exact "$name" 2>&1 | sed 's/^test result/alone/' || return 1
+    [[ -n $name ]] && cargo test --locked $target -- --exact "$name" 2>&1 | tee "$again" | sed 's/^test result/alone/' || return 1
+    # That is what has run, and nothing else.
+    grep -q '^test result: ok. 1 passed; 0 failed' "$again" || return 1
     unsteady+=("$name ($target)")
   done
 }
@@ -82,5 +90,5 @@ END {
   }
   printf "test result: %s. %d passed; %d failed; %d ignored; 0 measured; 0 filtered out\n",
     failed + broken ? "FAILED" : "ok", passed, failed, ignored
-  exit failed + broken > 0
+  exit failed + broken != 0
 }' "$log"
