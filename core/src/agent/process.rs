@@ -1,5 +1,10 @@
 //! The process: start, fork, exec, exit, and being switched off.
 
+mod signals;
+
+pub use signals::{handler_installed, second_handler_installed, watch_masks};
+pub(super) use signals::{look_at_mask, publish_signal};
+
 use super::capture::{self, More, Request, ThreadWriter};
 use super::children;
 use super::main_stack;
@@ -64,20 +69,6 @@ pub(super) struct Agent {
     prepared: AtomicBool,
     /// It came to a running process: threads were not announced when they began.
     late: AtomicBool,
-}
-
-impl Agent {
-    /// No thread is interrupted any more.
-    pub(super) fn forget_signals(&self) {
-        self.signal.store(0, Ordering::Relaxed);
-        self.second_signal.store(0, Ordering::Relaxed);
-    }
-
-    /// The session's signals, as the kernel has sets of them: signal 1 is bit 0.
-    pub(super) fn signals(&self) -> u64 {
-        let bit = |signal: &AtomicU32| sys::signal_bit(signal.load(Ordering::Relaxed));
-        bit(&self.signal) | bit(&self.second_signal)
-    }
 }
 
 pub(super) static AGENT: Agent = Agent {
@@ -415,59 +406,6 @@ pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     wake::use_tables(mapping);
     AGENT.state.store(state::ACTIVE, Ordering::Release);
     true
-}
-
-/// The handler for the session's signal is in place: running threads may be interrupted from now on.
-pub fn handler_installed(signal: u32) {
-    AGENT
-        .handler
-        .store(sys::signal_handler(signal), Ordering::Relaxed);
-    AGENT.signal.store(signal, Ordering::Relaxed);
-    if let Some(mapping) = mapping() {
-        publish_signal(mapping);
-    }
-}
-
-/// The same handler is in place for a second signal: it is for threads that block the first.
-pub fn second_handler_installed(signal: u32) {
-    if !is_active() || AGENT.signal.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    AGENT.second_signal.store(signal, Ordering::Relaxed);
-    if let Some(mapping) = mapping() {
-        publish_signal(mapping);
-    }
-}
-
-/// From now on `on_mask` is called with the signals that a thread blocks (signal 1 is bit 0) when it begins to take
-/// part. That may be in a signal handler.
-pub fn watch_masks(on_mask: fn(u64)) {
-    AGENT.on_mask.store(on_mask as *mut (), Ordering::Release);
-}
-
-/// The calling thread takes part from now on.
-pub(super) fn look_at_mask() {
-    let on_mask = AGENT.on_mask.load(Ordering::Acquire);
-    if !on_mask.is_null() {
-        // SAFETY: `watch_masks` stored a function of this type.
-        let on_mask: fn(u64) = unsafe { core::mem::transmute(on_mask) };
-        on_mask(sys::blocked_signals());
-    }
-}
-
-pub(super) fn publish_signal(mapping: &Mapping) {
-    if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
-        entry.second_signal.store(
-            AGENT.second_signal.load(Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        entry
-            .barrier
-            .store(AGENT.barrier.load(Ordering::Relaxed), Ordering::Relaxed);
-        entry
-            .signal
-            .store(AGENT.signal.load(Ordering::Relaxed), Ordering::Release);
-    }
 }
 
 /// Keeps a read of the agent's own apart from those of the program.

@@ -1,0 +1,74 @@
+//! The signals that interrupt the process' threads.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{AGENT, Agent, is_active, mapping};
+use crate::mapping::Mapping;
+use crate::sys;
+
+impl Agent {
+    /// No thread is interrupted any more.
+    pub(in crate::agent) fn forget_signals(&self) {
+        self.signal.store(0, Ordering::Relaxed);
+        self.second_signal.store(0, Ordering::Relaxed);
+    }
+
+    /// The session's signals, as the kernel has sets of them: signal 1 is bit 0.
+    pub(in crate::agent) fn signals(&self) -> u64 {
+        let bit = |signal: &AtomicU32| sys::signal_bit(signal.load(Ordering::Relaxed));
+        bit(&self.signal) | bit(&self.second_signal)
+    }
+}
+
+/// The handler for the session's signal is in place: running threads may be interrupted from now on.
+pub fn handler_installed(signal: u32) {
+    AGENT
+        .handler
+        .store(sys::signal_handler(signal), Ordering::Relaxed);
+    AGENT.signal.store(signal, Ordering::Relaxed);
+    if let Some(mapping) = mapping() {
+        publish_signal(mapping);
+    }
+}
+
+/// The same handler is in place for a second signal: it is for threads that block the first.
+pub fn second_handler_installed(signal: u32) {
+    if !is_active() || AGENT.signal.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    AGENT.second_signal.store(signal, Ordering::Relaxed);
+    if let Some(mapping) = mapping() {
+        publish_signal(mapping);
+    }
+}
+
+/// From now on `on_mask` is called with the signals that a thread blocks (signal 1 is bit 0) when it begins to take
+/// part. That may be in a signal handler.
+pub fn watch_masks(on_mask: fn(u64)) {
+    AGENT.on_mask.store(on_mask as *mut (), Ordering::Release);
+}
+
+/// The calling thread takes part from now on.
+pub(in crate::agent) fn look_at_mask() {
+    let on_mask = AGENT.on_mask.load(Ordering::Acquire);
+    if !on_mask.is_null() {
+        // SAFETY: `watch_masks` stored a function of this type.
+        let on_mask: fn(u64) = unsafe { core::mem::transmute(on_mask) };
+        on_mask(sys::blocked_signals());
+    }
+}
+
+pub(in crate::agent) fn publish_signal(mapping: &Mapping) {
+    if let Some(entry) = mapping.process(AGENT.index.load(Ordering::Relaxed)) {
+        entry.second_signal.store(
+            AGENT.second_signal.load(Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        entry
+            .barrier
+            .store(AGENT.barrier.load(Ordering::Relaxed), Ordering::Relaxed);
+        entry
+            .signal
+            .store(AGENT.signal.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
