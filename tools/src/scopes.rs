@@ -1,6 +1,7 @@
 //! The program's own scopes and asynchronous work, put together from their begins and ends.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use stackbeat_collector::model::{ProcessIndex, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event::Kind};
@@ -65,8 +66,36 @@ pub struct Work {
     pub id: i64,
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// Lower than that of what began later while it was under way, of those with one name in one process.
-    pub lane: usize,
+}
+
+/// A lane for each, in order of their begins: what overlaps, of one name in one process, is in different lanes. Each gets the lowest that
+/// is free.
+pub fn lanes(all: &[Work]) -> Vec<usize> {
+    /// Of one name in one process.
+    #[derive(Default)]
+    struct Lanes {
+        /// With the end of what is in them.
+        taken: BinaryHeap<Reverse<(u64, usize)>>,
+        free: BinaryHeap<Reverse<usize>>,
+    }
+    let mut lanes: HashMap<(ProcessIndex, &str), Lanes> = HashMap::new();
+    let lanes = all.iter().map(|work| {
+        let key = (work.process, work.name.as_str());
+        let Lanes { taken, free } = lanes.entry(key).or_default();
+        while let Some(Reverse((until, lane))) = taken.peek().copied()
+            && until <= work.begin_ns
+        {
+            taken.pop();
+            free.push(Reverse(lane));
+        }
+        let lane = match free.pop() {
+            Some(Reverse(lane)) => lane,
+            None => taken.len(),
+        };
+        taken.push(Reverse((work.end_ns, lane)));
+        lane
+    });
+    lanes.collect()
 }
 
 /// Begins and ends of asynchronous work. Those of several threads come in any order, so they are put together when
@@ -134,25 +163,18 @@ impl Asynchronous {
         for begin in open.into_values().flatten() {
             ended.push((begin, end_of(begin.process).max(begin.at_ns)));
         }
-        ended.sort_by_key(|(begin, end_ns)| (begin.at_ns, begin.id, *end_ns));
-        let mut lanes: HashMap<(ProcessIndex, u32), Vec<u64>> = HashMap::new();
-        let work = ended.into_iter().map(|(begin, end_ns)| {
-            let lanes = lanes.entry((begin.process, begin.name)).or_default();
-            let free = lanes.iter().position(|until| *until <= begin.at_ns);
-            let lane = free.unwrap_or(lanes.len());
-            match lanes.get_mut(lane) {
-                Some(until) => *until = end_ns,
-                None => lanes.push(end_ns),
-            }
-            Work {
-                process: begin.process,
-                thread: begin.thread,
-                name: names[begin.name as usize].clone(),
-                id: begin.id,
-                begin_ns: begin.at_ns,
-                end_ns,
-                lane,
-            }
+        // What is open comes in no order.
+        ended.sort_by_key(|(begin, end_ns)| {
+            let of = (begin.process, begin.name, begin.thread);
+            (begin.at_ns, begin.id, *end_ns, of)
+        });
+        let work = ended.into_iter().map(|(begin, end_ns)| Work {
+            process: begin.process,
+            thread: begin.thread,
+            name: names[begin.name as usize].clone(),
+            id: begin.id,
+            begin_ns: begin.at_ns,
+            end_ns,
         });
         work.collect()
     }
@@ -188,12 +210,35 @@ mod tests {
         let work = all.finish(|_| 99);
         let seen: Vec<_> = work
             .iter()
-            .map(|w| (w.thread, w.id, w.begin_ns, w.end_ns, w.lane))
+            .zip(lanes(&work))
+            .map(|(w, lane)| (w.thread, w.id, w.begin_ns, w.end_ns, lane))
             .collect();
         assert_eq!(
             seen,
             [(a, 1, 10, 40, 0), (a, 2, 20, 99, 1), (a, 1, 40, 45, 0)]
         );
+    }
+
+    #[test]
+    fn work_that_never_ends_takes_a_lane_each_and_comes_in_one_order() {
+        let all = || {
+            let mut all = Asynchronous::default();
+            for number in 0..100_000_u32 {
+                let event = Event {
+                    time_ns: u64::from(number / 10),
+                    name: "get".to_owned(),
+                    kind: Kind::AsyncBegin.into(),
+                    ..Event::default()
+                };
+                let process = ProcessIndex(number % 10);
+                all.point(process, ThreadIndex(number % 10), &event);
+            }
+            all.finish(|_| 1_000_000)
+        };
+        let work = all();
+        assert_eq!(work, all());
+        let lanes = lanes(&work);
+        assert_eq!(lanes.iter().max(), Some(&9_999));
     }
 
     #[test]

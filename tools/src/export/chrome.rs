@@ -18,7 +18,7 @@ use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::{Options, Selection, Summary};
 use crate::meters::{Meters, Reading};
-use crate::scopes::{Asynchronous, Open};
+use crate::scopes::{Open, Work};
 
 pub(super) fn write(
     trace: &Trace,
@@ -41,7 +41,6 @@ pub(super) fn write(
         identities: Identities::new(trace),
         meters: Meters::new(trace),
         scopes: Open::default(),
-        asynchronous: Asynchronous::default(),
         separator: Separator::default(),
         slices: 0,
         arrows: 0,
@@ -49,7 +48,6 @@ pub(super) fn write(
     };
     writer.descriptors(trace, selection)?;
     let mut summary = feed::run(trace, selection, &mut writer)?;
-    writer.asynchronous(trace)?;
     writer.counters(trace)?;
     summary.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
@@ -63,7 +61,6 @@ struct Writer<'a> {
     identities: Identities,
     meters: Meters,
     scopes: Open,
-    asynchronous: Asynchronous,
     separator: Separator,
     slices: u64,
     arrows: u64,
@@ -110,9 +107,6 @@ impl Writer<'_> {
         thread: Option<ThreadIndex>,
         event: &v1::Event,
     ) -> io::Result<()> {
-        if thread.is_some_and(|thread| self.asynchronous.add(trace, thread, event)) {
-            return Ok(());
-        }
         let kind = names::event_kind(event.kind());
         // A scope's end names its begin; one without a begin is nobody's.
         let ended = match (event.kind(), thread) {
@@ -167,9 +161,7 @@ impl Writer<'_> {
     }
 
     /// Each pair has an id of its own, because the same one may be used again and meanwhile.
-    fn asynchronous(&mut self, trace: &Trace) -> io::Result<()> {
-        let all = std::mem::take(&mut self.asynchronous);
-        let all = all.finish(|process| trace.process(process).end_ns);
+    fn work(&mut self, trace: &Trace, all: Vec<Work>) -> io::Result<()> {
         for (number, work) in all.into_iter().enumerate() {
             let (pid, tid) = (
                 trace.process(work.process).pid,
@@ -245,6 +237,10 @@ impl Sink for Writer<'_> {
         event: &v1::Event,
     ) -> io::Result<()> {
         self.instant(trace, thread, event)
+    }
+
+    fn asynchronous(&mut self, trace: &Trace, all: Vec<Work>) -> io::Result<()> {
+        self.work(trace, all)
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) -> io::Result<()> {

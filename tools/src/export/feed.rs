@@ -11,6 +11,7 @@ use stackbeat_proto::v1;
 
 use super::arrows::Arrow;
 use super::{Selection, Summary};
+use crate::scopes::{Asynchronous, Work};
 
 /// An exporter's side: what [`Visitor`] gives, cut to the selection, with errors.
 pub(super) trait Sink {
@@ -30,7 +31,7 @@ pub(super) trait Sink {
         Ok(())
     }
 
-    /// An event of a thread, or of the whole session.
+    /// An event of a thread, or of the whole session, that is none of asynchronous work.
     fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, _: &v1::Event) -> io::Result<()> {
         Ok(())
     }
@@ -48,6 +49,11 @@ pub(super) trait Sink {
     fn thread_end(&mut self, _: &Trace, _: ThreadIndex) -> io::Result<()> {
         Ok(())
     }
+
+    /// All asynchronous work, by begin, after everything else.
+    fn asynchronous(&mut self, _: &Trace, _: Vec<Work>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Streams the trace into `sink`. A failing sink gets nothing more; its error is returned.
@@ -56,10 +62,20 @@ pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> 
         selection,
         sink,
         summary: Summary::default(),
+        asynchronous: Asynchronous::default(),
         result: Ok(()),
     };
     trace.visit(&mut feed)?;
     feed.result?;
+    let work = feed
+        .asynchronous
+        .finish(|process| trace.process(process).end_ns);
+    let mut work: Vec<Work> = work
+        .into_iter()
+        .filter_map(|work| selection.clip_work(work))
+        .collect();
+    work.sort_by_key(|work| work.begin_ns);
+    feed.sink.asynchronous(trace, work)?;
     Ok(feed.summary)
 }
 
@@ -67,6 +83,8 @@ struct Feed<'a> {
     selection: &'a Selection,
     sink: &'a mut dyn Sink,
     summary: Summary,
+    /// Of all threads and times: begin and end may be of different ones.
+    asynchronous: Asynchronous,
     result: io::Result<()>,
 }
 
@@ -117,6 +135,9 @@ impl Visitor for Feed<'_> {
         event: &v1::Event,
         _: StackIndex,
     ) {
+        if thread.is_some_and(|thread| self.asynchronous.add(trace, thread, event)) {
+            return;
+        }
         if self.result.is_ok()
             && thread.is_none_or(|thread| self.selection.has_thread(thread))
             && self.selection.has_time(event.time_ns)

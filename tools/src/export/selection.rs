@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use stackbeat_collector::model::{Amounts, Segment, ThreadIndex, Trace};
 
 use super::Options;
+use crate::scopes::Work;
 
 /// The selected part of a trace.
 #[derive(Clone, Debug)]
@@ -74,6 +75,26 @@ impl Selection {
         self.whole || (self.begin_ns..self.end_ns).contains(&time_ns)
     }
 
+    /// The part of asynchronous work that is exported: if its begin's thread is, wherever it ends.
+    pub fn clip_work(&self, work: Work) -> Option<Work> {
+        let (begin_ns, end_ns) = match self.whole {
+            true => (work.begin_ns, work.end_ns),
+            false => (
+                work.begin_ns.max(self.begin_ns),
+                work.end_ns.min(self.end_ns),
+            ),
+        };
+        let is_there = match work.begin_ns == work.end_ns {
+            true => self.has_time(work.begin_ns),
+            false => begin_ns < end_ns,
+        };
+        (is_there && self.has_thread(work.thread)).then_some(Work {
+            begin_ns,
+            end_ns,
+            ..work
+        })
+    }
+
     /// The part of the segment that is exported: a cut one keeps its amounts in proportion.
     pub fn clip(&self, segment: &Segment) -> Option<Segment> {
         if !self.has_thread(segment.thread) {
@@ -110,5 +131,39 @@ fn scale(amounts: &Amounts, part: u64, whole: u64) -> Amounts {
         involuntary_switches: scaled(amounts.involuntary_switches),
         runnable_ns: scaled(amounts.runnable_ns),
         samples: scaled(amounts.samples),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_collector::model::ProcessIndex;
+
+    use super::*;
+
+    #[test]
+    fn work_is_of_the_thread_that_began_it_and_is_cut_at_the_edges() {
+        let selection = Selection {
+            threads: vec![true, false],
+            begin_ns: 100,
+            end_ns: 200,
+            whole: false,
+        };
+        let clipped = |thread, begin_ns, end_ns| {
+            let work = selection.clip_work(Work {
+                process: ProcessIndex(0),
+                thread: ThreadIndex(thread),
+                name: "get".to_owned(),
+                id: 1,
+                begin_ns,
+                end_ns,
+            });
+            work.map(|work| (work.begin_ns, work.end_ns))
+        };
+        assert_eq!(clipped(0, 50, 300), Some((100, 200)));
+        assert_eq!(clipped(0, 150, 150), Some((150, 150)));
+        assert_eq!(clipped(0, 50, 100), None);
+        assert_eq!(clipped(0, 200, 300), None);
+        assert_eq!(clipped(0, 200, 200), None);
+        assert_eq!(clipped(1, 50, 300), None);
     }
 }

@@ -13,6 +13,7 @@ use stackbeat_proto::v1;
 
 use super::feed::{self, Sink};
 use super::{Selection, Summary};
+use crate::scopes::Work;
 
 /// Words of a stored segment.
 const WORDS: usize = 16;
@@ -29,6 +30,7 @@ pub(super) struct Spool {
     pub summary: Summary,
     /// In the order of the trace.
     pub events: Vec<(Option<ThreadIndex>, v1::Event)>,
+    pub asynchronous: Vec<Work>,
 }
 
 impl Spool {
@@ -44,6 +46,7 @@ impl Spool {
             end: 0,
             threads: Vec::new(),
             events: Vec::new(),
+            asynchronous: Vec::new(),
         };
         let summary = feed::run(trace, selection, &mut filler)?;
         for thread in 0..filler.threads.len() {
@@ -61,6 +64,7 @@ impl Spool {
             threads,
             summary,
             events: filler.events,
+            asynchronous: filler.asynchronous,
         })
     }
 
@@ -105,6 +109,7 @@ struct Filler {
     end: u64,
     threads: Vec<Pending>,
     events: Vec<(Option<ThreadIndex>, v1::Event)>,
+    asynchronous: Vec<Work>,
 }
 
 impl Filler {
@@ -122,6 +127,11 @@ impl Filler {
 }
 
 impl Sink for Filler {
+    fn asynchronous(&mut self, _: &Trace, work: Vec<Work>) -> io::Result<()> {
+        self.asynchronous = work;
+        Ok(())
+    }
+
     fn segment(&mut self, _: &Trace, segment: &Segment) -> io::Result<()> {
         let thread = segment.thread.0 as usize;
         if self.threads.len() <= thread {

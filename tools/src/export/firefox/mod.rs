@@ -20,7 +20,7 @@ use super::json::{self, Separator};
 use super::names::{self, Names};
 use super::spool::Spool;
 use super::{Options, Selection, Summary};
-use crate::scopes::{Asynchronous, Open, Scope};
+use crate::scopes::{Open, Scope, Work};
 use thread::Tables;
 
 const FORMAT_VERSION: u32 = 48;
@@ -56,7 +56,7 @@ pub(super) fn write(
     threads.sort_by_key(|thread| !trace.thread(*thread).is_main);
     let mut events = std::mem::take(&mut spool.events);
     events.sort_by_key(|(_, event)| event.time_ns);
-    let moments = moments(trace, events);
+    let moments = moments(trace, events, std::mem::take(&mut spool.asynchronous));
     let first = threads.first().copied();
     for thread in threads {
         separator.next(out)?;
@@ -83,9 +83,12 @@ struct Moment {
 }
 
 /// In order of their begins.
-fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<Moment> {
+fn moments(
+    trace: &Trace,
+    events: Vec<(Option<ThreadIndex>, v1::Event)>,
+    work: Vec<Work>,
+) -> Vec<Moment> {
     let mut open = Open::default();
-    let mut asynchronous = Asynchronous::default();
     let mut moments = Vec::new();
     let of_scope = |scope: Scope| Moment {
         thread: Some(scope.thread),
@@ -101,7 +104,6 @@ fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<
             (Kind::ScopeEnd, Some(thread)) => {
                 moments.extend(open.end(thread, event.time_ns).map(of_scope));
             }
-            (_, Some(thread)) if asynchronous.add(trace, thread, &event) => {}
             (kind, _) => {
                 let kind = names::event_kind(kind);
                 moments.push(Moment {
@@ -123,7 +125,6 @@ fn moments(trace: &Trace, events: Vec<(Option<ThreadIndex>, v1::Event)>) -> Vec<
             .into_iter()
             .map(of_scope),
     );
-    let work = asynchronous.finish(|process| trace.process(process).end_ns);
     moments.extend(work.into_iter().map(|work| Moment {
         thread: Some(work.thread),
         begin_ns: work.begin_ns,

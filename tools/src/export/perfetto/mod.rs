@@ -33,6 +33,7 @@ use super::identity::Identities;
 use super::names::{self, Names};
 use super::{Options, Selection, Summary};
 use crate::meters::{Emit, Meters, Reading};
+use crate::scopes::Work;
 use callstacks::Callstacks;
 use counters::Counters;
 use packets::{Packets, Seen, Sequence, Uuids};
@@ -150,7 +151,6 @@ impl Exporter<'_> {
                     .write(owner, reading, &self.uuids, &mut self.packets)?;
             }
         }
-        self.program.finish(trace, &self.uuids, &mut self.packets)?;
         session::losses(trace, &self.uuids, &mut self.packets)?;
         self.packets.flush()
     }
@@ -224,12 +224,21 @@ impl Sink for Exporter<'_> {
             self.describe_process(trace, trace.thread(thread).process)?;
             if self
                 .program
-                .write(trace, thread, event, &self.uuids, &mut self.packets)?
+                .write(thread, event, &self.uuids, &mut self.packets)?
             {
                 return Ok(());
             }
         }
         session::event(trace, thread, event, &self.uuids, &mut self.packets)
+    }
+
+    fn asynchronous(&mut self, trace: &Trace, mut all: Vec<Work>) -> io::Result<()> {
+        for work in &mut all {
+            work.process = self.uuids.identities.process(work.process);
+            self.describe_process(trace, work.process)?;
+        }
+        self.program
+            .asynchronous(&all, &self.uuids, &mut self.packets)
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) -> io::Result<()> {

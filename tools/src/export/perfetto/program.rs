@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use stackbeat_collector::model::{Counter, ThreadIndex, Trace};
+use stackbeat_collector::model::{Counter, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1::{Event, event::Kind};
 
 use super::packets::{self, Packets, Sequence, Uuids};
-use crate::scopes::Asynchronous;
+use crate::scopes::{self, Work};
 
 /// What was described and what is open.
 #[derive(Debug, Default)]
@@ -19,22 +19,17 @@ pub(super) struct Program {
     described: HashSet<u64>,
     /// Open scopes by thread.
     open: HashMap<ThreadIndex, u32>,
-    asynchronous: Asynchronous,
 }
 
 impl Program {
     /// True: it was an event of this kind, and is written.
     pub fn write(
         &mut self,
-        trace: &Trace,
         thread: ThreadIndex,
         event: &Event,
         uuids: &Uuids,
         packets: &mut Packets<'_>,
     ) -> io::Result<bool> {
-        if self.asynchronous.add(trace, thread, event) {
-            return Ok(true);
-        }
         let open = self.open.entry(thread).or_default();
         let (kind, category) = match event.kind() {
             Kind::ScopeBegin => {
@@ -85,18 +80,17 @@ impl Program {
         Ok(true)
     }
 
-    /// Asynchronous work, which is known when all events are. What overlaps stands on tracks of one name, which
+    /// Asynchronous work. What overlaps stands on tracks of one name, which
     /// Perfetto shows as one.
-    pub fn finish(
+    pub fn asynchronous(
         &mut self,
-        trace: &Trace,
+        all: &[Work],
         uuids: &Uuids,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        let all = std::mem::take(&mut self.asynchronous);
-        for work in all.finish(|process| trace.process(process).end_ns) {
+        for (work, lane) in all.iter().zip(scopes::lanes(all)) {
             let owner = uuids.process(work.process);
-            let track = uuids.lane(uuids.named(owner, &work.name), work.lane);
+            let track = uuids.lane(uuids.named(owner, &work.name), lane);
             self.describe(packets, track, || pb::TrackDescriptor {
                 uuid: Some(track),
                 parent_uuid: Some(owner),
