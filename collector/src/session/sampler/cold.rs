@@ -141,6 +141,8 @@ impl Sampler {
                     active |= self.look_at_cold(shared, entry, now_ns);
                 }
             }
+            // Others may wait for their turn: the ticker does not park until all have had it.
+            active |= turns == 0;
         }
         if self.interrupt && now_ns >= self.next_stranger_look_ns {
             self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
