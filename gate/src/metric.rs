@@ -1,61 +1,84 @@
 //! What is compared.
 
-/// One kind of amount. Times are in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Metric {
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal;)*) => {
+        /// One kind of amount. Times are in ns.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Metric {
+            #[default]
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Metric {
+            /// Every metric, at its number.
+            pub const ALL: [Metric; [$($name),*].len()] = [$(Metric::$variant),*];
+
+            /// The name in JSON and in policies.
+            pub fn name(self) -> &'static str {
+                match self { $(Metric::$variant => $name,)* }
+            }
+
+            /// The name for people.
+            pub fn title(self) -> &'static str {
+                match self { $(Metric::$variant => $title,)* }
+            }
+        }
+    };
+}
+
+metrics! {
     /// From begin to end. Of the whole run: the recording's length; elsewhere summed over threads.
-    #[default]
-    Wall,
-    Cpu,
+    Wall = "wall", "wall time";
+    Cpu = "cpu", "CPU time";
     /// Ready to run, but without a CPU.
-    Ready,
-    Lock,
-    Wait,
-    Io,
-    Net,
-    Poll,
-    Sleep,
-    Join,
-    Process,
+    Ready = "ready", "waiting for a CPU";
+    Lock = "lock", "blocked: lock";
+    Wait = "wait", "blocked: wait";
+    Io = "io", "blocked: io";
+    Net = "net", "blocked: net";
+    Poll = "poll", "blocked: poll";
+    Sleep = "sleep", "blocked: sleep";
+    Join = "join", "blocked: join";
+    Process = "process", "blocked: process";
     /// Blocked outside any hook.
-    Unknown,
+    Unknown = "unknown", "blocked: unknown";
     /// Time that no sample says anything about.
-    Gap,
-    Allocations,
-    AllocatedBytes,
-    Frees,
-    MinorFaults,
-    MajorFaults,
-    VoluntarySwitches,
-    InvoluntarySwitches,
+    Gap = "no-evidence", "no evidence";
+    Allocations = "allocations", "allocations";
+    AllocatedBytes = "allocated-bytes", "allocated bytes";
+    Frees = "frees", "frees";
+    MinorFaults = "minor-faults", "minor faults";
+    MajorFaults = "major-faults", "major faults";
+    VoluntarySwitches = "voluntary-switches", "voluntary switches";
+    InvoluntarySwitches = "involuntary-switches", "involuntary switches";
     /// Calls that waited, as far as they were seen.
-    Calls,
-    Threads,
+    Calls = "waiting-calls", "calls that waited";
+    Threads = "threads", "threads";
     /// System calls by kind, as far as they pass hooks. These are known of threads, not of functions.
-    CallsRead,
-    CallsWrite,
-    CallsCopy,
-    CallsOpen,
-    CallsClose,
-    CallsSync,
-    CallsStat,
-    CallsControl,
-    CallsSocket,
-    CallsSend,
-    CallsReceive,
-    CallsPoll,
-    CallsSleep,
-    CallsMemory,
-    CallsProcess,
-    CallsSignal,
-    CallsFutex,
-    CallsYield,
+    CallsRead = "calls:read", "system calls: read";
+    CallsWrite = "calls:write", "system calls: write";
+    CallsCopy = "calls:copy", "system calls: copy";
+    CallsOpen = "calls:open", "system calls: open";
+    CallsClose = "calls:close", "system calls: close";
+    CallsSync = "calls:sync", "system calls: sync";
+    CallsStat = "calls:stat", "system calls: stat";
+    CallsControl = "calls:control", "system calls: control";
+    CallsSocket = "calls:socket", "system calls: socket";
+    CallsSend = "calls:send", "system calls: send";
+    CallsReceive = "calls:receive", "system calls: receive";
+    CallsPoll = "calls:poll", "system calls: poll";
+    CallsSleep = "calls:sleep", "system calls: sleep";
+    CallsMemory = "calls:memory", "system calls: memory";
+    CallsProcess = "calls:process", "system calls: process";
+    CallsSignal = "calls:signal", "system calls: signal";
+    CallsFutex = "calls:futex", "system calls: futex";
+    CallsYield = "calls:yield", "system calls: yield";
     /// Calls that read, whatever from. This and the next three are known of the whole run only.
-    ReadCalls,
-    WriteCalls,
-    ReadBytes,
-    WrittenBytes,
+    ReadCalls = "read-calls", "read calls";
+    WriteCalls = "write-calls", "write calls";
+    ReadBytes = "read-bytes", "bytes read";
+    WrittenBytes = "written-bytes", "bytes written";
 }
 
 /// How amounts are written.
@@ -66,83 +89,24 @@ pub enum Unit {
     Count,
 }
 
-impl Metric {
-    pub const ALL: [Metric; 44] = [
-        Metric::Wall,
-        Metric::Cpu,
-        Metric::Ready,
-        Metric::Lock,
-        Metric::Wait,
-        Metric::Io,
-        Metric::Net,
-        Metric::Poll,
-        Metric::Sleep,
-        Metric::Join,
-        Metric::Process,
-        Metric::Unknown,
-        Metric::Gap,
-        Metric::Allocations,
-        Metric::AllocatedBytes,
-        Metric::Frees,
-        Metric::MinorFaults,
-        Metric::MajorFaults,
-        Metric::VoluntarySwitches,
-        Metric::InvoluntarySwitches,
-        Metric::Calls,
-        Metric::Threads,
-        Metric::CallsRead,
-        Metric::CallsWrite,
-        Metric::CallsCopy,
-        Metric::CallsOpen,
-        Metric::CallsClose,
-        Metric::CallsSync,
-        Metric::CallsStat,
-        Metric::CallsControl,
-        Metric::CallsSocket,
-        Metric::CallsSend,
-        Metric::CallsReceive,
-        Metric::CallsPoll,
-        Metric::CallsSleep,
-        Metric::CallsMemory,
-        Metric::CallsProcess,
-        Metric::CallsSignal,
-        Metric::CallsFutex,
-        Metric::CallsYield,
-        Metric::ReadCalls,
-        Metric::WriteCalls,
-        Metric::ReadBytes,
-        Metric::WrittenBytes,
-    ];
+/// The metrics from this one on.
+const fn from<const N: usize>(first: Metric) -> [Metric; N] {
+    let mut found = [first; N];
+    let mut i = 0;
+    while i < N {
+        found[i] = Metric::ALL[first as usize + i];
+        i += 1;
+    }
+    found
+}
 
+impl Metric {
     /// System calls by kind, in the order of the kinds' numbers.
-    pub const SYSTEM_CALLS: [Metric; 18] = [
-        Metric::CallsRead,
-        Metric::CallsWrite,
-        Metric::CallsCopy,
-        Metric::CallsOpen,
-        Metric::CallsClose,
-        Metric::CallsSync,
-        Metric::CallsStat,
-        Metric::CallsControl,
-        Metric::CallsSocket,
-        Metric::CallsSend,
-        Metric::CallsReceive,
-        Metric::CallsPoll,
-        Metric::CallsSleep,
-        Metric::CallsMemory,
-        Metric::CallsProcess,
-        Metric::CallsSignal,
-        Metric::CallsFutex,
-        Metric::CallsYield,
-    ];
+    pub const SYSTEM_CALLS: [Metric; Metric::CallsYield as usize - Metric::CallsRead as usize + 1] =
+        from(Metric::CallsRead);
 
     /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
-    pub const TRANSFERS: [Metric; 4] = [
-        Metric::ReadCalls,
-        Metric::WriteCalls,
-        Metric::ReadBytes,
-        Metric::WrittenBytes,
-    ];
+    pub const TRANSFERS: [Metric; 4] = from(Metric::ReadCalls);
 
     /// What functions are compared by, beside evidence.
     pub const OF_FUNCTIONS: [Metric; 5] = [
@@ -153,108 +117,8 @@ impl Metric {
         Metric::Sleep,
     ];
 
-    /// The name in JSON and in policies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Wall => "wall",
-            Metric::Cpu => "cpu",
-            Metric::Ready => "ready",
-            Metric::Lock => "lock",
-            Metric::Wait => "wait",
-            Metric::Io => "io",
-            Metric::Net => "net",
-            Metric::Poll => "poll",
-            Metric::Sleep => "sleep",
-            Metric::Join => "join",
-            Metric::Process => "process",
-            Metric::Unknown => "unknown",
-            Metric::Gap => "no-evidence",
-            Metric::Allocations => "allocations",
-            Metric::AllocatedBytes => "allocated-bytes",
-            Metric::Frees => "frees",
-            Metric::MinorFaults => "minor-faults",
-            Metric::MajorFaults => "major-faults",
-            Metric::VoluntarySwitches => "voluntary-switches",
-            Metric::InvoluntarySwitches => "involuntary-switches",
-            Metric::Calls => "waiting-calls",
-            Metric::Threads => "threads",
-            Metric::CallsRead => "calls:read",
-            Metric::CallsWrite => "calls:write",
-            Metric::CallsCopy => "calls:copy",
-            Metric::CallsOpen => "calls:open",
-            Metric::CallsClose => "calls:close",
-            Metric::CallsSync => "calls:sync",
-            Metric::CallsStat => "calls:stat",
-            Metric::CallsControl => "calls:control",
-            Metric::CallsSocket => "calls:socket",
-            Metric::CallsSend => "calls:send",
-            Metric::CallsReceive => "calls:receive",
-            Metric::CallsPoll => "calls:poll",
-            Metric::CallsSleep => "calls:sleep",
-            Metric::CallsMemory => "calls:memory",
-            Metric::CallsProcess => "calls:process",
-            Metric::CallsSignal => "calls:signal",
-            Metric::CallsFutex => "calls:futex",
-            Metric::CallsYield => "calls:yield",
-            Metric::ReadCalls => "read-calls",
-            Metric::WriteCalls => "write-calls",
-            Metric::ReadBytes => "read-bytes",
-            Metric::WrittenBytes => "written-bytes",
-        }
-    }
-
     pub fn from_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|m| m.name() == name)
-    }
-
-    /// The name for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Metric::Wall => "wall time",
-            Metric::Cpu => "CPU time",
-            Metric::Ready => "waiting for a CPU",
-            Metric::Lock => "blocked: lock",
-            Metric::Wait => "blocked: wait",
-            Metric::Io => "blocked: io",
-            Metric::Net => "blocked: net",
-            Metric::Poll => "blocked: poll",
-            Metric::Sleep => "blocked: sleep",
-            Metric::Join => "blocked: join",
-            Metric::Process => "blocked: process",
-            Metric::Unknown => "blocked: unknown",
-            Metric::Gap => "no evidence",
-            Metric::Allocations => "allocations",
-            Metric::AllocatedBytes => "allocated bytes",
-            Metric::Frees => "frees",
-            Metric::MinorFaults => "minor faults",
-            Metric::MajorFaults => "major faults",
-            Metric::VoluntarySwitches => "voluntary switches",
-            Metric::InvoluntarySwitches => "involuntary switches",
-            Metric::Calls => "calls that waited",
-            Metric::Threads => "threads",
-            Metric::CallsRead => "system calls: read",
-            Metric::CallsWrite => "system calls: write",
-            Metric::CallsCopy => "system calls: copy",
-            Metric::CallsOpen => "system calls: open",
-            Metric::CallsClose => "system calls: close",
-            Metric::CallsSync => "system calls: sync",
-            Metric::CallsStat => "system calls: stat",
-            Metric::CallsControl => "system calls: control",
-            Metric::CallsSocket => "system calls: socket",
-            Metric::CallsSend => "system calls: send",
-            Metric::CallsReceive => "system calls: receive",
-            Metric::CallsPoll => "system calls: poll",
-            Metric::CallsSleep => "system calls: sleep",
-            Metric::CallsMemory => "system calls: memory",
-            Metric::CallsProcess => "system calls: process",
-            Metric::CallsSignal => "system calls: signal",
-            Metric::CallsFutex => "system calls: futex",
-            Metric::CallsYield => "system calls: yield",
-            Metric::ReadCalls => "read calls",
-            Metric::WriteCalls => "write calls",
-            Metric::ReadBytes => "bytes read",
-            Metric::WrittenBytes => "bytes written",
-        }
     }
 
     pub fn unit(self) -> Unit {
