@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::entry_state;
+use stackbeat_core::layout::ThreadEntry;
 use stackbeat_core::sys;
 
 use super::finish::own_cpu;
 use super::sampler::{Sampler, process_clock};
 use super::shared::Shared;
-use super::signs::Part;
+use super::signs::{Kept, Part};
 
 /// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
 /// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
@@ -67,9 +67,7 @@ struct Seen {
 /// Reads the totals now and then.
 #[derive(Debug, Default)]
 pub struct Costs {
-    threads: HashMap<u32, Seen>,
-    /// By entry, the thread that it belonged to when it was looked at.
-    owners: HashMap<u32, u32>,
+    threads: Kept<Seen>,
     processes: HashMap<u32, u64>,
     wall_ns: u64,
     ticker_ns: u64,
@@ -111,35 +109,18 @@ impl Costs {
 
     /// Whether the thread lived at the last look.
     pub fn has(&self, thread_uid: u32) -> bool {
-        self.threads.contains_key(&thread_uid)
+        self.threads.has(thread_uid)
     }
 
     fn look_at_threads(&mut self, shared: &Shared, cost: &mut Cost, now_ns: u64) {
-        let mut changed = Vec::new();
-        shared.take_signs(Part::Costs, now_ns, &mut changed);
-        for index in changed {
-            let Some(entry) = shared.mapping.thread(index) else {
-                continue;
-            };
-            let is_live = entry.state.load(Ordering::Acquire) == entry_state::LIVE;
-            let uid = entry.uid.load(Ordering::Relaxed);
-            let owner = match is_live {
-                true => self.owners.insert(index, uid),
-                false => self.owners.remove(&index),
-            };
-            if let Some(gone) = owner.filter(|owner| *owner != uid || !is_live) {
-                self.threads.remove(&gone);
-            }
-            if !is_live {
-                continue;
-            }
+        let look = |index, entry: &ThreadEntry, uid, before: Option<&Seen>| {
             let seen = Seen {
                 cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
                 spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
                 hooks: entry.allocations.load(Ordering::Relaxed)
                     + entry.frees.load(Ordering::Relaxed),
             };
-            let before = self.threads.insert(uid, seen).unwrap_or_default();
+            let before = before.copied().unwrap_or_default();
             let cycles = seen.spent_cycles.saturating_sub(before.spent_cycles);
             cost.hooks_ns += seen.hooks.saturating_sub(before.hooks) * HOOK_NS;
             if cycles > 0 {
@@ -150,7 +131,9 @@ impl Costs {
                     capture_ns: shared.cycles_to_ns(cycles),
                 });
             }
-        }
+            seen
+        };
+        self.threads.look(shared, Part::Costs, now_ns, look);
     }
 
     /// CPU time that the live processes used, ns, and whether they are the same as before.

@@ -16,14 +16,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::layout::entry_state;
+use stackbeat_core::layout::{ThreadEntry, entry_state};
 use stackbeat_core::{registry, sys};
 use stackbeat_proto::v1::packet;
 
 use super::drainer::Order;
 use super::sampler::process_clock;
 use super::shared::Shared;
-use super::signs::Part;
+use super::signs::{Kept, Part};
 use super::ticker::now_ns;
 use crate::drain::counters::Counters;
 use limits::Limits;
@@ -103,10 +103,8 @@ struct Stat {
 struct Reader {
     shared: Arc<Shared>,
     processes: HashMap<u32, Process>,
-    /// Allocations and allocated bytes so far, by thread.
-    allocated: HashMap<u32, [u64; 2]>,
-    /// By entry, the thread that it belonged to when it was looked at.
-    owners: HashMap<u32, u32>,
+    /// Allocations and allocated bytes so far.
+    allocated: Kept<[u64; 2]>,
     counters: Counters,
     limits: Option<Limits>,
     next_limits_ns: u64,
@@ -119,8 +117,7 @@ impl Reader {
         Reader {
             shared,
             processes: HashMap::new(),
-            allocated: HashMap::new(),
-            owners: HashMap::new(),
+            allocated: Kept::default(),
             counters: Counters::default(),
             limits: None,
             next_limits_ns: 0,
@@ -186,43 +183,27 @@ impl Reader {
     fn allocated_since(&mut self, now_ns: u64) -> HashMap<u32, [u64; 2]> {
         let mut by_process: HashMap<u32, [u64; 2]> = HashMap::new();
         let is_first = self.allocated.is_empty();
-        let mut changed = Vec::new();
-        self.shared.take_signs(Part::Meter, now_ns, &mut changed);
-        for index in changed {
-            let Some(entry) = self.shared.mapping.thread(index) else {
-                continue;
-            };
-            let uid = entry.uid.load(Ordering::Relaxed);
-            let is_live = entry.state.load(Ordering::Acquire) == entry_state::LIVE;
-            let owner = match is_live {
-                true => self.owners.insert(index, uid),
-                false => self.owners.remove(&index),
-            };
-            if let Some(gone) = owner.filter(|owner| *owner != uid || !is_live) {
-                self.allocated.remove(&gone);
-            }
-            if !is_live {
-                continue;
-            }
-            let process = entry.process.load(Ordering::Relaxed);
-            let Some(process) = self.shared.mapping.process(process) else {
-                continue;
-            };
+        let shared = Arc::clone(&self.shared);
+        let look = |_, entry: &ThreadEntry, _, before: Option<&[u64; 2]>| {
             let now =
                 [&entry.allocations, &entry.allocated_bytes].map(|w| w.load(Ordering::Relaxed));
-            let before = match self.allocated.insert(uid, now) {
-                Some(before) => before,
+            let before = match before {
+                Some(before) => *before,
                 // Nobody knows when it did what it did before the first look of all.
                 None if is_first => now,
                 None => [0; 2],
             };
-            let sums = by_process
-                .entry(process.uid.load(Ordering::Relaxed))
-                .or_default();
-            for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
-                *sum += now.saturating_sub(before);
+            let process = entry.process.load(Ordering::Relaxed);
+            if let Some(process) = shared.mapping.process(process) {
+                let uid = process.uid.load(Ordering::Relaxed);
+                let sums = by_process.entry(uid).or_default();
+                for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
+                    *sum += now.saturating_sub(before);
+                }
             }
-        }
+            now
+        };
+        self.allocated.look(&shared, Part::Meter, now_ns, look);
         by_process
     }
 
