@@ -16,7 +16,11 @@ pub mod layout;
 pub mod mapping;
 #[cfg(not(loom))]
 pub mod memory;
-#[cfg(all(not(loom), any(target_os = "linux", target_os = "android")))]
+#[cfg(not(loom))]
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    path = "modules/elsewhere.rs"
+)]
 pub mod modules;
 pub mod probe;
 pub mod record;

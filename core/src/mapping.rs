@@ -219,7 +219,6 @@ impl Mapping {
 
     /// Agent that leaves: gives the shared memory up and puts private zeros where it was, because threads
     /// may be about to write there.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn replace_by_private(&self) -> Result<(), MappingError> {
         // SAFETY: the range is this mapping's own, and everything in it is atomics for which zeros are
         // valid.

@@ -97,7 +97,6 @@ pub fn fork_child() {
         systrace::stop();
         return;
     }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::after_fork();
     let new = NewProcess {
         pid: sys::process_id(),

@@ -509,12 +509,10 @@ pub fn mask() -> u64 {
 
 /// `dlclose` is about to be called: code may go, and other code may come to lie there.
 pub fn unloading_begins() {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::unloading_begins();
 }
 
 /// `dlclose` has returned.
 pub fn unloading_ends() {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::modules::unloading_ends();
 }

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::gate;
 use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state};
 use crate::mapping::{Mapping, MappingError};
+use crate::modules;
 use crate::probe::{Category, Probe};
 use crate::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
 use crate::registry::{self, NewProcess};
@@ -155,10 +156,7 @@ pub(super) fn mode(control: &Control) -> Mode {
 
 /// The module epoch, for the roots of stacks.
 pub(super) fn epoch() -> u32 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    return crate::modules::epoch();
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    0
+    modules::epoch()
 }
 
 /// How long a turn of an event loop may take, in cycles, before it is noted; `None`: nobody asks.
@@ -289,8 +287,7 @@ fn prepare() {
     AGENT
         .barrier
         .store(sys::accept_barriers().into(), Ordering::Relaxed);
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::modules::init();
+    modules::init();
     let (low, high) = main_stack::find();
     AGENT.main_stack[0].store(low, Ordering::Relaxed);
     AGENT.main_stack[1].store(high, Ordering::Relaxed);
@@ -331,15 +328,13 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
         }
     };
     AGENT.late.store(true, Ordering::Relaxed);
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     if find_object != 0 {
         // SAFETY: by contract.
-        unsafe { crate::modules::set_find_object(find_object) };
+        unsafe { modules::set_find_object(find_object) };
     }
     prepare();
     mark_own_page();
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::modules::begin_anew();
+    modules::begin_anew();
     let new = NewProcess {
         pid: sys::process_id(),
         parent_pid: sys::parent_process_id(),
@@ -365,7 +360,6 @@ pub fn detach() {
     systrace::stop();
     if let Some(mapping) = last_mapping() {
         publish_signal(mapping);
-        #[cfg(any(target_os = "linux", target_os = "android"))]
         if mapping.replace_by_private().is_ok() {
             // Whoever still holds an entry comes to the slow path, and leaves there.
             let control = mapping.control();
@@ -384,8 +378,7 @@ fn mark_own_page() {
         None => make_own_page(),
         Some(word) => {
             if word.swap(1, Ordering::Relaxed) == 0 {
-                #[cfg(any(target_os = "linux", target_os = "android"))]
-                crate::modules::after_fork();
+                modules::after_fork();
             }
         }
     }

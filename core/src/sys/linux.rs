@@ -294,14 +294,6 @@ pub fn signal_thread(process: u32, thread: u32, signal: i32) -> Result<(), Errno
     Ok(())
 }
 
-/// A signal's bit in a set, as the kernel has them: 1 is bit 0. No signal: 0.
-pub fn signal_bit(signal: u32) -> u64 {
-    match signal {
-        1..=64 => 1 << (signal - 1),
-        _ => 0,
-    }
-}
-
 /// The signals that the calling thread blocks.
 pub fn blocked_signals() -> u64 {
     let mut mask = 0u64;

@@ -44,6 +44,14 @@ impl core::fmt::Display for Errno {
 
 impl core::error::Error for Errno {}
 
+/// A signal's bit in a set, as the kernel has them: 1 is bit 0. No signal: 0.
+pub fn signal_bit(signal: u32) -> u64 {
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
+}
+
 /// Page faults and context switches of a thread so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -43,6 +43,28 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(address.cast())
 }
 
+/// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
+///
+/// # Safety
+/// Whoever uses the range must expect it to become zero at any moment.
+pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errno> {
+    // SAFETY: promised by the caller.
+    let mapped = unsafe {
+        libc::mmap(
+            address.cast(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(last_error());
+    }
+    Ok(())
+}
+
 /// Unmaps what [`map`] gave.
 ///
 /// # Safety
@@ -174,14 +196,6 @@ pub fn barrier_everywhere() -> bool {
 /// Threads are suspended here, not signalled.
 pub fn blocked_signals() -> u64 {
     0
-}
-
-/// A signal's bit in a set: 1 is bit 0. No signal: 0.
-pub fn signal_bit(signal: u32) -> u64 {
-    match signal {
-        1..=64 => 1 << (signal - 1),
-        _ => 0,
-    }
 }
 
 /// No signals are sent here.

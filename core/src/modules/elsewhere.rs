@@ -1,0 +1,28 @@
+//! Where the dynamic linker tells of images (Apple), the platform's hooks keep the list of modules: nothing is looked
+//! for here, and stacks have one epoch.
+
+/// The epoch in force.
+pub fn epoch() -> u32 {
+    0
+}
+
+/// There is no list.
+pub fn init() {}
+
+/// There is no lookup function.
+///
+/// # Safety
+/// None needed: nothing is done.
+pub(crate) unsafe fn set_find_object(_address: usize) {}
+
+/// There is no list.
+pub fn after_fork() {}
+
+/// There is no list.
+pub fn begin_anew() {}
+
+/// Walks do not look at modules.
+pub fn unloading_begins() {}
+
+/// Walks do not look at modules.
+pub fn unloading_ends() {}
