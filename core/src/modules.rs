@@ -15,11 +15,14 @@
 //! One thread at a time takes a module in; others that need the same yield to it a few times, and
 //! then end their walk, marked.
 
+mod linker;
 mod source;
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+pub(crate) use self::linker::set_find_object;
+use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
 use crate::sys;
 use crate::unwind::cfi::Tables;
@@ -146,29 +149,9 @@ static CHANGES: Changes = Changes {
 };
 /// Something is to be reported.
 static PENDING: AtomicBool = AtomicBool::new(false);
-/// Address of `_dl_find_object`, 0: not there.
-static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 /// Code of the agent library: its frames are left out of stacks.
 static OWN_CODE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 static CAN_READ: AtomicBool = AtomicBool::new(false);
-
-/// glibc's `struct dl_find_object` (dlfcn.h, 2.35) on processors without `DLFO_STRUCT_HAS_EH_DBASE`.
-#[repr(C)]
-struct FoundObject {
-    flags: u64,
-    map_start: *mut c_void,
-    map_end: *mut c_void,
-    link_map: *mut LinkMap,
-    eh_frame: *mut c_void,
-    reserved: [u64; 7],
-}
-
-/// The public head of glibc's `struct link_map` (link.h).
-#[repr(C)]
-struct LinkMap {
-    address: u64,
-    name: *const libc::c_char,
-}
 
 /// The epoch in force.
 #[inline(always)]
@@ -196,24 +179,12 @@ pub(crate) fn is_dirty() -> bool {
     CHANGES.wanted.load(Ordering::Acquire) != done || CHANGES.unloading.load(Ordering::Acquire) != 0
 }
 
-/// Says before [`init`] where `_dl_find_object` is, so that nobody need look for it.
-///
-/// # Safety
-/// It is there.
-pub(crate) unsafe fn set_find_object(address: usize) {
-    FIND_OBJECT.store(address, Ordering::Release);
-}
-
 /// Finds the dynamic linker's lookup function, or takes all modules in when there is none. Runs in
 /// the agent's constructor (it takes the dynamic linker's lock); must not run on a hook's path.
 pub fn init() {
     CAN_READ.store(os::can_read_memory(), Ordering::Relaxed);
-    if FIND_OBJECT.load(Ordering::Relaxed) == 0 {
+    if !linker::look_for_find_object() {
         // SAFETY: the callback has the right type and does not unwind.
-        unsafe { libc::dl_iterate_phdr(Some(look_for_find_object), core::ptr::null_mut()) };
-    }
-    if FIND_OBJECT.load(Ordering::Relaxed) == 0 {
-        // SAFETY: as above.
         unsafe { libc::dl_iterate_phdr(Some(take_in_at_start), core::ptr::null_mut()) };
     }
     // SAFETY: reads the auxiliary vector.
@@ -330,7 +301,7 @@ pub fn find_or_take_in(address: u64) -> Lookup {
 #[cold]
 pub fn revalidate() {
     let wanted = CHANGES.wanted.load(Ordering::Acquire);
-    if FIND_OBJECT.load(Ordering::Relaxed) != 0 {
+    if linker::can_find_object() {
         for place in &PLACES[..COUNT.load(Ordering::Acquire).min(MAX_MODULES)] {
             if place.end.load(Ordering::Relaxed) != 0
                 && let Some(module) = place.module()
@@ -368,26 +339,6 @@ pub fn report_changes(mut report: impl FnMut(&'static Module, Option<u32>)) {
             report(module, Some(gone));
         }
     }
-}
-
-/// Asks the dynamic linker which object lies at an address.
-fn find_object(address: u64) -> Option<FoundObject> {
-    let function = FIND_OBJECT.load(Ordering::Relaxed);
-    if function == 0 {
-        return None;
-    }
-    // SAFETY: the address is that of glibc's `_dl_find_object`, whose type this is (dlfcn.h).
-    let function: extern "C" fn(*mut c_void, *mut FoundObject) -> c_int =
-        unsafe { core::mem::transmute(function) };
-    let mut found = FoundObject {
-        flags: 0,
-        map_start: core::ptr::null_mut(),
-        map_end: core::ptr::null_mut(),
-        link_map: core::ptr::null_mut(),
-        eh_frame: core::ptr::null_mut(),
-        reserved: [0; 7],
-    };
-    (function(address as *mut c_void, &mut found) == 0).then_some(found)
 }
 
 /// Whether a module is what the dynamic linker has at its address.
@@ -550,34 +501,6 @@ fn read_safely(address: u64, buffer: &mut [u8]) -> bool {
         core::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), buffer.len());
     }
     true
-}
-
-unsafe extern "C" fn look_for_find_object(
-    info: *mut libc::dl_phdr_info,
-    _size: usize,
-    _data: *mut c_void,
-) -> c_int {
-    // SAFETY: the dynamic linker passes a valid description.
-    let info = unsafe { &*info };
-    let headers = info.dlpi_phdr as u64;
-    let Some(image) = elf::image(&mut read_safely, headers, info.dlpi_phnum as usize) else {
-        return 0;
-    };
-    if image.dynamic == 0 {
-        return 0;
-    }
-    match elf::symbol(
-        &mut read_safely,
-        image.dynamic,
-        info.dlpi_addr,
-        b"_dl_find_object",
-    ) {
-        Some(address) => {
-            FIND_OBJECT.store(address as usize, Ordering::Release);
-            1
-        }
-        None => 0,
-    }
 }
 
 unsafe extern "C" fn take_in_at_start(
