@@ -19,39 +19,23 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         allow_seccomp: args.allow_seccomp,
     };
     let args = RecordArgs {
-        dumps: DumpArgs::default(),
-        command: target.command.iter().map(Into::into).collect(),
-        output: args.output,
-        force: args.force,
-        interval: args.interval,
-        main_interval: args.main_interval,
-        budget: args.budget,
-        probes: args.probes,
-        depth: args.depth,
-        buffer: args.buffer,
-        mode: args.mode,
+        destination: args.destination,
+        capture: args.capture,
         no_children: args.no_children,
         wait_children: false,
-        no_interrupt: args.no_interrupt,
-        counters: args.counters,
-        long_wait: args.long_wait,
-        start_disabled: args.start_disabled,
-        systrace: args.systrace,
-        compress: args.compress,
-        series: args.series,
+        watch: args.watch,
+        dumps: DumpArgs::default(),
+        switch: args.switch,
+        trace: args.trace,
         agent: args.agent,
-        quiet: args.quiet,
-        json: args.json,
+        log: args.log,
+        command: target.command.iter().map(Into::into).collect(),
     };
     let options = record::resolve(&args)?;
-    let mut display = progress::Display::new(args.quiet);
+    let mut display = progress::Display::new(args.log.quiet);
     let outcome = session::attach(&options, &target, &attachment, &mut |p| display.show(p));
     display.clear();
     let outcome = outcome?;
-    if args.json {
-        eprintln!("{}", summary::json(&options, &outcome));
-    } else if !args.quiet {
-        eprint!("{}", summary::text(&options, &outcome));
-    }
+    summary::print(&options, &outcome, &args.log);
     Ok(0)
 }

@@ -26,12 +26,8 @@ const MIN_INTERVAL_NS: u64 = 50_000;
 /// Runs the command. The exit code is the program's.
 pub fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
-    let outcome = record(&options, args.quiet)?;
-    if args.json {
-        eprintln!("{}", summary::json(&options, &outcome));
-    } else if !args.quiet {
-        eprint!("{}", summary::text(&options, &outcome));
-    }
+    let outcome = record(&options, args.log.quiet)?;
+    summary::print(&options, &outcome, &args.log);
     Ok(exit_code(outcome.wait_status))
 }
 
@@ -45,27 +41,27 @@ pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
 
 /// Turns what was typed into what the session takes.
 pub fn resolve(args: &RecordArgs) -> Result<Options> {
-    let interval_ns = interval("--interval", args.interval)?;
-    let main_interval_ns = match args.main_interval {
+    let interval_ns = interval("--interval", args.capture.interval)?;
+    let main_interval_ns = match args.capture.main_interval {
         Some(ns) => interval("--main-interval", ns)?,
         None => interval_ns,
     };
-    let probes = parse_probes(&args.probes)?;
+    let probes = parse_probes(&args.capture.probes)?;
     if args.no_children && args.wait_children {
         bail!(
             "no-children and wait-children exclude each other; take one back with \
              --no-children=false or --wait-children=false"
         );
     }
-    let output = match &args.output {
+    let output = match &args.destination.output {
         Some(path) => path.clone(),
-        None => default_output(&args.command[0], args.force),
+        None => default_output(&args.command[0], args.destination.force),
     };
     if output.is_dir() {
         bail!("{}: is a directory; name a file with -o", output.display());
     }
     // Pipes and devices are there before.
-    if output.is_file() && !args.force {
+    if output.is_file() && !args.destination.force {
         bail!(
             "{}: exists already; choose another name with -o, or replace it with --force",
             output.display()
@@ -73,33 +69,33 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     }
     let agent = agent::locate(args.agent.as_deref())?;
     let mut options = Options::new(args.command.clone(), agent, output);
-    options.overwrite = args.force;
+    options.overwrite = args.destination.force;
     options.interval_ns = interval_ns;
     options.main_interval_ns = main_interval_ns;
-    options.budget_percent = args.budget;
+    options.budget_percent = args.capture.budget;
     options.probes = probes;
-    options.depth_limit = args.depth;
-    options.buffer_bytes = args.buffer;
-    options.mode = args.mode.into();
+    options.depth_limit = args.capture.depth;
+    options.buffer_bytes = args.capture.buffer;
+    options.mode = args.capture.mode.into();
     options.follow_children = !args.no_children;
     options.wait_children = args.wait_children;
-    options.interrupt_running = !args.no_interrupt;
-    options.compress = args.compress;
-    options.label = args.series.label.clone();
-    options.commit = args.series.commit.clone();
-    options.counters_ns = match args.counters {
+    options.interrupt_running = !args.watch.no_interrupt;
+    options.compress = args.trace.compress;
+    options.label = args.trace.label.clone();
+    options.commit = args.trace.commit.clone();
+    options.counters_ns = match args.watch.counters {
         Some(Period::Ns(ns)) => Some(ns),
         Some(Period::Off) => None,
         None if options.mode == Mode::Ring => None,
         None => options.counters_ns,
     };
-    options.long_wait_ns = match args.long_wait {
+    options.long_wait_ns = match args.watch.long_wait {
         Period::Ns(ns) => Some(ns),
         Period::Off => None,
     };
     options.dumps = dumps(&args.dumps);
-    options.start_disabled = args.start_disabled;
-    options.systrace = match &args.systrace {
+    options.start_disabled = args.switch.start_disabled;
+    options.systrace = match &args.trace.systrace {
         None | Some(SystraceArg::Off) => None,
         Some(SystraceArg::Auto) => Some(Systrace::Usual),
         Some(SystraceArg::At(path)) => Some(Systrace::At(path.clone())),

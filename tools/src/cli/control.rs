@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::ModeArg;
+use super::shared::{ModeArg, trace_file};
 use crate::units::parse_duration_ns;
 
 /// Show the recordings that run now, and where each one stands.
@@ -111,7 +111,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub last: Option<u64>,
     /// Where the trace goes. The session's recorder writes it, as its own user.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = super::trace_file())]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: PathBuf,
     /// Replace the output if it exists.
     #[arg(short, long)]

@@ -35,10 +35,7 @@ use crate::terminal;
 
 /// Runs the command.
 pub fn run(args: &AbArgs) -> Result<u8> {
-    let rules = match &args.policy {
-        Some(policy) => super::policy::read(policy, Rules::default())?,
-        None => Rules::default(),
-    };
+    let rules = super::policy::read(args.policy.as_deref(), Rules::default())?;
     let sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,

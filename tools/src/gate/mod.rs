@@ -38,15 +38,13 @@ const MOST_READERS: usize = 8;
 
 /// Runs the command.
 pub fn run(args: &GateArgs) -> Result<u8> {
-    let mut rules = Rules {
+    let defaults = Rules {
         paired: args.paired,
         ..Rules::default()
     };
-    if let Some(policy) = &args.policy {
-        rules = policy::read(policy, rules)?;
-    }
+    let rules = policy::read(args.policy.as_deref(), defaults)?;
     let gate = compare(&args.baseline, &args.candidate, &rules)?;
-    output(&gate, args.format, &args.output)?;
+    output(&gate, args.writing.format, &args.writing.output)?;
     Ok(exit_code(gate.outcome.verdict))
 }
 

@@ -28,8 +28,9 @@ const GATE_KEYS: [&str; 10] = [
 ];
 const BUDGET_KEYS: [&str; 6] = ["function", "thread", "scope", "per", "metric", "max"];
 
-/// The rules that a policy makes of the defaults.
-pub fn read(path: &Path, rules: Rules) -> Result<Rules> {
+/// The rules that a policy, if there is one, makes of the defaults.
+pub fn read(path: Option<&Path>, rules: Rules) -> Result<Rules> {
+    let Some(path) = path else { return Ok(rules) };
     let text = fs::read_to_string(path)
         .with_context(|| format!("{}: the policy cannot be read", path.display()))?;
     parse(path, &text, rules)

@@ -9,7 +9,7 @@ use stackbeat_collector::attach::Visit;
 use stackbeat_collector::session::{Options, Outcome, Visits};
 
 use super::progress::plural;
-use crate::cli::SortKey;
+use crate::cli::{LogArgs, SortKey};
 use crate::report::{self, functions::functions};
 use crate::{terminal, units};
 
@@ -18,8 +18,17 @@ const TOP: usize = 5;
 /// A trace larger than this is not read again only for the summary.
 const QUICK_BYTES: u64 = 256 << 20;
 
+/// Says it on standard error, in the way that was asked for.
+pub fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
+    if how.json {
+        eprintln!("{}", json(options, outcome));
+    } else if !how.quiet {
+        eprint!("{}", text(options, outcome));
+    }
+}
+
 /// The summary for people.
-pub fn text(options: &Options, outcome: &Outcome) -> String {
+fn text(options: &Options, outcome: &Outcome) -> String {
     let style = terminal::Style::stderr();
     let status = &outcome.status;
     let output = options.output.display();
@@ -133,7 +142,7 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, S
 }
 
 /// The summary for scripts, on one line. Documented in docs/json.md.
-pub fn json(options: &Options, outcome: &Outcome) -> String {
+fn json(options: &Options, outcome: &Outcome) -> String {
     #[derive(Serialize)]
     struct Loss {
         cause: &'static str,

@@ -21,12 +21,11 @@ use view::Trend;
 
 /// Runs the command.
 pub fn run(args: &TrendArgs) -> Result<u8> {
-    let mut rules = Rules::default();
-    if let Some(file) = &args.policy {
-        rules = policy::read(file, rules)?;
-    }
+    let rules = policy::read(args.policy.as_deref(), Rules::default())?;
     let trend = series::read(args, &rules)?;
-    write(args.format, &args.output, &|format| render(&trend, format))?;
+    write(args.writing.format, &args.writing.output, &|format| {
+        render(&trend, format)
+    })?;
     Ok(exit_code(trend.verdict()))
 }
 

@@ -1,0 +1,146 @@
+//! Arguments of the commands that make recordings, and of the one that saves what a killed one left.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::shared::{
+    CaptureArgs, DumpArgs, LogArgs, OutputArgs, SwitchArgs, TraceArgs, WatchArgs, trace_file,
+};
+use crate::units::parse_duration_ns;
+
+/// Record a program: run it with the hooks and write what they saw into a trace.
+///
+/// The program's input, output and exit status are its own; Ctrl-C reaches it as it would without
+/// stackbeat, and the trace is written all the same. Child processes end up in the same trace.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat record -- sqlite3 shop.db < queries.sql
+  stackbeat record -o build.beat -- make -j8
+  stackbeat record --interval 100us --probes lock,wait -- ./server
+  stackbeat record --no-children -- git log
+  stackbeat record --commit $(git rev-parse HEAD) -o runs/1.beat -- ./bench
+  stackbeat record --mode ring --dump-on usr2 --dump-last 10s -- ./server        then: kill -USR2 RECORDER
+  stackbeat record --mode ring --dump-on-block 5s --dump-on-crash --dump-last 10s -- ./server
+  stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
+
+Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
+With `none`, only the sampler interrupts running threads.
+Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).")]
+pub struct RecordArgs {
+    #[command(flatten)]
+    pub destination: OutputArgs,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Record the program itself only, not the processes it starts.
+    #[arg(long)]
+    pub no_children: bool,
+    /// Go on after the program has ended until its children have ended too.
+    #[arg(long)]
+    pub wait_children: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub dumps: DumpArgs,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Record a program that is running already.
+///
+/// Brings the hooks into the process, records until Ctrl-C, --duration or its end, and takes them away
+/// again: the program goes on as before. Child processes that it starts meanwhile are recorded too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat attach --duration 10s 1234
+  stackbeat attach -o slow.beat $(pidof redis-server)
+  stackbeat attach --interval 100us --probes lock,wait -d 5s 1234
+  stackbeat attach --children -d 10s $(cat /run/nginx.pid)     the master and its workers
+
+Processes that it starts while it is attached to are recorded too; --children takes those that are there
+already. Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).
+It needs glibc, x86-64 and the right to trace the process (its user or root; kernel.yama.ptrace_scope).
+One thread is stopped for some milliseconds at the beginning and at the end; the others run on.
+Exit codes: 0 it was recorded, 2 it could not be attached to.")]
+#[command(mut_arg(
+    "main_interval",
+    |arg| arg.help("The same for the main thread, when it should differ")
+))]
+pub struct AttachArgs {
+    #[command(flatten)]
+    pub destination: OutputArgs,
+    /// Stop after this time: 500ms, 10s; by default at Ctrl-C, or when the program ends.
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Record the process itself only, not those that it starts meanwhile.
+    #[arg(long)]
+    pub no_children: bool,
+    /// Attach to the processes too that it has started before, and to theirs: workers of a server.
+    #[arg(long, conflicts_with = "no_children")]
+    pub children: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+    /// Attach although the program runs under a seccomp filter, which may kill it.
+    #[arg(long)]
+    pub allow_seccomp: bool,
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// The process.
+    pub pid: u32,
+}
+
+/// Put together the trace of a recording that was killed.
+///
+/// Joins the unfinished trace and what the session's shared memory still holds. Without FILE, lists the
+/// sessions in /dev/shm whose recorder is gone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat recover                            list what can be recovered
+  stackbeat recover app.beat -o saved.beat     from an unfinished trace
+  stackbeat recover /dev/shm/stackbeat.1234 -o saved.beat")]
+pub struct RecoverArgs {
+    /// The unfinished trace, or the session's mapping in /dev/shm.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// Where the recovered trace goes; FILE with `.recovered.beat` by default.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
+    pub output: Option<PathBuf>,
+    /// Replace the output if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Leave the shared memory in place afterwards.
+    #[arg(long)]
+    pub keep: bool,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,215 @@
+//! Arguments that several commands take: those of `record` and `attach` are settings, too
+//! ([`crate::settings`]).
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Args, ValueEnum, ValueHint};
+
+use stackbeat_core::probe::Cause;
+
+use crate::units::{Period, parse_duration_ns, parse_percent, parse_period, parse_size_bytes};
+
+/// Which file a recording becomes.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
+    pub output: Option<PathBuf>,
+    /// Replace the output if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// What is captured, how often, and where it is kept meanwhile.
+#[derive(Args, Clone, Debug)]
+pub struct CaptureArgs {
+    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    pub interval: u64,
+    /// The same for main threads, when it should differ.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub main_interval: Option<u64>,
+    /// Most that the recording may cost, as a part of the program's CPU time: 1%, 0.5%. Intervals are stretched for
+    /// it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms, for 5%.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub budget: Option<f64>,
+    /// Groups of calls to hook, separated by commas.
+    #[arg(short, long, value_name = "GROUPS", default_value = "all")]
+    pub probes: String,
+    /// Most frames to keep of one stack; a deeper one is kept truncated.
+    #[arg(long, value_name = "FRAMES", default_value_t = 256)]
+    pub depth: u32,
+    /// Shared memory for samples that are not yet written.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
+    pub buffer: u64,
+    /// What to do when the buffer is full.
+    #[arg(long, value_enum, default_value_t = ModeArg::Endless)]
+    pub mode: ModeArg,
+}
+
+/// What is recorded beside the captures in hooks.
+#[derive(Args, Clone, Debug)]
+pub struct WatchArgs {
+    /// Do not interrupt threads that run without passing a hook.
+    #[arg(long)]
+    pub no_interrupt: bool,
+    /// Time between two readings of CPU, memory, faults and limits; `off` for none.
+    ///
+    /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub counters: Option<Period>,
+    /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
+    pub long_wait: Period,
+}
+
+/// When dumps are written by themselves.
+#[derive(Debug, Default, Args)]
+pub struct DumpArgs {
+    /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
+    #[arg(long, value_enum, value_name = "SIGNAL")]
+    pub dump_on: Option<DumpSignal>,
+    /// Write one when a turn of an event loop (from poll, select or epoll to the next) takes longer.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_on_slow_turn: Option<u64>,
+    /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_on_block: Option<u64>,
+    /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep, join,
+    /// process, unknown.
+    #[arg(
+        long,
+        value_name = "CAUSES",
+        default_value = "lock,io",
+        value_delimiter = ',',
+        value_parser = parse_cause
+    )]
+    pub dump_on_block_in: Vec<Cause>,
+    /// Write one when the program dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP or SIGSYS.
+    #[arg(long)]
+    pub dump_on_crash: bool,
+    /// Least time between two dumps that nobody asked for.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration_ns)]
+    pub dump_every: u64,
+    /// Most dumps of one recording that nobody asked for.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub dump_most: u32,
+    /// How far such dumps go back; all that the session holds by default.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub dump_last: Option<u64>,
+}
+
+/// Whether capturing begins with the recording.
+#[derive(Args, Clone, Debug)]
+pub struct SwitchArgs {
+    /// Capture nothing until `stackbeat start` says so.
+    #[arg(long)]
+    pub start_disabled: bool,
+}
+
+/// Where events go beside the trace, how it is packed, and which point of which series it is.
+#[derive(Args, Clone, Debug)]
+pub struct TraceArgs {
+    /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
+    /// happen; `auto`, the path of one, or a named pipe; `off` for none.
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        value_hint = ValueHint::FilePath,
+        value_parser = parse_systrace
+    )]
+    pub systrace: Option<SystraceArg>,
+    /// Compress the trace.
+    #[arg(short = 'z', long)]
+    pub compress: bool,
+    /// What is measured, for `stackbeat trend`: recordings with another label are another series.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub label: String,
+    /// The commit that the program was built of, for `stackbeat trend`.
+    #[arg(
+        long,
+        value_name = "HASH",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub commit: String,
+}
+
+/// What a recording says of itself.
+#[derive(Args, Clone, Debug)]
+pub struct LogArgs {
+    /// Print no progress and no summary.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print the summary as one line of JSON on standard error.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+}
+
+/// What threads wait for.
+fn parse_cause(text: &str) -> Result<Cause, String> {
+    let known = || Cause::ALL.into_iter().filter(|c| *c != Cause::None);
+    known().find(|cause| cause.name() == text).ok_or_else(|| {
+        let names: Vec<_> = known().map(Cause::name).collect();
+        format!("not a cause: {}", names.join(", "))
+    })
+}
+
+/// Where `--systrace` goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SystraceArg {
+    Off,
+    Auto,
+    At(PathBuf),
+}
+
+fn parse_systrace(text: &str) -> Result<SystraceArg, String> {
+    match text {
+        "" => Err("write auto, off, or a path".to_owned()),
+        "off" => Ok(SystraceArg::Off),
+        "auto" => Ok(SystraceArg::Auto),
+        path => Ok(SystraceArg::At(path.into())),
+    }
+}
+
+/// Signals that may ask for a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpSignal {
+    /// SIGUSR1
+    Usr1,
+    /// SIGUSR2
+    Usr2,
+    /// SIGHUP
+    Hup,
+}
+
+/// What `--mode` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Write everything as it comes; what cannot be written in time is counted as lost.
+    Endless,
+    /// Keep the newest samples that fit.
+    Ring,
+    /// Keep the oldest samples that fit, then stop.
+    Startup,
+}
+
+/// A file that a trace is written to. Standard output is the program's, or for what a command says.
+pub(super) fn trace_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Err(
+            "a trace cannot go to standard output; name a file, or a named pipe (mkfifo) \
+             that another program reads meanwhile",
+        ),
+        false => Ok(path),
+    })
+}

@@ -1,0 +1,193 @@
+//! Arguments of the commands that say whether a program became slower, and how they write it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::units::parse_duration_ns;
+
+/// Say whether a program became slower, where, why, and how sure that is.
+///
+/// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
+/// machine. Counts that do not vary are compared exactly; times by tests that keep the chance of a false
+/// alarm over all comparisons at 1 %. docs/gate.md has every formula.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat gate --baseline main/ --candidate branch/
+  stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
+  stackbeat gate -b main/ -c branch/ --policy stackbeat.toml
+  stackbeat gate -b main/ -c branch/ -o comment.md -o report.html -o results.xml
+  stackbeat gate -b main/ -c branch/ --format github -o summary.md
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+pub struct GateArgs {
+    /// Traces of the baseline: folders, files, or patterns in quotes.
+    #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub baseline: Vec<String>,
+    /// Traces of the candidate.
+    #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub candidate: Vec<String>,
+    /// The n-th run of one side belongs to the n-th of the other, by the time they began.
+    #[arg(long)]
+    pub paired: bool,
+    /// Thresholds, what to ignore, and budgets (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub writing: WritingArgs,
+}
+
+/// Run two commands in turns, record each run, and say whether the second is slower.
+///
+/// Each pair of runs is made in random order. Looks at the result are planned in advance and share the
+/// error rate, so it stops early when the answer is clear either way. A regression is confirmed by fresh pairs of
+/// runs that took no part in finding it. What the commands print is not shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
+  stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
+  stackbeat ab -b 'taskset -c 1 ./old' -c 'taskset -c 1 ./new'     pinned to a CPU
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+pub struct AbArgs {
+    /// The command to compare with; quotes work as in a shell, nothing else does.
+    #[arg(short, long, value_name = "COMMAND")]
+    pub baseline: String,
+    /// The command that may be slower.
+    #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true)]
+    pub candidate: String,
+    /// Most runs of each to find a regression with; to confirm it, at most as many again are made.
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub runs: usize,
+    /// Believe a regression without confirming it by fresh runs.
+    #[arg(long)]
+    pub no_confirm: bool,
+    /// Runs of each before the first that counts.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warmup: usize,
+    /// Folder for the traces: `baseline` and `candidate` in it, which `stackbeat gate` reads again.
+    #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-ab")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+    /// Replace the traces that are in the folder.
+    #[arg(long)]
+    pub force: bool,
+    /// Time between two captures of one thread.
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    pub interval: u64,
+    /// Take runs too that end with an error.
+    #[arg(long)]
+    pub ignore_failure: bool,
+    /// Of the random order.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Thresholds, what to ignore, and budgets (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// What to print.
+    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write: Vec<PathBuf>,
+}
+/// Say which commits of a series made a program slower or faster.
+///
+/// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times need
+/// ten commits or more and a few after the change; counts that do not vary need two runs of each. Recordings of
+/// different machines or programs are never mixed: each is a series of its own. docs/trend.md has every formula.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat record -o runs/$(git rev-parse HEAD)-1.beat -- ./bench
+  stackbeat trend runs/                            a folder of a git repository: its history orders the commits
+  stackbeat trend /data/runs --repo .              the traces lie elsewhere
+  stackbeat trend runs/ --since v1.4               only what became worse from that tag on is a regression
+  stackbeat trend runs/ -o trend.html -o trend.md
+
+Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
+Exit codes: 0 no regression that is there still, 1 a regression or more than a budget allows, 2 an error,
+3 cannot tell: too few commits.")]
+pub struct TrendArgs {
+    /// The folder with the traces: RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// The git repository whose history orders the commits; by default the one that DIR lies in.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub repo: Option<PathBuf>,
+    /// What orders the commits.
+    #[arg(long, value_enum, default_value_t = CommitOrder::Auto)]
+    pub order: CommitOrder,
+    /// A regression of an older commit is no failure any more: a hash, a tag, or the name of a folder.
+    #[arg(long, value_name = "COMMIT")]
+    pub since: Option<String>,
+    /// Thresholds and what to ignore (docs/gate.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub writing: WritingArgs,
+}
+
+/// How a verdict is written, and where to.
+#[derive(Debug, Args)]
+pub struct WritingArgs {
+    /// What to print.
+    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
+}
+
+/// What `--order` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CommitOrder {
+    /// The repository's history where there is one, else the start of each commit's first run.
+    Auto,
+    /// The repository's history.
+    Git,
+    /// The start of each commit's first run.
+    Time,
+}
+
+/// How a verdict is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GateFormat {
+    /// For a terminal.
+    Text,
+    /// For a comment on a pull request.
+    Markdown,
+    /// For scripts (docs/json.md).
+    Json,
+    /// Test results, as most CI systems show them.
+    Junit,
+    /// For code scanning (SARIF 2.1.0).
+    Sarif,
+    /// Annotations, as commands that GitHub's runner reads from the output.
+    Github,
+    /// One page with a differential flame graph.
+    Html,
+}
+
+impl GateFormat {
+    /// The format that a file's name asks for.
+    pub fn of_file(file: &Path) -> anyhow::Result<GateFormat> {
+        let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("");
+        Ok(match ending {
+            "txt" => GateFormat::Text,
+            "md" => GateFormat::Markdown,
+            "json" => GateFormat::Json,
+            "xml" => GateFormat::Junit,
+            "sarif" => GateFormat::Sarif,
+            "html" => GateFormat::Html,
+            _ => anyhow::bail!(
+                "{}: the ending names no format; use .txt, .md, .json, .xml, .sarif or .html",
+                file.display()
+            ),
+        })
+    }
+}

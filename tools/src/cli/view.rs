@@ -1,0 +1,159 @@
+//! Arguments of the commands that show what a trace holds.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::export::{Format, Weight};
+use crate::units::parse_duration_ns;
+
+/// Show where the time of a recording went.
+///
+/// Tables of threads, functions and blocking calls; JSON for scripts; a page with a flame graph and a
+/// timeline for browsers.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat report app.beat
+  stackbeat report app.beat --html app.html            flame graph and timeline, one file, no network
+  stackbeat report app.beat --sort blocked --top 30
+  stackbeat report app.beat --thread worker-3
+  stackbeat report app.beat --function parse_row       who calls it, what does it call
+  stackbeat report app.beat --json | jq '.functions[:5]'
+
+Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
+from the begin to the end of the calls that waited.")]
+pub struct ReportArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// What the heaviest functions are heavy by.
+    #[arg(long, value_enum, default_value_t = SortKey::SelfTime)]
+    pub sort: SortKey,
+    /// Lines per table; 0 for all. 15 by default, all in JSON.
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    #[arg(long, value_name = "NAME|TID")]
+    pub thread: Vec<String>,
+    /// Only processes with this name (or part of it) or process id; may be repeated.
+    #[arg(long, value_name = "NAME|PID")]
+    pub process: Vec<String>,
+    /// Rows for threads at most; those beyond are summed up by name, numbers left out. 0 for all. 2,000 on a page,
+    /// all otherwise.
+    #[arg(long, value_name = "N")]
+    pub max_threads: Option<usize>,
+    /// Show the callers and callees of the functions with this name, or part of it.
+    #[arg(long, value_name = "NAME", conflicts_with = "html")]
+    pub function: Option<String>,
+    /// Print JSON (docs/json.md).
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// Write a page with flame graph and timeline; `-` for standard output.
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+/// What `--sort` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Time running in the function itself.
+    #[value(name = "self")]
+    SelfTime,
+    /// Wall time with callees.
+    Total,
+    /// CPU time of the function itself.
+    Cpu,
+    /// Blocked time with callees.
+    Blocked,
+    /// Bytes allocated by the function itself.
+    Alloc,
+}
+
+/// Write a trace in the format of another tool.
+///
+/// Amounts stay what they are: nothing is rounded away, scaled or left out (docs/exports.md).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat export app.beat --to perfetto                    app.pftrace, for ui.perfetto.dev
+  stackbeat export app.beat --to pprof -o app.pb.gz          go tool pprof -http=: app.pb.gz
+  stackbeat export app.beat --to flamegraph-svg --weight alloc-bytes
+  stackbeat export app.beat --to folded -o - | sort | head
+  stackbeat export app.beat --to chrome --from 1s --until 1500ms --thread worker-3")]
+pub struct ExportArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The format.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub to: Format,
+    /// Where to write; beside the trace by default, `-` for standard output.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What widths stand for in formats that know one amount only; wall by default.
+    #[arg(long, value_enum, value_name = "AMOUNT")]
+    pub weight: Option<Weight>,
+    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    #[arg(long, value_name = "NAME|TID")]
+    pub thread: Vec<String>,
+    /// Leave out what was before this time since the recording's start.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub from: Option<u64>,
+    /// Leave out what was after this time since the recording's start.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub until: Option<u64>,
+    /// Headline; the recorded command by default.
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Print what was written as JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+/// Show what differs between two traces, or between two sets of traces.
+///
+/// For a person who looks for something: tables; on a page the main threads of both (the first trace of each set)
+/// on one axis of time, and a differential flame graph. No verdict: what is noise and what is not is said by
+/// `stackbeat gate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat diff before.beat after.beat
+  stackbeat diff main/ branch/                            means over all traces of each folder
+  stackbeat diff before.beat after.beat --html diff.html  flame graph, red where there is more")]
+pub struct DiffArgs {
+    /// A trace, a folder of traces, or a pattern in quotes.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub a: String,
+    /// What to compare it with.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub b: String,
+    /// Lines per table.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub top: usize,
+    /// Write a page with timelines and a differential flame graph; `-` for standard output.
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+/// Show what a trace says about itself: settings, counts, losses, completeness.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat info app.beat
+  stackbeat info app.beat --check        exit code 1 when a sum does not come out
+  stackbeat info app.beat --json | jq .losses")]
+pub struct InfoArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Check that every thread's times, CPU time and allocations add up.
+    #[arg(long)]
+    pub check: bool,
+    /// List every module.
+    #[arg(long)]
+    pub modules: bool,
+    /// Print JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
