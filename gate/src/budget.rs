@@ -61,7 +61,7 @@ pub struct BudgetRow {
     pub spent: f64,
     /// Nothing in any run has the name that it asks for.
     pub is_idle: bool,
-    /// A run did not count to its end what the budget is for, and the part that is known does not exceed it.
+    /// A run did not count what the budget is for, or not to its end, and the part that is known does not exceed it.
     pub is_uncounted: bool,
 }
 
@@ -183,6 +183,9 @@ mod tests {
         assert_eq!(row(Metric::Allocations, true), (true, false));
         assert_eq!(row(Metric::Allocations, false), (false, true));
         assert_eq!(row(Metric::Cpu, true), (false, true));
+        // Without counters nobody knows what was read.
+        assert_eq!(row(Metric::ReadBytes, false), (true, false));
+        assert_eq!(row(Metric::CallsSync, false), (true, false));
     }
 
     fn row(per: Per, name: &str) -> BudgetRow {

@@ -236,18 +236,16 @@ impl Judge<'_> {
         let metric = self.rules.required.iter().find(is_missing).copied();
         let limited = budgets.iter().find(|row| row.is_uncounted);
         let metric = metric.or(limited.map(|row| row.budget.metric))?;
-        Some(match metric.is_system_call() {
-            true => format!(
-                "{} cannot be judged: a run does not know its system calls, because it was recorded by an older version, \
-                 is a dump, or did not end regularly; record it again",
-                metric.title()
-            ),
-            false => format!(
-                "{} cannot be judged: a run's budget had the hooks of allocation withdrawn; record with a higher --budget \
-                 or without",
-                metric.title()
-            ),
-        })
+        let why = if metric.is_system_call() {
+            "a run does not know its system calls, because it was recorded by an older version, is a dump, or did not \
+             end regularly; record it again"
+        } else if metric.is_transfer() {
+            "a run does not know what it read and wrote, because it was recorded without counters or by an older \
+             version; record it again, without --counters off"
+        } else {
+            "a run's budget had the hooks of allocation withdrawn; record with a higher --budget or without"
+        };
+        Some(format!("{} cannot be judged: {why}", metric.title()))
     }
 
     fn is_cost(&self, metric: Metric) -> bool {

@@ -33,12 +33,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether all runs counted to their end what the metric is of.
+    /// Whether all runs counted, to their end, what the metric is of.
     pub fn counts(&self, metric: Metric) -> bool {
         let mut runs = self.runs.iter().map(|run| &run.about);
         match metric {
             metric if metric.is_of_allocation() => !runs.any(|run| run.counts_end_early),
             metric if metric.is_system_call() => runs.all(|run| run.knows_system_calls),
+            metric if metric.is_transfer() => self.runs.iter().all(Run::knows_transfers),
             _ => true,
         }
     }
@@ -117,9 +118,8 @@ impl Table {
 
     /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
     pub fn whole(&self, metric: Metric) -> Column {
-        let is_unknown = metric.is_transfer() && !self.runs.iter().all(Run::knows_transfers)
-            || metric.is_system_call() && !self.counts(metric);
-        if is_unknown {
+        let may_be_unknown = metric.is_transfer() || metric.is_system_call();
+        if may_be_unknown && !self.counts(metric) {
             return vec![0.0; self.runs.len()];
         }
         self.runs

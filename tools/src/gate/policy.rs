@@ -186,6 +186,13 @@ fn budget_of(settings: &DeTable<'_>) -> Result<Budget> {
             "`function`: system calls are known of threads, not of functions; leave it out, or give a `thread`"
         );
     }
+    let narrower = [("function", &function), ("thread", &thread)];
+    let narrower = narrower.into_iter().find(|(_, name)| name.is_some());
+    if let Some((key, _)) = narrower
+        && metric.is_transfer()
+    {
+        bail!("`{key}`: what is read and written is known of the whole run only; leave it out");
+    }
     Ok(Budget {
         function,
         thread,
@@ -304,6 +311,10 @@ mod tests {
             (
                 "[[budget]]\nfunction = \"f\"\nmetric = \"calls:sync\"\nmax = 0",
                 vec!["p.toml:2:1:", "known of threads"],
+            ),
+            (
+                "[[budget]]\nthread = \"t\"\nmetric = \"read-bytes\"\nmax = 0",
+                vec!["p.toml:2:1:", "of the whole run only"],
             ),
             (
                 "[[budget]]\nmetric = \"cpu\"\nmax = 5",

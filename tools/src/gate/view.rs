@@ -352,7 +352,7 @@ pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
     idle.map(line).collect()
 }
 
-/// A line for each budget of something that a run did not count to its end.
+/// A line for each budget of something that a run did not count, or not to its end.
 pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
     let uncounted = budgets.iter().filter(|row| row.is_uncounted);
     let line = |row: &BudgetRow| {
@@ -360,9 +360,10 @@ pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
             "the budget for {}{} cannot be judged: {}",
             row.budget.metric.title(),
             budget_of(&row.budget),
-            match row.budget.metric.is_system_call() {
-                true => "a run does not know its system calls",
-                false => "a run's hooks of allocation were withdrawn",
+            match row.budget.metric {
+                metric if metric.is_system_call() => "a run does not know its system calls",
+                metric if metric.is_transfer() => "a run does not know what it read and wrote",
+                _ => "a run's hooks of allocation were withdrawn",
             }
         )
     };
