@@ -156,9 +156,9 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
             uid: t.uid,
             tid: t.tid,
             name: &t.name,
-            process: match t.process_uid {
-                0 if is_of_several(t) => facts.processes.len(),
-                _ => t.process,
+            process: match is_of_several(t) {
+                true => facts.processes.len(),
+                false => t.process,
             },
             is_main: t.is_main,
             merged: t.merged,

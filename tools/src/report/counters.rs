@@ -1,6 +1,7 @@
 //! Counters and scopes of a trace, summed up; and counters that its samples give, beside those it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::Serialize;
 use stackbeat_collector::model::{Counter, Segment, ThreadIndex, Trace};
@@ -8,7 +9,7 @@ use stackbeat_proto::v1::{Event, event};
 
 use super::tables::{Layout, more, title};
 use crate::meters::{Meters, Reading, Totals};
-use crate::scopes::{Asynchronous, Open};
+use crate::scopes::{Asynchronous, Open, Scope};
 use crate::table::{Column, Table};
 use crate::units::{bytes, count, duration};
 
@@ -209,34 +210,27 @@ impl Collected {
             event::Kind::ScopeBegin => self.open.begin(thread, &event.name, event.time_ns),
             event::Kind::ScopeEnd => {
                 if let Some(scope) = self.open.end(thread, event.time_ns) {
-                    self.scope(
-                        trace,
-                        scope.thread,
-                        scope.name,
-                        scope.begin_ns,
-                        scope.end_ns,
-                    );
+                    self.scope(trace, scope);
                 }
             }
             _ => {}
         }
     }
 
-    fn scope(
-        &mut self,
-        trace: &Trace,
-        thread: ThreadIndex,
-        name: String,
-        begin_ns: u64,
-        end_ns: u64,
-    ) {
+    fn scope(&mut self, trace: &Trace, scope: Scope) {
+        let time_ns = scope.begin_ns..scope.end_ns;
+        self.named(trace, scope.thread, scope.name, time_ns);
+    }
+
+    /// Adds a scope, or asynchronous work, to the row of its name.
+    fn named(&mut self, trace: &Trace, thread: ThreadIndex, name: String, time_ns: Range<u64>) {
         let row = self.scopes.entry(name).or_default();
-        let length_ns = end_ns - begin_ns;
+        let length_ns = time_ns.end - time_ns.start;
         row.count += 1;
         row.total_ns += length_ns;
         if length_ns >= row.longest_ns {
             row.longest_ns = length_ns;
-            row.longest_at_ns = begin_ns.saturating_sub(trace.start_ns());
+            row.longest_at_ns = time_ns.start.saturating_sub(trace.start_ns());
             row.longest_thread_uid = trace.thread(thread).uid;
         }
     }
@@ -245,17 +239,11 @@ impl Collected {
     pub fn finish(mut self, trace: &Trace) -> (Vec<ScopeRow>, Vec<CounterRow>, ThreadCounters) {
         self.process_rates(trace);
         for scope in self.open.rest(|thread| trace.thread(thread).end_ns) {
-            self.scope(
-                trace,
-                scope.thread,
-                scope.name,
-                scope.begin_ns,
-                scope.end_ns,
-            );
+            self.scope(trace, scope);
         }
         let asynchronous = std::mem::take(&mut self.asynchronous);
         for work in asynchronous.finish(|process| trace.process(process).end_ns) {
-            self.scope(trace, work.thread, work.name, work.begin_ns, work.end_ns);
+            self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
         }
         let named = self.scopes.into_iter();
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();

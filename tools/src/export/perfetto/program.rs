@@ -80,8 +80,7 @@ impl Program {
         Ok(true)
     }
 
-    /// Asynchronous work. What overlaps stands on tracks of one name, which
-    /// Perfetto shows as one.
+    /// Asynchronous work. What overlaps stands on tracks of one name, which Perfetto shows as one.
     pub fn asynchronous(
         &mut self,
         all: &[Work],
