@@ -32,6 +32,18 @@ http {
     server { listen unix:n.sock; location / { return 200 answer; } }
 }";
 
+/// Answers as nginx does; for `/slow` it computes for 1.5 s, and everybody waits.
+const NODE: &str = "
+const http = require('http');
+const server = http.createServer((request, response) => {
+    const end = Date.now() + (request.url === '/slow' ? 1500 : 0);
+    while (Date.now() < end) {}
+    response.end('answer');
+});
+server.listen('n.sock');
+process.on('SIGTERM', () => server.close());
+";
+
 /// Lets users that servers take see what is in a folder, and write there.
 pub fn open_to_all(path: &Path) {
     let all = fs::Permissions::from_mode(0o777);
@@ -91,6 +103,7 @@ pub enum Kind {
     Redis,
     /// A master and two workers.
     Nginx,
+    Node,
     Postgres,
     /// `examples/tokio_service.rs` of this package.
     Tokio,
@@ -112,6 +125,7 @@ impl Kind {
                 "no",
             ],
             Kind::Nginx => &["nginx", "-p", ".", "-c", "nginx.conf"],
+            Kind::Node => &["node", "server.js"],
             // Workers that come and go by themselves would be in the way of comparisons.
             Kind::Postgres => &[
                 "postgres",
@@ -152,7 +166,7 @@ impl Address {
         let program = Program::new(command);
         let program = match self.kind {
             Kind::Postgres => with_postgres(program, &self.folder),
-            Kind::Redis | Kind::Nginx | Kind::Tokio => program.folder(&self.folder),
+            Kind::Redis | Kind::Nginx | Kind::Node | Kind::Tokio => program.folder(&self.folder),
         };
         program.plain_command()
     }
@@ -170,7 +184,7 @@ impl Address {
         let answers = |command: &[&str]| run(self.client(command)).output.status.success();
         match self.kind {
             Kind::Redis => answers(&["redis-cli", "-s", "r.sock", "-e", "ping"]),
-            Kind::Nginx => UnixStream::connect(self.folder.join("n.sock")).is_ok(),
+            Kind::Nginx | Kind::Node => UnixStream::connect(self.folder.join("n.sock")).is_ok(),
             Kind::Postgres => answers(&["pg_isready", "-q", "-h", &self.host()]),
             Kind::Tokio => self.port().is_some(),
         }
@@ -194,9 +208,9 @@ impl Address {
                 let said = self.tell(benchmark.split(' '));
                 assert!(!said.contains("rror"), "{said}");
             }
-            Kind::Nginx => {
+            Kind::Nginx | Kind::Node => {
                 for _ in 0..50 {
-                    self.get();
+                    self.get("/");
                 }
             }
             Kind::Postgres => {
@@ -210,9 +224,10 @@ impl Address {
         }
     }
 
-    fn get(&self) {
+    /// Asks nginx or node for a page, which must be answered.
+    pub fn get(&self, path: &str) {
         let mut stream = UnixStream::connect(self.folder.join("n.sock")).expect("connects");
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("asks");
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("asks");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("is answered");
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
@@ -265,6 +280,7 @@ impl Server {
         let mut program = Program::new(kind.command()).folder(at);
         match kind {
             Kind::Nginx => fs::write(at.join("nginx.conf"), NGINX).expect("is written"),
+            Kind::Node => fs::write(at.join("server.js"), NODE).expect("is written"),
             Kind::Postgres => {
                 let init = "initdb -D data -A trust -U postgres --no-sync";
                 let init = with_postgres(Program::new(init.split(' ')), at);
@@ -402,6 +418,7 @@ impl Server {
                 self.address().tell(down.split(' '));
             }
             Kind::Nginx => say("-QUIT"),
+            Kind::Node => say("-TERM"),
             Kind::Postgres => say("-INT"),
             Kind::Tokio => drop(self.input.take()),
         }

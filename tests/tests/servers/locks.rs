@@ -6,37 +6,37 @@ use std::io::Write;
 use std::process::{Child, Stdio};
 
 /// A client's session that takes orders.
-struct Client(Child);
+pub(super) struct Client(Child);
 
 impl Client {
-    fn new(server: &Server) -> Client {
+    pub(super) fn new(server: &Server) -> Client {
         let host = server.address().host();
         let mut psql = server
             .address()
             .client(["psql", "-qAt", "-h", &host, "-U", "postgres"]);
-        psql.stdin(Stdio::piped());
+        psql.stdin(Stdio::piped()).stdout(Stdio::null());
         Client(psql.spawn().expect("psql starts"))
     }
 
-    fn says(&mut self, sql: &str) {
+    pub(super) fn says(&mut self, sql: &str) {
         let input = self.0.stdin.as_mut().expect("is piped");
         writeln!(input, "{sql}").expect("it listens");
     }
 
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         drop(self.0.stdin.take());
         assert!(self.0.wait().expect("ends").success());
     }
 }
 
 /// What a query of somebody else gives.
-fn ask(server: &Server, sql: &str) -> String {
+pub(super) fn ask(server: &Server, sql: &str) -> String {
     let host = server.address().host();
     let command = ["psql", "-qAt", "-h", &host, "-U", "postgres", "-c", sql];
     server.address().tell(command).trim().to_owned()
 }
 
-fn pid_of(server: &Server, name: &str) -> u64 {
+pub(super) fn pid_of(server: &Server, name: &str) -> u64 {
     let sql = format!("select pid from pg_stat_activity where application_name = '{name}'");
     let mut pid = None;
     wait_until("the session is there", || {

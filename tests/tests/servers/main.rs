@@ -1,9 +1,10 @@
-//! Real servers under load: redis, nginx, postgres and a service on tokio are visited, steered and switched while
-//! clients use them, and no client sees an error.
+//! Real servers under load: redis, nginx, node, postgres and a service on tokio are visited, steered, switched and dumped
+//! while clients use them, and no client sees an error.
 
 mod attach;
 mod control;
 mod coverage;
+mod dumps;
 mod locks;
 mod switch;
 

@@ -1,0 +1,200 @@
+//! Dumps that servers' recordings write by themselves: for a slow turn of an event loop, for a wait that is too long.
+
+use super::locks::{Client, ask, pid_of};
+use super::*;
+use stackbeat_tests::servers::NGINX;
+use stackbeat_tests::{run, stackbeat, wait_until};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+
+/// Looks for dumps with numbers below this.
+const DUMPS: usize = 20;
+
+/// Where a server's dump with this number lies.
+fn dump_path(server: &Server, number: usize) -> std::path::PathBuf {
+    server.trace().with_extension(format!("dump-{number}.beat"))
+}
+
+/// A dump's report; `None` until it is written.
+fn dumped(path: &Path) -> Option<Value> {
+    if !path.exists() {
+        return None;
+    }
+    let mut command = Command::new(stackbeat());
+    command.args(["report", "--json", "--top", "0"]).arg(path);
+    let report: Value = serde_json::from_slice(&run(command).output.stdout).ok()?;
+    (report["recording"]["outcome"] == "finished").then_some(report)
+}
+
+/// Waits for the first dump with a note for which this holds; gives its report and the note.
+#[track_caller]
+fn dump_about(server: &Server, holds: impl Fn(&str) -> bool) -> (Value, Value) {
+    let mut found = None;
+    let mut next = 1;
+    wait_until("the dump is written", || {
+        while let Some(report) = (next < DUMPS)
+            .then(|| dumped(&dump_path(server, next)))
+            .flatten()
+        {
+            next += 1;
+            let note = array(&report, "events")
+                .find(|e| e["kind"] == "note" && e["text"].as_str().is_some_and(&holds))
+                .cloned();
+            if let Some(note) = note {
+                found = Some((report, note));
+                return true;
+            }
+        }
+        false
+    });
+    found.expect("was found")
+}
+
+/// The thread that a note is about.
+#[track_caller]
+fn thread_of<'a>(report: &'a Value, note: &Value) -> &'a Value {
+    let mut threads = array(report, "threads");
+    let thread = threads.find(|thread| thread["uid"] == note["thread_uid"]);
+    thread.unwrap_or_else(|| panic!("nobody is meant by {note}"))
+}
+
+fn signal(pid: u32, name: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([name, &pid.to_string()]);
+    assert!(run(kill).output.status.success(), "{name} {pid}");
+}
+
+/// A named pipe that everybody may use.
+fn pipe(server: &Server, name: &str) -> String {
+    let path = server.path(name);
+    let mut make = Command::new("mkfifo");
+    make.args(["-m", "666", &path]);
+    assert!(run(make).output.status.success(), "{path}");
+    path
+}
+
+#[test]
+fn a_slow_turn_of_node_is_dumped() {
+    let turns = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let options = [&turns[..], &["--dump-last", "3s"]].concat();
+    let server = Server::recorded(Kind::Node, &options);
+    server.address().ask();
+    let main = server.pid();
+    server.address().get("/slow");
+    let of_main = format!("thread {main} (");
+    let is_turn = |text: &str| text.starts_with(&of_main) && text.contains("turn");
+    let (dump, note) = dump_about(&server, is_turn);
+    let thread = thread_of(&dump, &note);
+    assert_eq!(thread["is_main"], true, "{thread}");
+    // It computed meanwhile, and was seen to.
+    assert!(number(thread, "running_ns") > 300_000_000, "{thread}");
+    assert!(number(thread, "samples") > 20, "{thread}");
+    server.address().ask();
+    server.end();
+}
+
+/// The log is a pipe that nobody empties: the turn in which the worker writes to it lasts until somebody does.
+#[test]
+fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
+    let options = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let server = Server::recorded(Kind::Nginx, &options);
+    let log = pipe(&server, "access.pipe");
+    let mut log = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(log)
+        .expect("opens");
+    let logging = NGINX
+        .replace("access_log off", "access_log access.pipe")
+        .replace("worker_processes 2", "worker_processes 1");
+    fs::write(server.at("nginx.conf"), logging).expect("is written");
+    let before = server.family();
+    signal(server.pid(), "-HUP");
+    wait_until("the new worker is alone", || {
+        let now = server.family();
+        now.len() == 2 && !before.contains(&now[1])
+    });
+    let worker = server.family()[1];
+    server.address().ask();
+    let blocked = fill(&mut log);
+    let address = server.address();
+    let client = std::thread::spawn(move || address.get("/"));
+    let of_worker = format!("thread {worker} (");
+    let is_turn = |text: &str| text.starts_with(&of_worker) && text.contains("turn");
+    let (dump, note) = dump_about(&server, is_turn);
+    let thread = thread_of(&dump, &note);
+    assert_eq!(number(thread, "pid"), u64::from(worker));
+    let site = array(&dump, "blocking_sites")
+        .find(|site| site["call"] == "write" && site["longest_thread_uid"] == thread["uid"]);
+    let site = site.unwrap_or_else(|| panic!("{:#}", dump["blocking_sites"]));
+    assert!(number(site, "longest_ns") > 400_000_000, "{site}");
+    let emptied = empty(&mut log);
+    assert!(emptied >= blocked, "{emptied} of {blocked}");
+    client.join().expect("is answered");
+    empty(&mut log);
+    server.end();
+}
+
+/// Writes to a pipe until it is full; gives how much that was.
+fn fill(pipe: &mut File) -> usize {
+    let mut bytes = 0;
+    loop {
+        match pipe.write(b"\n") {
+            Ok(more) => bytes += more,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                return bytes;
+            }
+        }
+    }
+}
+
+/// Reads what is there; gives how much that was.
+fn empty(pipe: &mut File) -> usize {
+    let mut bytes = 0;
+    let mut buffer = [0; 4096];
+    loop {
+        match pipe.read(&mut buffer) {
+            Ok(more) => bytes += more,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                return bytes;
+            }
+        }
+    }
+}
+
+/// A backend that reads a large object from a pipe waits until somebody opens its other end.
+#[test]
+fn a_backend_of_postgres_that_waits_for_long_is_dumped() {
+    let options = ["--dump-on-block", "1s", "--dump-every", "1ms"];
+    let server = Server::recorded(Kind::Postgres, &options);
+    let source = pipe(&server, "source.pipe");
+    let mut client = Client::new(&server);
+    client.says("set application_name = 'importer';");
+    let backend = pid_of(&server, "importer");
+    client.says(&format!("select 'imported', lo_import('{source}') > 0;"));
+    let of_backend = format!("thread {backend} (");
+    let (dump, note) = dump_about(&server, |text| {
+        text.starts_with(&of_backend) && text.contains("has waited")
+    });
+    assert!(note["text"].to_string().contains(" s in open"), "{note}");
+    let thread = thread_of(&dump, &note);
+    assert_eq!(number(thread, "pid"), backend);
+    let site = array(&dump, "blocking_sites")
+        .find(|site| site["call"] == "open" && site["longest_thread_uid"] == thread["uid"]);
+    let site = site.unwrap_or_else(|| panic!("{:#}", dump["blocking_sites"]));
+    assert!(number(site, "longest_ns") > 900_000_000, "{site}");
+    let stack = site["stack"].to_string();
+    assert!(stack.contains("lo_import"), "{stack}");
+    fs::write(&source, "what is imported").expect("somebody reads it");
+    client.end();
+    let imported =
+        "select count(*) from pg_largeobject where convert_from(data, 'UTF8') like 'what is%'";
+    assert_eq!(ask(&server, imported), "1");
+    server.address().ask();
+    server.end();
+}
