@@ -285,6 +285,8 @@ pub struct Control {
     /// Agents add: events that were written to `Header::marker_path`, and those that could not be.
     pub markers_written: AtomicU64,
     pub markers_failed: AtomicU64,
+    /// 1: processes say in their entries which signal ended them (`crate::fault`).
+    pub watch_crashes: AtomicU32,
 }
 
 impl Control {
@@ -343,8 +345,17 @@ pub struct ProcessEntry {
     pub signalled_cycles: AtomicU64,
     /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
     pub second_signal: AtomicU32,
+    /// The signal of `crate::fault` that is about to end it, 0: none so far. Where the process could not say so itself, its
+    /// parent does when it is over, of any signal, and knows nothing of what follows.
+    pub fatal_signal: AtomicU32,
+    /// Which thread got it: uid, tid, the node of its stack (0: not known), when, and its name, NUL padded.
+    pub fatal_thread_uid: AtomicU32,
+    pub fatal_tid: AtomicU32,
+    pub fatal_node: AtomicU32,
     pub reserved_word: AtomicU32,
-    pub reserved: [AtomicU64; 14],
+    pub fatal_cycles: AtomicU64,
+    pub fatal_name: [AtomicU64; 2],
+    pub reserved: [AtomicU64; 9],
 }
 
 /// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.

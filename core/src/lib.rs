@@ -10,6 +10,7 @@ pub mod answer;
 pub mod buffer;
 pub mod callstack;
 pub mod clock;
+pub mod fault;
 pub mod gate;
 pub mod layout;
 #[cfg(not(loom))]

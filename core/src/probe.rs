@@ -179,6 +179,8 @@ probes! {
     Mark = 3, "mark", User, None;
     /// A thread found waiting for a page.
     PageFault = 6, "page fault", Sampler, Io;
+    /// A signal is about to end the process: the thread that it came to.
+    Fault = 7, "fatal signal", Sampler, None;
     /// The agent's own note at a thread's first capture.
     ThreadStart = 4, "thread start", Thread, None;
     ThreadExit = 5, "thread exit", Thread, None;

@@ -86,6 +86,18 @@ fn clear_process(entry: &ProcessEntry) {
     entry.stranger.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
+    for word in [
+        &entry.fatal_signal,
+        &entry.fatal_thread_uid,
+        &entry.fatal_tid,
+        &entry.fatal_node,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    entry.fatal_cycles.store(0, Ordering::Relaxed);
+    for word in &entry.fatal_name {
+        word.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Agent: takes an entry for this thread. `None` (counted) when there is none.

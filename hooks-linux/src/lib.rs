@@ -15,6 +15,7 @@ mod calls;
 mod clock;
 mod descriptor;
 mod env;
+mod fault;
 mod futex;
 mod io;
 mod library;

@@ -6,8 +6,9 @@
 //! arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals that are
 //! hardly used, all end the process. Our handler is the installed one; what the program installs is kept
 //! here, shown to it again, and called for every one of these signals that is not ours. All other signals are none
-//! of our business.
+//! of our business, but those that end a process where crashes are to be told of (`fault`).
 
+use crate::fault;
 use core::ffi::{c_int, c_void};
 use core::mem::{MaybeUninit, zeroed};
 use core::ptr::null_mut;
@@ -291,6 +292,10 @@ macro_rules! sigactions {
         original!(fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+            if fault::is_watched(signal) {
+                // SAFETY: the caller's arguments, passed on.
+                return unsafe { fault::replace(signal, new, old) };
+            }
             let Some(kept) = ours(signal) else {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { $name::call(signal, new, old) };
@@ -323,6 +328,10 @@ macro_rules! handlers {
         original!(fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            if fault::is_watched(signal) {
+                // SAFETY: the caller's arguments, passed on.
+                return unsafe { fault::handle(signal, handler, || $name::call(signal, handler)) };
+            }
             let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { $name::call(signal, handler) };
@@ -355,6 +364,10 @@ original!(fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t);
 /// Blocks or unblocks the signal besides: the original does that, and then ours is installed again.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    if fault::is_watched(signal) {
+        // SAFETY: the caller's arguments, passed on.
+        return unsafe { fault::handle(signal, handler, || sigset::call(signal, handler)) };
+    }
     // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
     let result = unsafe { sigset::call(signal, handler) };
     let Some(kept) = ours(signal).filter(|_| result != SIG_ERR) else {

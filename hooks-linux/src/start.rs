@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, process, resolve, signal, thread, verify, withdraw};
+use crate::{env, fault, process, resolve, signal, thread, verify, withdraw};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
@@ -47,6 +47,7 @@ extern "C" fn start(
     thread::watch_thread_ends();
     thread::watch_end();
     signal::start();
+    fault::start();
     withdraw::start();
     verify::report();
 }

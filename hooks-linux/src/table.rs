@@ -11,6 +11,8 @@
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
 //!       wait  fn …  = Probe, argument, for AWAITED;
 //!                                                 the same, for something that another thread lets go of
+//!       wait  fn …  = Probe, argument, for AWAITED, tells FUNCTION(an argument);
+//!                                                 the same; the function gets the result and that argument
 //!       wait  fn …  = Probe, argument, reads FILE if CONDITION;
 //!                                                 the same, until somebody writes to what is behind the
 //!                                                 descriptor
@@ -177,6 +179,20 @@ macro_rules! hooks {
                 $name::called();
             }
             waited!($name($($arg),*) = $probe, $value $(, for $awaited)?)
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, for $awaited:expr, tells $tell:ident($told:ident); $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let result = waited!($name($($arg),*) = $probe, $value, for $awaited);
+            // SAFETY: the call has succeeded or failed with this argument of its caller's.
+            unsafe { $tell(result, $told) };
+            result
         }
         hooks! { $($rest)* }
     };

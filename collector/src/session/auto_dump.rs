@@ -1,30 +1,26 @@
 //! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when a turn of an event
-//! loop takes too long, when the program dies of a fault.
+//! loop takes too long, when the program or a process that it has started dies of a fault.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::fault;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::control::Session;
 use super::control::protocol::{DumpReply, DumpRequest};
+use super::crash::Crash;
 use super::drainer::Order;
-use super::options::Dumps;
+use super::options::{Dumps, Progress};
 use super::shared::Reason;
 use super::ticker::now_ns;
 
-/// Signals that tell of a fault in the program.
-const FAULTS: [(i32, &str); 7] = [
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGABRT, "SIGABRT"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGTRAP, "SIGTRAP"),
-    (libc::SIGSYS, "SIGSYS"),
-];
+/// How long the drain may take for a pass at the end, until processes that died just before are left out.
+const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// What a dump was written for, unless somebody asked for it, and how it ended.
 pub type Ended = (Option<String>, Result<DumpReply, String>);
@@ -45,7 +41,10 @@ pub struct AutoDump {
     under_way: Option<UnderWay>,
     /// Wanted while one was under way: whether somebody asked, and what else happened.
     once_more: bool,
-    crash: Option<String>,
+    /// The program itself died of this.
+    crash: Option<Reason>,
+    /// Processes that died of a fault while a dump was under way.
+    crashes: VecDeque<Reason>,
     number: u32,
     /// When the last one was written that nobody asked for, and how many so far.
     last: Option<Instant>,
@@ -61,6 +60,7 @@ impl AutoDump {
             under_way: None,
             once_more: false,
             crash: None,
+            crashes: VecDeque::new(),
             number: 0,
             last: None,
             unasked: 0,
@@ -76,46 +76,97 @@ impl AutoDump {
         }
     }
 
+    /// Looks after what was wanted and what has been done since the last call.
+    pub fn attend(&mut self, progress: &mut dyn FnMut(&Progress)) {
+        self.take_reasons();
+        if let Some((reason, result)) = self.ended() {
+            progress(&Progress::Dumped { reason, result });
+        }
+    }
+
+    fn take_reasons(&mut self) {
+        for reason in self.session.shared.take_reasons() {
+            self.consider(reason);
+        }
+    }
+
     /// Something happened that dumps are written for. The trace says so in any case.
-    pub fn consider(&mut self, reason: Reason) {
+    fn consider(&mut self, reason: Reason) {
+        let program = self.session.program_pid.load(Ordering::Relaxed);
+        if reason.crash.as_ref().is_some_and(|c| c.pid == program) {
+            // We are its parent, and are told how it ended: `program_ended`.
+            self.crash = Some(reason);
+            return;
+        }
         self.note(&reason);
+        if self.under_way.is_none() {
+            self.write_unasked(reason);
+        } else if reason.crash.is_some() && self.crashes.len() < self.rules.most as usize {
+            self.crashes.push_back(reason);
+        }
+    }
+
+    /// Writes a dump that nobody asked for, within the limits of these. False: it would be too many.
+    fn write_unasked(&mut self, reason: Reason) -> bool {
         let every = Duration::from_nanos(self.rules.every_ns);
         let is_soon = self.last.is_some_and(|last| last.elapsed() < every);
-        if !is_soon && self.unasked < self.rules.most && self.under_way.is_none() {
-            self.last = Some(Instant::now());
-            self.unasked += 1;
-            self.write(Some(reason.text));
+        if is_soon || self.unasked >= self.rules.most {
+            return false;
         }
+        self.last = Some(Instant::now());
+        self.unasked += 1;
+        self.write(Some(reason.text));
+        true
     }
 
     /// The program itself has ended: by a fault? Its last state is dumped by [`AutoDump::finish`].
     pub fn program_ended(&mut self, wait_status: i32) {
-        let signal = libc::WTERMSIG(wait_status);
-        let fault = FAULTS.into_iter().find(|(number, _)| *number == signal);
-        let Some((_, name)) = fault.filter(|_| libc::WIFSIGNALED(wait_status)) else {
+        self.await_news();
+        self.take_reasons();
+        let seen = self.crash.take().and_then(|reason| reason.crash);
+        let Some(signal) = fault::of_status(wait_status).and_then(fault::name) else {
             return;
         };
+        let shared = &self.session.shared;
+        let pid = self.session.program_pid.load(Ordering::Relaxed);
+        let crash = seen.or_else(|| Crash::of_pid(shared, pid));
+        let crash = crash.filter(|crash| crash.signal == signal);
+        let place = crash.as_ref().map_or(String::new(), Crash::place);
         let core = match libc::WCOREDUMP(wait_status) {
             true => " (core dumped)",
             false => "",
         };
         let reason = Reason {
-            text: format!("the program died of {name}{core}"),
-            thread_uid: 0,
-            value_ns: 0,
+            text: format!("the program died of {signal}{core}{place}"),
+            ..crash.map_or_else(Reason::default, |crash| crash.reason(shared, ""))
         };
         self.note(&reason);
-        self.crash = self.rules.crash.then_some(reason.text);
+        self.crash = self.rules.crash.then_some(reason);
+    }
+
+    /// Waits until the drain has looked at all processes once more: who died before the program ended is known then.
+    fn await_news(&self) {
+        if !self.rules.crash {
+            return;
+        }
+        let shared = &self.session.shared;
+        let drains = || shared.figures.drains.load(Ordering::Relaxed);
+        // The pass under way may have looked before.
+        let (began, wanted) = (Instant::now(), drains() + 2);
+        while drains() < wanted && began.elapsed() < LAST_PASS {
+            shared.want_drain();
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     fn note(&self, reason: &Reason) {
         let note = Event {
             thread_uid: reason.thread_uid,
-            time_ns: now_ns(),
+            time_ns: reason.at_ns.unwrap_or_else(now_ns),
             name: reason.text.clone(),
             kind: event::Kind::Note.into(),
             value: reason.value_ns as i64,
-            node: 0,
+            node: reason.node,
         };
         let body = packet::Body::Event(note);
         self.session.shared.order(Order::Say(Box::new(body)));
@@ -147,23 +198,38 @@ impl AutoDump {
     }
 
     /// The dump that has ended since the last call.
-    pub fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<Ended> {
         if !self.under_way.as_ref()?.thread.is_finished() {
             return None;
         }
         let ended = self.join();
         if std::mem::take(&mut self.once_more) {
             self.want();
+        } else {
+            self.write_of_crash();
         }
         ended
     }
 
+    /// The next one of those that came while a dump was under way.
+    fn write_of_crash(&mut self) {
+        while let Some(reason) = self.crashes.pop_front() {
+            if self.write_unasked(reason) {
+                return;
+            }
+        }
+    }
+
     /// Finishes what is under way or wanted. The drain must still run.
     pub fn finish(mut self) -> Vec<Ended> {
-        let mut all = Vec::from_iter(self.join());
+        let mut all = Vec::new();
+        while let Some(ended) = self.join() {
+            all.push(ended);
+            self.write_of_crash();
+        }
         if self.crash.is_some() || self.once_more {
             let crash = self.crash.take();
-            self.write(crash);
+            self.write(crash.map(|reason| reason.text));
             all.extend(self.join());
         }
         all

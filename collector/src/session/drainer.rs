@@ -10,6 +10,7 @@ use stackbeat_core::layout::Mode;
 use stackbeat_core::sys;
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
+use super::crash::process_name;
 use super::dump::Frozen;
 use super::shared::{Shared, count};
 use super::signs::Part;
@@ -163,6 +164,10 @@ impl DrainThread {
         let result =
             self.drainer
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
+        for (crash, executable) in self.drainer.census.take_crashes() {
+            let who = process_name(crash.pid, &executable);
+            shared.want_dump(crash.reason(&shared, &who));
+        }
         self.drainer.tend_nodes(&shared.mapping);
         let took = began.elapsed().as_nanos() as u64;
         count(&shared.figures.drains, 1);

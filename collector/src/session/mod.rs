@@ -10,6 +10,7 @@ mod auto_dump;
 mod budget;
 pub mod control;
 mod cost;
+pub(crate) mod crash;
 mod drainer;
 mod dump;
 mod error;
@@ -134,7 +135,7 @@ pub fn record(
     progress(&Progress::Started { pid });
     let ended = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
     if options.wait_children {
-        wait_for_children(&mut supervisor, shared, progress);
+        wait_for_children(&mut supervisor, shared, &mut dump, progress);
     }
     if let Some(status) = ended.wait_status {
         dump.program_ended(status);
@@ -389,12 +390,7 @@ fn supervise(
         if supervisor.take_dump_wanted() {
             dump.want();
         }
-        for reason in shared.take_reasons() {
-            dump.consider(reason);
-        }
-        if let Some((reason, result)) = dump.ended() {
-            progress(&Progress::Dumped { reason, result });
-        }
+        dump.attend(progress);
         teller.tell(shared, progress);
     }
 }
@@ -447,6 +443,7 @@ impl Teller {
 fn wait_for_children(
     supervisor: &mut Supervisor,
     shared: &Shared,
+    dump: &mut AutoDump,
     progress: &mut dyn FnMut(&Progress),
 ) {
     // The drain has to see the end of the program before its count means the others.
@@ -456,6 +453,7 @@ fn wait_for_children(
         let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
         let processes = shared.state().status.live_processes;
         looked += 1;
+        dump.attend(progress);
         if leave || (processes == 0 && looked > 1) {
             return;
         }

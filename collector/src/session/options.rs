@@ -106,7 +106,7 @@ pub struct Dumps {
     /// When a thread waits longer, ns, for one of `causes`.
     pub block_ns: Option<u64>,
     pub causes: Vec<probe::Cause>,
-    /// When the program dies of a fault.
+    /// When the program or a process that it has started dies of a fault.
     pub crash: bool,
     /// Least distance between two dumps that nobody asked for, ns, and most of them.
     pub every_ns: u64,

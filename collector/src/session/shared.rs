@@ -9,6 +9,7 @@ use stackbeat_core::layout::ClockSource;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sys;
 
+use super::crash::Crash;
 use super::drainer::Order;
 use super::options::Status;
 use super::signs::{Part, Signs};
@@ -123,12 +124,18 @@ pub struct State {
 }
 
 /// Why a dump is wanted that nobody asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reason {
     pub text: String,
     pub thread_uid: u32,
     /// How long it took by then, ns.
     pub value_ns: u64,
+    /// The node of the thread's stack; 0: it says nothing.
+    pub node: u32,
+    /// When it was, if that is not now.
+    pub at_ns: Option<u64>,
+    /// A fault that has ended a process.
+    pub crash: Option<Crash>,
 }
 
 /// One session.

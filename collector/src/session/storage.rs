@@ -154,6 +154,9 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     control
         .follow_children
         .store(u32::from(options.follow_children), Ordering::Relaxed);
+    control
+        .watch_crashes
+        .store(u32::from(options.dumps.crash), Ordering::Relaxed);
     control.signal.store(
         if options.interrupt_running {
             libc::SIGURG as u32

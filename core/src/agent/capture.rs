@@ -12,7 +12,7 @@ use super::counted::Kind;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use signal::on_signal;
+pub(super) use signal::{on_signal, registers_of};
 
 use super::stack;
 use super::thread::{self, Scratch};
@@ -249,7 +249,7 @@ impl Capture<'_> {
             return 0;
         }
         let now = process::now();
-        if request.interrupted.is_some() {
+        if request.is_of_sampler() {
             cost::add_delivery(self.control, self.entry, now);
         }
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
@@ -260,7 +260,7 @@ impl Capture<'_> {
         }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
-        if request.interrupted.is_some() && (tick == last_tick || self.was_held_up()) {
+        if request.is_of_sampler() && (tick == last_tick || self.was_held_up()) {
             self.block.held_since.store(0, Ordering::Relaxed);
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);

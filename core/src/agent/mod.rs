@@ -6,6 +6,7 @@
 //! - `calls`: counts by function, where they are wanted
 //! - `event`: marks, scopes and counters of the program itself; `systrace`: the same for the kernel's trace_marker
 //! - `wake`: waits that other threads end, and ending them
+//! - `fault`: signals that end the process, where somebody wants to know of them
 //! - `withdraw`: hooks that are too dear for the budget go
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
 //! - `patience`: waiting for a signal of ours
@@ -21,6 +22,7 @@ mod children;
 mod cost;
 mod counted;
 mod event;
+mod fault;
 mod main_stack;
 mod patience;
 mod process;
@@ -49,6 +51,9 @@ pub use children::{
     vfork_parent,
 };
 pub use event::event;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use fault::on_fault;
+pub use fault::{child_ended, watches_crashes};
 pub use process::{
     Refusal, attach, detach, follow_children, handler_installed, init, process_exiting, say,
     second_handler_installed, watch_masks,

@@ -1,5 +1,6 @@
 //! System calls on Linux and Android.
 
+pub use super::raw::call_on;
 use super::raw::syscall;
 use super::{Backing, Errno, Usage};
 use core::ffi::{CStr, c_void};
@@ -341,8 +342,7 @@ pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
     let time = [0u64, timeout_ns];
     let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
-    // fills a siginfo_t, whose zeroed value is valid; si_pid has a meaning for SI_TKILL. Queueing a
-    // signal to oneself is allowed with any origin.
+    // fills a siginfo_t, whose zeroed value is valid; si_pid has a meaning for SI_TKILL.
     unsafe {
         let taken = syscall(
             libc::SYS_rt_sigtimedwait,
@@ -362,19 +362,24 @@ pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
         if origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender {
             return true;
         }
-        syscall(
-            libc::SYS_rt_tgsigqueueinfo,
-            [
-                process_id() as usize,
-                thread_id() as usize,
-                taken as usize,
-                info.as_ptr() as usize,
-                0,
-                0,
-            ],
-        );
+        send_again(taken as i32, info.as_ptr());
     }
     false
+}
+
+/// Sends the calling thread a signal that it has got, once more and as it was.
+///
+/// # Safety
+/// `info` is what the kernel passed with it.
+pub unsafe fn send_again(signal: i32, info: *const libc::siginfo_t) {
+    let (pid, tid, signal) = (process_id() as usize, thread_id() as usize, signal as usize);
+    let again = [pid, tid, signal, info as usize, 0, 0];
+    // SAFETY: queueing a signal to oneself is allowed with any origin; the kernel reads `info`.
+    unsafe {
+        if call(libc::SYS_rt_tgsigqueueinfo, again).is_err() {
+            let _ = call(libc::SYS_tgkill, [pid, tid, signal, 0, 0, 0]);
+        }
+    }
 }
 
 /// Commands of membarrier(2), Linux 4.16: include/uapi/linux/membarrier.h.

@@ -21,3 +21,31 @@ pub unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
     }
     result
 }
+
+/// Calls a function on another stack.
+///
+/// # Safety
+/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it takes
+/// `argument`.
+#[inline(never)]
+pub unsafe fn call_on(
+    top: *mut u8,
+    function: extern "C" fn(*mut core::ffi::c_void),
+    argument: *mut core::ffi::c_void,
+) {
+    // SAFETY: by contract; the stack pointer is put back before anything else of this function runs.
+    unsafe {
+        core::arch::asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {function}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            function = in(reg) function,
+            in("rdi") argument,
+            // Callee-saved, so it outlives the call.
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+}

@@ -1,4 +1,5 @@
-//! Dumps that servers' recordings write by themselves: for a slow turn of an event loop, for a wait that is too long.
+//! Dumps that servers' recordings write by themselves: for a slow turn of an event loop, a wait that is too long, the crash
+//! of a process.
 
 use super::locks::{Client, ask, pid_of};
 use super::*;
@@ -197,4 +198,96 @@ fn a_backend_of_postgres_that_waits_for_long_is_dumped() {
     assert_eq!(ask(&server, imported), "1");
     server.address().ask();
     server.end();
+}
+
+/// Has two workers die; gives their pids and what they died of.
+fn crash_workers(server: &Server) -> Vec<(u32, &'static str)> {
+    let deaths = [("-SEGV", "SIGSEGV"), ("-ABRT", "SIGABRT")];
+    let deaths = deaths.into_iter().map(|(flag, name)| {
+        server.address().ask();
+        let worker = server.family()[1];
+        signal(worker, flag);
+        wait_until("another worker is there", || {
+            let now = server.family();
+            now.len() == 3 && !now.contains(&worker)
+        });
+        (worker, name)
+    });
+    let deaths = deaths.collect();
+    server.address().ask();
+    deaths
+}
+
+/// How the log says that processes ended.
+fn ends(log: &str, mark: &str) -> Vec<String> {
+    let lines = log.lines().filter_map(|line| line.split_once(mark));
+    lines.map(|(_, end)| end.to_owned()).collect()
+}
+
+/// The master starts other workers, as it does alone.
+#[test]
+fn crashes_of_workers_of_nginx_are_dumped() {
+    let options = ["--dump-on-crash", "--dump-every", "1ms"];
+    let server = Server::recorded(Kind::Nginx, &options);
+    for (worker, name) in crash_workers(&server) {
+        let death = format!("process {worker} (nginx) died of {name} in thread {worker} (nginx)");
+        let (dump, note) = dump_about(&server, |text| text == death);
+        let thread = thread_of(&dump, &note);
+        assert_eq!(number(thread, "pid"), u64::from(worker));
+        // It waited for requests.
+        let stack = note["stack"].to_string();
+        assert!(stack.contains("epoll_wait"), "{stack}");
+        assert!(stack.contains("ngx_process_events_and_timers"), "{stack}");
+    }
+    let log = fs::read_to_string(server.at("nginx.log")).expect("is there");
+    server.end();
+    let alone = Server::alone(Kind::Nginx);
+    crash_workers(&alone);
+    let log_alone = fs::read_to_string(alone.at("nginx.log")).expect("is there");
+    alone.end();
+    let ends = |log: &str| ends(log, " exited ");
+    assert_eq!(ends(&log), ["on signal 11", "on signal 6"]);
+    assert_eq!(ends(&log), ends(&log_alone));
+}
+
+/// Has a client's backend die, which makes the server begin anew; gives the backend's pid.
+fn crash_backend(server: &Server) -> u64 {
+    let mut client = Client::new(server);
+    client.says("set application_name = 'victim';");
+    let backend = pid_of(server, "victim");
+    signal(backend as u32, "-SEGV");
+    let ready = "database system is ready to accept connections";
+    wait_until("the server is there again", || {
+        server.log().matches(ready).count() == 2
+    });
+    client.says("select 1;");
+    client.fails();
+    server.address().ask();
+    backend
+}
+
+#[test]
+fn the_crash_of_a_backend_of_postgres_is_dumped() {
+    let server = Server::recorded(Kind::Postgres, &["--dump-on-crash"]);
+    let backend = crash_backend(&server);
+    let death =
+        format!("process {backend} (postgres) died of SIGSEGV in thread {backend} (postgres)");
+    let (dump, note) = dump_about(&server, |text| text == death);
+    assert_eq!(number(thread_of(&dump, &note), "pid"), backend);
+    let stack = note["stack"].to_string();
+    assert!(stack.contains("PostgresMain"), "{stack}");
+    let ended = server.end();
+    // All others were told to go, and that is no crash.
+    let report = report(&ended.trace());
+    let crashes = array(&report, "events").filter(|e| e["text"].to_string().contains("died of"));
+    assert_eq!(crashes.count(), 1, "{:#}", report["events"]);
+
+    let alone = Server::alone(Kind::Postgres);
+    crash_backend(&alone);
+    let alone = alone.end();
+    for mark in [") was terminated by ", "LOG:  all server processes "] {
+        let (with, without) = (ends(&ended.log(), mark), ends(&alone.log(), mark));
+        assert_eq!(with.len(), 1, "{}", ended.log());
+        assert_eq!(with, without);
+    }
 }

@@ -27,6 +27,12 @@ impl Client {
         drop(self.0.stdin.take());
         assert!(self.0.wait().expect("ends").success());
     }
+
+    /// The server is not there for it any more.
+    pub(super) fn fails(mut self) {
+        drop(self.0.stdin.take());
+        assert!(!self.0.wait().expect("ends").success());
+    }
 }
 
 /// What a query of somebody else gives.

@@ -86,7 +86,8 @@ pub struct DumpArgs {
         value_parser = parse_cause
     )]
     pub dump_on_block_in: Vec<Cause>,
-    /// Write one when the program dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP or SIGSYS.
+    /// Write one when the program, or a process that it has started, dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE,
+    /// SIGTRAP or SIGSYS.
     #[arg(long)]
     pub dump_on_crash: bool,
     /// Least time between two dumps that nobody asked for.

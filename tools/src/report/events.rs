@@ -7,7 +7,9 @@ use stackbeat_collector::model::{ThreadIndex, Trace, WITHDRAWN};
 use stackbeat_collector::session::control::{mode_name, names_of};
 use stackbeat_proto::v1::{Event, event};
 
-use super::tables::{Layout, more, title};
+use super::facts::Facts;
+use super::profile::{Profile, ROOT};
+use super::tables::{Layout, chain, more, title};
 use crate::table::{Column, Table};
 use crate::units::duration;
 
@@ -26,6 +28,9 @@ pub struct EventRow {
     /// What is shown.
     pub text: String,
     pub value: i64,
+    /// Where its thread was, in the tree of the profile; `ROOT`: it does not say.
+    #[serde(skip)]
+    pub place: u32,
 }
 
 /// Collects events while a trace is read.
@@ -36,7 +41,8 @@ pub struct Events {
 }
 
 impl Events {
-    pub fn add(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event) {
+    /// `place`: where the thread was, in the tree of the profile.
+    pub fn add(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, place: u32) {
         let (kind, text) = match event.kind() {
             event::Kind::Mark => ("mark", event.name.clone()),
             event::Kind::Note => ("note", event.name.clone()),
@@ -64,6 +70,7 @@ impl Events {
             kind,
             text,
             value: event.value,
+            place,
         });
     }
 
@@ -91,13 +98,14 @@ fn setting(event: &Event) -> String {
     }
 }
 
-/// The table; empty when nothing happened.
+/// The table, with where its thread was below an event that says so; empty when nothing happened.
 pub fn table(
-    rows: &[EventRow],
-    left_out: u64,
+    facts: &Facts,
+    profile: &Profile,
     threads: &[(u32, String)],
     layout: &Layout,
 ) -> String {
+    let (rows, left_out) = (&facts.events, facts.events_left_out);
     let mut out = String::new();
     if rows.is_empty() {
         return out;
@@ -117,6 +125,11 @@ pub fn table(
             thread.map_or(String::new(), |(_, name)| name.clone()),
             row.text.clone(),
         ]);
+        if row.place != ROOT {
+            let stack = chain(facts, profile.tree.outwards(row.place));
+            let place = format!("in {stack}");
+            table.row(vec![String::new(), String::new(), String::new(), place]);
+        }
     }
     out.push_str(&table.render(layout.width, layout.style));
     more(&mut out, layout, rows.len());

@@ -37,7 +37,7 @@ pub struct ReportJson<'a> {
     deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeRow>,
     counters: Vec<CounterRow>,
-    events: Vec<EventRow>,
+    events: Vec<EventJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     focus: Option<FocusJson>,
 }
@@ -106,6 +106,15 @@ struct SiteJson {
     longest_at_ns: u64,
     longest_thread_uid: u32,
     /// Innermost first.
+    stack: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct EventJson {
+    #[serde(flatten)]
+    row: EventRow,
+    /// Innermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<String>,
 }
 
@@ -180,7 +189,7 @@ pub fn report<'a>(
         deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
         scopes: facts.scopes.clone(),
         counters: facts.counters.clone(),
-        events: facts.events.clone(),
+        events: events(facts, profile),
         focus,
     })
 }
@@ -191,6 +200,18 @@ fn name_of(facts: &Facts, function: u32) -> FunctionName {
         .get(function as usize)
         .cloned()
         .unwrap_or_default()
+}
+
+fn events(facts: &Facts, profile: &Profile) -> Vec<EventJson> {
+    let json = |row: &EventRow| EventJson {
+        row: row.clone(),
+        stack: profile
+            .tree
+            .outwards(row.place)
+            .map(|(_, label)| label_text(facts, label))
+            .collect(),
+    };
+    facts.events.iter().map(json).collect()
 }
 
 fn sites(

@@ -398,8 +398,18 @@ fn continuing(trace: &Trace, before: &[FrameIndex], after: &[FrameIndex]) -> u32
 }
 
 impl Visitor for Adder {
-    fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
-        self.events.add(trace, thread, event);
+    fn event(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &Event,
+        stack: StackIndex,
+    ) {
+        let place = match stack {
+            StackIndex::NONE => ROOT,
+            stack => self.path(trace, stack),
+        };
+        self.events.add(trace, thread, event, place);
         self.collected.event(trace, thread, event);
     }
 

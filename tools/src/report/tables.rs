@@ -57,12 +57,7 @@ pub fn report(
         .iter()
         .map(|t| (t.uid, t.name.clone()))
         .collect();
-    out.push_str(&events::table(
-        &facts.events,
-        facts.events_left_out,
-        &threads,
-        layout,
-    ));
+    out.push_str(&events::table(facts, profile, &threads, layout));
     out.push_str(&losses(facts, layout));
     out
 }

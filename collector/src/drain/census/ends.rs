@@ -1,8 +1,12 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
+use stackbeat_core::layout::ProcessEntry;
 use stackbeat_core::system_call::SYSTEM_CALLS;
 
 use super::*;
+
+/// How long the parent of a process that has ended without a word may take to say how, ns.
+const PARENT_NS: u64 = 500_000_000;
 
 /// What a thread may have run since the last look at the clock, ns.
 const LATE_NS: u64 = 1_000_000_000;
@@ -30,11 +34,15 @@ impl Census {
         let over: Vec<u32> = self
             .processes
             .iter()
-            .filter(|(_, p)| p.ended && p.live_threads == 0)
+            .filter(|(_, p)| p.ended && p.live_threads == 0 && !self.may_be_told_of(mapping, p))
             .map(|(uid, _)| *uid)
             .collect();
         for uid in over {
             if let Some(process) = self.processes.remove(&uid) {
+                let entry = mapping.process(process.entry);
+                let crash = entry.filter(|e| is_without_a_word(e)).and_then(Crash::of);
+                self.crashes
+                    .extend(crash.map(|crash| (crash, process.packet.executable.clone())));
                 self.ended_processes.insert(uid);
                 self.free_processes.push((process.entry, uid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
@@ -52,6 +60,18 @@ impl Census {
                 }));
             }
         }
+    }
+
+    /// Whether the parent of a process that is over may still say that a fault ended it.
+    fn may_be_told_of(&self, mapping: &Mapping, process: &Process) -> bool {
+        let watches = mapping.control().watch_crashes.load(Ordering::Relaxed) != 0;
+        watches
+            && !self.closing
+            && !process.execed
+            && self.now_ns.saturating_sub(process.end_ns) < PARENT_NS
+            && mapping.process(process.entry).is_some_and(|entry| {
+                is_without_a_word(entry) && entry.fatal_signal.load(Ordering::Acquire) == 0
+            })
     }
 
     /// Writes what is known of those that live on when the session ends.
@@ -204,4 +224,9 @@ impl Census {
             }
         }
     }
+}
+
+/// Whether a process that is over has ended without saying so.
+fn is_without_a_word(entry: &ProcessEntry) -> bool {
+    entry.end_cycles.load(Ordering::Acquire) == 0
 }

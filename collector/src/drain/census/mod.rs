@@ -27,6 +27,7 @@ pub use seed::{Seed, SeedThread};
 
 use super::Keep;
 use super::decode::Record;
+use crate::session::crash::Crash;
 use crate::session::procfs::{self, Identity};
 use crate::writer::encode;
 
@@ -143,6 +144,8 @@ pub struct Census {
     over: Vec<u32>,
     /// A process has ended: its threads have, too.
     ends_threads: bool,
+    /// Processes that a fault has ended, and what they ran.
+    crashes: Vec<(Crash, String)>,
     /// Records written and lost by those that live, when they were looked at.
     now: (u64, u64),
     /// When the registry was looked at last.
@@ -184,6 +187,11 @@ impl Census {
     /// The program's own end, as `wait` gave it.
     pub fn set_wait_status(&mut self, pid: u32, status: i32) {
         self.wait_status = Some((pid, status));
+    }
+
+    /// Processes that a fault has ended since the last call, and what they ran.
+    pub fn take_crashes(&mut self) -> Vec<(Crash, String)> {
+        std::mem::take(&mut self.crashes)
     }
 
     /// Queues a packet for the next flush.

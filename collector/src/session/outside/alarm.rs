@@ -156,6 +156,7 @@ impl Alarms {
             text: format!("thread {tid} ({name}) {}", what.replace("{}", &time)),
             thread_uid: entry.uid.load(Ordering::Relaxed),
             value_ns: ns,
+            ..Reason::default()
         });
     }
 

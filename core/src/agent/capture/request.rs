@@ -16,7 +16,7 @@ pub(in crate::agent) struct Request<'a> {
     pub forced: bool,
     /// Nobody asked for it: no loss when the budget refuses it.
     pub spare: bool,
-    /// Bypasses throttle, budget and mask: starts and ends.
+    /// Bypasses throttle, budget and mask: starts, ends and faults.
     pub exempt: bool,
     /// The thread writes nothing any more: hand its sub-buffer over.
     pub last: bool,
@@ -47,6 +47,11 @@ impl Request<'_> {
             interrupted: None,
             more: None,
         }
+    }
+
+    /// The session's signal asks for it, which comes for a tick.
+    pub(super) fn is_of_sampler(&self) -> bool {
+        self.interrupted.is_some() && !self.exempt
     }
 
     /// What was counted to ask for it.

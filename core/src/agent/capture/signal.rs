@@ -62,7 +62,7 @@ pub(in crate::agent) unsafe fn on_signal(
 /// # Safety
 /// `context` is the third argument of a handler with SA_SIGINFO.
 #[cfg(target_arch = "x86_64")]
-unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
     // SAFETY: by contract it points to a `ucontext_t`.
     let g = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |i: i32| g[i as usize] as u64;
@@ -86,7 +86,7 @@ unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
 /// # Safety
 /// `context` is the third argument of a handler with SA_SIGINFO.
 #[cfg(target_arch = "aarch64")]
-unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
+pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
     // SAFETY: by contract it points to a `ucontext_t`.
     let m = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
     Registers {

@@ -1,0 +1,108 @@
+//! Processes that a fault has ended: what their entries say of it.
+
+use std::path::Path;
+
+use stackbeat_core::layout::ProcessEntry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_core::{clock, fault, registry};
+
+use super::shared::{Reason, Shared};
+use super::ticker::now_ns;
+
+/// What ended a process, as far as it could say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    pub pid: u32,
+    pub signal: &'static str,
+    /// `None`: only its parent told.
+    thread: Option<CrashedThread>,
+}
+
+/// Who got the signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CrashedThread {
+    uid: u32,
+    tid: u32,
+    name: String,
+    node: u32,
+    cycles: u64,
+}
+
+impl Crash {
+    /// What the entry of a process that is over says.
+    pub fn of(entry: &ProcessEntry) -> Option<Crash> {
+        let get = |word: &stackbeat_core::sync::AtomicU32| word.load(Ordering::Relaxed);
+        let signal = i32::try_from(entry.fatal_signal.load(Ordering::Acquire)).ok()?;
+        let signal = fault::name(signal)?;
+        let tid = get(&entry.fatal_tid);
+        let name = entry.fatal_name.iter();
+        let name: Vec<u8> = name
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .take_while(|byte| *byte != 0)
+            .collect();
+        Some(Crash {
+            pid: get(&entry.pid),
+            signal,
+            thread: (tid != 0).then(|| CrashedThread {
+                uid: get(&entry.fatal_thread_uid),
+                tid,
+                name: String::from_utf8_lossy(&name).into_owned(),
+                node: get(&entry.fatal_node),
+                cycles: entry.fatal_cycles.load(Ordering::Relaxed),
+            }),
+        })
+    }
+
+    /// What the entry of the newest image with this pid says.
+    pub fn of_pid(shared: &Shared, pid: u32) -> Option<Crash> {
+        let entries = registry::processes(&shared.mapping);
+        let entries = entries.filter(|(_, e)| e.pid.load(Ordering::Relaxed) == pid);
+        let (_, newest) = entries.max_by_key(|(_, e)| e.uid.load(Ordering::Relaxed))?;
+        Crash::of(newest)
+    }
+
+    /// A dump's reason. `who`: the process.
+    pub fn reason(self, shared: &Shared, who: &str) -> Reason {
+        let mut reason = Reason {
+            text: format!("{who} died of {}{}", self.signal, self.place()),
+            ..Reason::default()
+        };
+        if let Some(thread) = &self.thread {
+            reason.thread_uid = thread.uid;
+            reason.node = thread.node;
+            let now = clock::now(shared.clock_source());
+            let since_ns = shared.cycles_to_ns(now.saturating_sub(thread.cycles));
+            reason.at_ns = Some(now_ns().saturating_sub(since_ns));
+        }
+        reason.crash = Some(self);
+        reason
+    }
+
+    /// Where it was, as the end of a sentence.
+    pub fn place(&self) -> String {
+        let thread = self.thread.as_ref();
+        thread.map_or(String::new(), |thread| {
+            format!(" in thread {} ({})", thread.tid, thread.name)
+        })
+    }
+}
+
+/// A process, as crashes name it.
+pub fn process_name(pid: u32, executable: &str) -> String {
+    let name = Path::new(executable).file_name().unwrap_or_default();
+    match name.to_string_lossy() {
+        name if name.is_empty() => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_named_by_their_executable() {
+        assert_eq!(process_name(7, "/usr/sbin/nginx"), "process 7 (nginx)");
+        assert_eq!(process_name(7, ""), "process 7");
+    }
+}

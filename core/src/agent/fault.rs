@@ -1,0 +1,37 @@
+//! A signal is about to end the process: who got it, and where. Only where somebody wants to know
+//! (`Control::watch_crashes`).
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod signal;
+
+use super::process;
+use crate::fault;
+use crate::layout::entry_state;
+use crate::registry;
+use core::sync::atomic::Ordering;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use signal::on_fault;
+
+/// Whether processes are to say which signal ended them.
+pub fn watches_crashes() -> bool {
+    process::mapping().is_some_and(|m| m.control().watch_crashes.load(Ordering::Relaxed) != 0)
+}
+
+/// A child has ended with this status of `wait`, which its entry says from now on, if it has not noted a signal itself.
+pub fn child_ended(pid: u32, status: i32) {
+    let Some(signal) = fault::end_of(status).filter(|_| watches_crashes()) else {
+        return;
+    };
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    let images = registry::processes(mapping).filter(|(_, entry)| {
+        entry.pid.load(Ordering::Relaxed) == pid
+            && entry.state.load(Ordering::Acquire) == entry_state::LIVE
+    });
+    if let Some((_, entry)) = images.max_by_key(|(_, entry)| entry.uid.load(Ordering::Relaxed)) {
+        let word = &entry.fatal_signal;
+        let _ = word.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,307 @@
+//! Faults that end processes of a recording that is to tell of crashes: all die as they would alone, and each death is noted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use stackbeat_tests::{Program, compile, json_of, scratch, verbatim};
+
+/// Starts a child for each way to die, one after the other, and says how it ended. The child's thread has the way's
+/// name.
+const CRASHER: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *program;
+static sigjmp_buf back;
+
+__attribute__((noinline)) static void fault(void) { *(volatile int *)8 = 1; }
+
+static void install(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    sigaction(number, &action, NULL);
+}
+static void take_stack(void) {
+    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    sigaltstack(&stack, NULL);
+}
+static void says(int number) {
+    dprintf(1, "handled %d\n", number);
+}
+static void raises(int number) {
+    dprintf(1, "handled %d\n", number);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+static void jumps(int number) {
+    dprintf(1, "handled %d\n", number);
+    siglongjmp(back, 1);
+}
+static int deep(int level) {
+    volatile char bytes[4000];
+    bytes[level % 4000] = 1;
+    return deep(level + 1) + bytes[level % 3000];
+}
+static void *in_thread(void *name) {
+    prctl(PR_SET_NAME, name);
+    fault();
+    return NULL;
+}
+
+static void plain(void) { fault(); }
+static void thread(void) {
+    pthread_t one;
+    prctl(PR_SET_NAME, "innocent");
+    pthread_create(&one, NULL, in_thread, "thread");
+    pthread_join(one, NULL);
+}
+static void aborts(void) { abort(); }
+static void from_outside(void) { for (;;) pause(); }
+static void illegal(void) { __builtin_trap(); }
+static void trap(void) { raise(SIGTRAP); }
+static void divides(void) { kill(getpid(), SIGFPE); }
+static void executed(void) { execl(program, program, "executed", (char *)NULL); }
+static void by_handler(void) { install(SIGSEGV, raises, 0); fault(); }
+static void at_once(void) { install(SIGSEGV, raises, SA_NODEFER); fault(); }
+static void on_stack(void) { take_stack(); install(SIGSEGV, raises, SA_ONSTACK); fault(); }
+static void overflow_seen(void) { take_stack(); deep(0); }
+static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
+
+static void handled_once(void) { install(SIGSEGV, says, SA_RESETHAND); fault(); }
+static void overflow(void) { deep(0); }
+static void ignored(void) { signal(SIGSEGV, SIG_IGN); fault(); }
+static void abort_ignored(void) { signal(SIGABRT, SIG_IGN); abort(); }
+static void blocked(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGSEGV);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    fault();
+}
+
+static void goes_on(void) {
+    install(SIGSEGV, jumps, SA_NODEFER);
+    for (volatile int i = 0; i < 3; i++) if (sigsetjmp(back, 1) == 0) fault();
+    exit(3);
+}
+static void survives(void) {
+    signal(SIGTRAP, SIG_IGN);
+    raise(SIGTRAP);
+    signal(SIGFPE, says);
+    raise(SIGFPE);
+    exit(4);
+}
+static void by_vfork(void) {
+    int status;
+    pid_t child = vfork();
+    if (child == 0) { fault(); _exit(0); }
+    waitpid(child, &status, 0);
+    dprintf(1, "of a vfork: %d\n", status & 0x7f);
+    exit(0);
+}
+static void killed(void) { raise(SIGKILL); }
+static void looks(void) {
+    static const int all[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+    for (int i = 0; i < 7; i++) {
+        struct sigaction found;
+        memset(&found, 1, sizeof found);
+        sigaction(all[i], NULL, &found);
+        dprintf(1, "%d: %d %x", all[i], found.sa_handler == SIG_DFL, found.sa_flags);
+        dprintf(1, " %d", signal(all[i], says) == SIG_DFL);
+        dprintf(1, " %d", signal(all[i], SIG_DFL) == says);
+        dprintf(1, " %d", sigset(all[i], SIG_IGN) == SIG_DFL);
+        dprintf(1, " %d\n", signal(all[i], SIG_DFL) == SIG_IGN);
+    }
+    exit(0);
+}
+
+static const struct { const char *name; void (*run)(void); } ways[] = {
+    {"plain", plain}, {"thread", thread}, {"aborts", aborts}, {"from_outside", from_outside},
+    {"illegal", illegal}, {"trap", trap}, {"divides", divides}, {"executed", executed},
+    {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
+    {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
+    {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
+    {"abort_ignored", abort_ignored}, {"blocked", blocked},
+    {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
+    {"looks", looks},
+};
+
+int main(int count, char **arguments) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    program = arguments[0];
+    if (count > 1) {
+        prctl(PR_SET_NAME, arguments[1]);
+        fault();
+    }
+    for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_NAME, ways[i].name);
+            ways[i].run();
+            _exit(99);
+        }
+        if (ways[i].run == from_outside) {
+            usleep(100000);
+            kill(child, SIGBUS);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        dprintf(1, "%s: %x\n", ways[i].name, status);
+    }
+    return 5;
+}
+"#;
+
+/// Those whose thread and stack are known: the signal, and a function of the stack.
+const SEEN: [(&str, &str, &str); 13] = [
+    ("plain", "SIGSEGV", "fault"),
+    ("thread", "SIGSEGV", "in_thread"),
+    ("aborts", "SIGABRT", "abort"),
+    ("from_outside", "SIGBUS", "from_outside"),
+    ("illegal", "SIGILL", "illegal"),
+    ("trap", "SIGTRAP", "trap"),
+    ("divides", "SIGFPE", "divides"),
+    ("executed", "SIGSEGV", "fault"),
+    ("by_handler", "SIGSEGV", "fault"),
+    ("at_once", "SIGSEGV", "fault"),
+    ("on_stack", "SIGSEGV", "fault"),
+    ("overflow_seen", "SIGSEGV", "deep"),
+    ("with_flags", "SIGSEGV", "fault"),
+];
+
+/// Signals of those of which only the parent can tell.
+const TOLD: [&str; 5] = ["SIGABRT", "SIGSEGV", "SIGSEGV", "SIGSEGV", "SIGSEGV"];
+
+/// Most dumps in these recordings.
+const MOST: usize = 3;
+
+fn options() -> Vec<String> {
+    let options = "--dump-on-crash --dump-every 1ms --dump-most";
+    let options = options.split(' ').map(str::to_owned);
+    options.chain([MOST.to_string()]).collect()
+}
+
+/// What a trace notes of crashes, with the stacks.
+#[track_caller]
+fn deaths(trace: &Path) -> Vec<(String, String)> {
+    let trace = trace.to_str().expect("UTF-8");
+    let report = json_of(&["report", "--json", trace]);
+    let events = report["events"].as_array().expect("events").iter();
+    let notes = events.filter(|event| event["kind"] == "note");
+    let deaths = notes.filter(|note| note["text"].to_string().contains("died of"));
+    deaths
+        .map(|note| {
+            let text = note["text"].as_str().expect("text").to_owned();
+            let stack = note.get("stack").map_or(String::new(), Value::to_string);
+            (text, stack)
+        })
+        .collect()
+}
+
+#[test]
+fn children_die_as_ever_and_their_deaths_are_noted() {
+    let folder = scratch();
+    let crasher = compile(folder.path(), "crasher.c", CRASHER, &["-fno-inline"]);
+    let options = options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let program = Program::new([crasher.to_str().expect("UTF-8")]).options(&options);
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    assert_eq!(recorded.run.shell_status(), 5);
+    recorded.decode().assert_sound();
+    let noted = deaths(&recorded.trace);
+    let mut told = Vec::new();
+    let mut seen = BTreeMap::new();
+    for (text, stack) in &noted {
+        assert!(text.starts_with("process "), "{text}");
+        let (_, death) = text.split_once("(crasher) died of ").expect(text);
+        match death.split_once(" in thread ") {
+            None => told.push(death),
+            Some((signal, thread)) => {
+                let (_, name) = thread.split_once('(').expect(thread);
+                let before = seen.insert(name.trim_end_matches(')'), (signal, stack));
+                assert_eq!(before, None, "{text}");
+            }
+        }
+    }
+    for (name, signal, function) in SEEN {
+        let (died_of, stack) = seen
+            .remove(name)
+            .unwrap_or_else(|| panic!("{name}: {noted:#?}"));
+        assert_eq!(died_of, signal, "{name}");
+        assert!(
+            stack.contains(&format!("\"{function}\"")),
+            "{name}: {stack}"
+        );
+    }
+    assert!(seen.is_empty(), "{seen:?}");
+    told.sort_unstable();
+    assert_eq!(told, TOLD);
+
+    // As many dumps as may be, each about a death that it holds.
+    let dumps = (1..=MOST + 1).map(|n| folder.path().join(format!("trace.dump-{n}.beat")));
+    let dumps = dumps.filter(|dump| dump.exists());
+    let held: Vec<usize> = dumps.map(|dump| deaths(&dump).len()).collect();
+    assert_eq!(held.len(), MOST, "{held:?}");
+    assert!(held[0] >= 1 && held.is_sorted(), "{held:?}");
+}
+
+/// A child with a handler of python's own, which says where it was and puts the default back.
+#[test]
+fn a_child_of_python_says_where_it_crashed_and_is_dumped() {
+    let script = "
+import ctypes, faulthandler, multiprocessing, os
+def crash():
+    faulthandler.enable()
+    ctypes.string_at(0)
+for target in crash, os.abort:
+    child = multiprocessing.get_context('fork').Process(target=target)
+    child.start()
+    child.join()
+    print(child.exitcode)
+";
+    let folder = scratch();
+    let options = options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let program = Program::new(["python3", "-c", script]).options(&options);
+    let recorded = program.record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
+    assert_eq!(recorded.run.stdout(), "-11\n-6\n");
+    let said = recorded.run.stderr();
+    assert!(
+        said.contains("Fatal Python error: Segmentation fault"),
+        "{said}"
+    );
+    assert!(said.contains("in string_at"), "{said}");
+    let dumped = deaths(&folder.path().join("trace.dump-1.beat"));
+    let noted = deaths(&recorded.trace);
+    assert_eq!(noted.len(), 2, "{noted:?}");
+    assert_eq!(dumped[0], noted[0]);
+    for ((text, stack), signal) in noted.iter().zip(["SIGSEGV", "SIGABRT"]) {
+        assert!(
+            text.contains(&format!("died of {signal} in thread")),
+            "{text}"
+        );
+        assert!(stack.contains("PyEval"), "{stack}");
+    }
+    assert!(noted[1].1.contains("\"abort\""), "{noted:?}");
+}
+
+/// Without the option nothing of ours looks at faults, and a child's death is its parent's business.
+#[test]
+fn faults_are_left_alone_unless_somebody_wants_to_know() {
+    let folder = scratch();
+    let crasher = compile(folder.path(), "crasher.c", CRASHER, &["-fno-inline"]);
+    let program = Program::new([crasher.to_str().expect("UTF-8")]);
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    assert_eq!(deaths(&recorded.trace), []);
+}
