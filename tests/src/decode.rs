@@ -19,6 +19,8 @@ pub struct Trace {
     pub modules: Vec<v1::Module>,
     pub samples: BTreeMap<u32, Vec<SampleRow>>,
     pub losses: BTreeMap<(u32, i32), u64>,
+    /// Of processes, by uid and name: times (ns) and values.
+    pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
     nodes: HashMap<u32, Node>,
     names: HashMap<(u32, u32, u64, i32), Vec<String>>,
 }
@@ -83,8 +85,20 @@ impl Trace {
                     );
                 }
             }
+            Body::Counters(batch) if batch.thread_uid == 0 => self.take_counters(batch),
             Body::Footer(footer) => self.footer = Some(footer),
             _ => {}
+        }
+    }
+
+    fn take_counters(&mut self, batch: v1::CounterBatch) {
+        let key = (batch.process_uid, batch.name);
+        let series = self.counters.entry(key).or_default();
+        let (mut time, mut value) = (0, 0);
+        for (later, more) in batch.time.iter().zip(&batch.value) {
+            time += later;
+            value += more;
+            series.push((time as u64, value));
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod attach;
 mod control;
+mod counters;
 mod coverage;
 mod dumps;
 mod locks;
