@@ -32,7 +32,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -315,6 +315,10 @@ pub mod entry_state {
     pub const ENDED: u32 = 3;
     /// A process that ended by exec: the same pid has a new entry.
     pub const EXECED: u32 = 4;
+    /// The collector offers it to a thread that seems to have none; `crate::registry::found`.
+    pub const OFFERED: u32 = 5;
+    /// The collector has made it for a thread that waits and has passed no hook so far.
+    pub const FOUND: u32 = 6;
 }
 
 /// One program image in one process. The process writes it.
@@ -352,7 +356,8 @@ pub struct ProcessEntry {
     pub fatal_thread_uid: AtomicU32,
     pub fatal_tid: AtomicU32,
     pub fatal_node: AtomicU32,
-    pub reserved_word: AtomicU32,
+    /// Entries that the collector has made for threads of it and that no thread has taken over so far.
+    pub found: AtomicU32,
     pub fatal_cycles: AtomicU64,
     pub fatal_name: [AtomicU64; 2],
     pub reserved: [AtomicU64; 9],

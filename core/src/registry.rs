@@ -1,13 +1,16 @@
 //! The registry: which processes and threads take part, each with an entry in the mapping.
 //!
 //! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own
-//! entry; the collector frees it when everything of it is in the trace.
+//! entry; the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
+//! makes one: CLAIMED → OFFERED → FOUND, and → LIVE once the thread takes it over ([`found`]).
+
+pub mod found;
 
 use crate::layout::{
     Control, PHASES, ProcessEntry, ThreadClass, ThreadEntry, entry_state as state,
 };
 use crate::mapping::Mapping;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, fence};
 use crate::waiters;
 
 /// Who a process is.
@@ -84,6 +87,7 @@ fn clear_process(entry: &ProcessEntry) {
     entry.signal.store(0, Ordering::Relaxed);
     entry.second_signal.store(0, Ordering::Relaxed);
     entry.stranger.store(0, Ordering::Relaxed);
+    entry.found.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
     for word in [
@@ -100,32 +104,64 @@ fn clear_process(entry: &ProcessEntry) {
     }
 }
 
-/// Agent: takes an entry for this thread. `None` (counted) when there is none.
+/// Agent: takes an entry for this thread, the one that the collector has made for it if there is one. `None`
+/// (counted) when there is none.
 pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
+    let control = mapping.control();
+    let claimed = claim_thread(mapping, new);
+    // Whoever offers an entry to this thread sees the one that it has claimed, or the thread sees the offer.
+    fence(Ordering::SeqCst);
+    if let Some((i, entry)) = found::take_over(mapping, new) {
+        if let Some((claimed, entry)) = claimed {
+            entry.state.store(state::FREE, Ordering::Release);
+            make_room(mapping, claimed);
+        }
+        entry.stack_low.store(new.stack.0, Ordering::Relaxed);
+        entry.stack_high.store(new.stack.1, Ordering::Relaxed);
+        announce(mapping);
+        show_sign(mapping, i, entry);
+        return Some((i, entry));
+    }
+    let Some((i, entry)) = claimed else {
+        control.threads_refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    fill_in(mapping, i, entry, new);
+    entry.state.store(state::LIVE, Ordering::Release);
+    announce(mapping);
+    show_sign(mapping, i, entry);
+    Some((i, entry))
+}
+
+/// Claims an entry and says in it who does.
+fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
     let control = mapping.control();
     let limit = control
         .threads_limit
         .load(Ordering::Acquire)
         .min(mapping.layout().capacity.threads);
     let hint = control.threads_hint.load(Ordering::Relaxed).min(limit);
-    let found = (hint..limit).chain(0..hint).find_map(|i| {
+    let (i, entry) = (hint..limit).chain(0..hint).find_map(|i| {
         mapping
             .thread(i)
             .filter(|e| claim(&e.state))
             .map(|e| (i, e))
-    });
-    let Some((i, entry)) = found else {
-        control.threads_refused.fetch_add(1, Ordering::Relaxed);
-        return None;
-    };
+    })?;
+    entry.tid.store(new.tid, Ordering::Relaxed);
+    entry.process.store(new.process, Ordering::Relaxed);
     control.threads_hint.store(i + 1, Ordering::Relaxed);
+    control.threads_used.fetch_max(i + 1, Ordering::Release);
+    Some((i, entry))
+}
+
+/// Fills a claimed entry in; its tid and process stand there.
+fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
+    let control = mapping.control();
     let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
     // A thread that was killed while it waited has left its place taken.
     waiters::leave(mapping, i, entry);
     clear_thread(entry);
     entry.uid.store(uid, Ordering::Relaxed);
-    entry.tid.store(new.tid, Ordering::Relaxed);
-    entry.process.store(new.process, Ordering::Relaxed);
     entry.creator_uid.store(new.creator_uid, Ordering::Relaxed);
     entry
         .creator_node
@@ -142,11 +178,12 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     entry
         .tick_index
         .store(tick_index(class, uid), Ordering::Relaxed);
-    entry.state.store(state::LIVE, Ordering::Release);
-    control.threads_used.fetch_max(i + 1, Ordering::Release);
-    announce(mapping);
-    show_sign(mapping, i, entry);
-    Some((i, entry))
+}
+
+/// This entry is free: searches begin with it.
+fn make_room(mapping: &Mapping, i: u32) {
+    let hint = &mapping.control().threads_hint;
+    hint.fetch_min(i, Ordering::Relaxed);
 }
 
 /// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks at the
@@ -207,6 +244,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.spent_cycles,
         &e.signalled_by,
         &e.signalled_cycles,
+        &e.cpu_before_ns,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -240,12 +278,9 @@ fn clear_thread(e: &ThreadEntry) {
 /// Agent or collector: this thread has ended.
 pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
     entry.end_cycles.store(cycles, Ordering::Relaxed);
-    let _ = entry.state.compare_exchange(
-        state::LIVE,
-        state::ENDED,
-        Ordering::Release,
-        Ordering::Relaxed,
-    );
+    for from in [state::LIVE, state::FOUND] {
+        found::change(entry, from, state::ENDED);
+    }
 }
 
 /// Agent or collector: this process has ended, or (`execed`) its image has been replaced.
@@ -259,23 +294,10 @@ pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
 
 /// Collector: an ended thread is in the trace as a whole; its entry may be used again.
 pub fn free_thread(mapping: &Mapping, i: u32) {
-    let Some(entry) = mapping.thread(i) else {
-        return;
-    };
-    if entry
-        .state
-        .compare_exchange(
-            state::ENDED,
-            state::FREE,
-            Ordering::Release,
-            Ordering::Relaxed,
-        )
-        .is_ok()
+    if let Some(entry) = mapping.thread(i)
+        && found::change(entry, state::ENDED, state::FREE)
     {
-        mapping
-            .control()
-            .threads_hint
-            .fetch_min(i, Ordering::Relaxed);
+        make_room(mapping, i);
     }
 }
 

@@ -11,8 +11,9 @@ use stackbeat_core::callstack::{NodeValue, Table};
 use stackbeat_core::gate;
 use stackbeat_core::layout::{
     BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
-    node_kind,
+    entry_state, node_kind,
 };
+use stackbeat_core::registry::{NewThread, found};
 use stackbeat_core::sync::{AtomicU64, Ordering, fence};
 use stackbeat_core::throttle::{self, Due, Ticker};
 
@@ -199,6 +200,49 @@ fn no_signal_arrives_that_a_stranger_gave_up() {
             sampler.join().expect("no panic");
         }
         assert!(!deliver());
+    });
+}
+
+/// A thread that passes its first hook while the collector makes an entry for it has one entry, whoever made it.
+#[test]
+fn a_thread_that_is_found_has_one_entry() {
+    model(3, || {
+        let entries: Arc<[ThreadEntry; 2]> = Arc::default();
+        let counter = Arc::new(AtomicU32::new(0));
+        let collector = {
+            let (entries, counter) = (entries.clone(), counter.clone());
+            thread::spawn(move || {
+                let [offered, own] = &*entries;
+                offered.tid.store(TID, Ordering::Relaxed);
+                found::publish(&counter, offered);
+                fence(Ordering::SeqCst);
+                if found::has_entry(own) && own.tid.load(Ordering::Relaxed) == TID {
+                    found::withdraw(offered);
+                } else {
+                    found::accept(offered);
+                }
+            })
+        };
+        let new = NewThread {
+            tid: TID,
+            ..NewThread::default()
+        };
+        let own = &entries[1];
+        own.state.store(entry_state::CLAIMED, Ordering::Relaxed);
+        own.tid.store(TID, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let all = (0..).zip(entries.iter());
+        let state = match found::take_one_of(&counter, all, &new) {
+            Some(_) => entry_state::FREE,
+            None => entry_state::LIVE,
+        };
+        own.state.store(state, Ordering::Release);
+        collector.join().expect("no panic");
+        let mut states = entries
+            .each_ref()
+            .map(|entry| entry.state.load(Ordering::Relaxed));
+        states.sort_unstable();
+        assert_eq!(states, [entry_state::FREE, entry_state::LIVE]);
     });
 }
 

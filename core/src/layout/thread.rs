@@ -19,7 +19,7 @@ pub mod loss {
 }
 
 /// Room for kinds of system calls that do not exist yet.
-const SYSTEM_CALL_WORDS: usize = 24;
+const SYSTEM_CALL_WORDS: usize = 23;
 const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_WORDS);
 
 /// One thread. The owner writes lines 0–4 and 7–9, the collector line 5, whoever ends its waits a word of line 6.
@@ -41,7 +41,7 @@ pub struct ThreadEntry {
     pub buffer: AtomicU32,
     /// Generation + 1 of the CallstackTable that a capture under way uses, 0: no capture under way.
     pub capturing: AtomicU32,
-    /// CPU time at the last capture.
+    /// CPU time at the last capture, or when the collector found the thread.
     pub cpu_ns: AtomicU64,
 
     // Line 1: who it is.
@@ -128,6 +128,8 @@ pub struct ThreadEntry {
     // Lines 7 to 9.
     /// System calls that hooks have seen, by `crate::system_call::SystemCall as usize`.
     pub system_calls: [AtomicU64; SYSTEM_CALL_WORDS],
+    /// Collector: CPU time of a thread that it found (`crate::registry::found`), before that.
+    pub cpu_before_ns: AtomicU64,
 }
 
 impl ThreadEntry {
