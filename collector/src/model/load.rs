@@ -270,6 +270,7 @@ impl Loader {
                     name: String::new(),
                     is_main: false,
                     start_ns: 0,
+                    cpu_before_ns: 0,
                     end_ns: 0,
                     exited: false,
                     creator: None,
@@ -305,6 +306,7 @@ impl Loader {
         }
         thread.is_main = from.is_main;
         thread.start_ns = from.start_ns;
+        thread.cpu_before_ns = from.cpu_before_ns;
     }
 
     fn thread_end(&mut self, end: &v1::ThreadEnd) {
@@ -444,7 +446,9 @@ impl Loader {
             self.damage.push(Damage { offset: 0, what });
         }
         self.turns.sort_unstable();
-        let waits = self.waits.finish(&stacks);
+        let threads = &self.threads;
+        let start_ns = |thread: ThreadIndex| threads[thread.0 as usize].thread.start_ns;
+        let waits = std::mem::take(&mut self.waits).finish(&stacks, start_ns);
         let config = self.header.config.clone().unwrap_or_default();
         Trace {
             settings: Settings::new(&config, &self.settings),

@@ -81,8 +81,14 @@ pub(super) struct Segmenter {
 }
 
 impl Segmenter {
-    /// `identity`: the thread's uid, and whether it is a main thread; `times`: its start and end.
-    pub fn new(thread: ThreadIndex, identity: (u32, bool), times: (u64, u64)) -> Segmenter {
+    /// `identity`: the thread's uid, and whether it is a main thread; `times`: its start and end; `cpu_before_ns`: CPU
+    /// time that it is known to have used before.
+    pub fn new(
+        thread: ThreadIndex,
+        identity: (u32, bool),
+        times: (u64, u64),
+        cpu_before_ns: u64,
+    ) -> Segmenter {
         Segmenter {
             thread,
             identity,
@@ -90,8 +96,11 @@ impl Segmenter {
             end_ns: times.1,
             interval_ns: DEFAULT_INTERVAL_NS,
             last: None,
-            seen: Amounts::default(),
-            cpu_before_start_ns: 0,
+            seen: Amounts {
+                cpu_ns: cpu_before_ns,
+                ..Amounts::default()
+            },
+            cpu_before_start_ns: cpu_before_ns,
             pending: None,
             turn: false,
             counted: Counted::default(),
@@ -143,7 +152,7 @@ impl Segmenter {
             // A thread that is older than its first image here, by exec or attach, comes with CPU
             // time that belongs to before.
             let before = delta.cpu_ns.saturating_sub(end - from);
-            self.cpu_before_start_ns = before;
+            self.cpu_before_start_ns += before;
             delta.cpu_ns -= before;
         }
         let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
@@ -155,10 +164,12 @@ impl Segmenter {
 
         let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
         let b_speaks = !blocks || row.duration_ns < self.interval_ns;
-        // B's own wait is a voluntary switch, but not one between A and B.
-        let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks);
-        let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         let wait = self.next_wait(&trace.waits, from);
+        // Of a thread that was there before, the switches are not told apart from those of before.
+        let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
+        // B's own wait is a voluntary switch, but not one between A and B.
+        let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
+        let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         let (a_end, b_begin) = self.bounds(&Between {
             from,
             to: begin,
@@ -288,7 +299,7 @@ impl Segmenter {
             rest = difference(totals, &self.seen);
             if self.last.is_none() {
                 let before = rest.cpu_ns.saturating_sub(end - from);
-                self.cpu_before_start_ns = before;
+                self.cpu_before_start_ns += before;
                 rest.cpu_ns -= before;
             }
         }
@@ -498,13 +509,7 @@ impl Segmenter {
         waits: &[Wait],
         out: &mut impl FnMut(&Segment),
     ) {
-        while let Some(wait) = self.next_wait(waits, at).filter(|w| w.begin_ns < to) {
-            // Whatever came next, it was the end of this one.
-            let next = self.next_wait(waits, wait.begin_ns + 1);
-            let end = wait
-                .end_ns
-                .min(next.map_or(to, |next| next.begin_ns))
-                .clamp(wait.begin_ns, to);
+        for wait in waits::between(waits, self.thread, at, to) {
             if wait.begin_ns > at {
                 let before = std::mem::take(&mut amounts);
                 // Shortly before is part of the way there.
@@ -520,7 +525,7 @@ impl Segmenter {
             self.pending = Some(Segment {
                 thread: self.thread,
                 begin_ns: wait.begin_ns,
-                end_ns: end,
+                end_ns: wait.end_ns,
                 stack: wait.stack,
                 kind: SegmentKind::Blocked(wait.probe),
                 amounts: std::mem::take(&mut amounts),
@@ -530,10 +535,10 @@ impl Segmenter {
                 new_turn: std::mem::take(&mut self.turn),
             });
             self.turn = wait.probe.category() == Some(Category::Poll);
-            at = end.max(wait.begin_ns + 1);
+            at = wait.end_ns;
         }
         if at < to || amounts != Amounts::default() {
-            self.push(stack, SegmentKind::Gap, at.min(to), to, amounts, out);
+            self.push(stack, SegmentKind::Gap, at, to, amounts, out);
         }
     }
 

@@ -107,6 +107,8 @@ pub struct Thread {
     pub is_main: bool,
     /// From here to `end_ns` its segments reach.
     pub start_ns: u64,
+    /// CPU time that it is known to have used before.
+    pub cpu_before_ns: u64,
     pub end_ns: u64,
     /// It ended while recording; otherwise the recording ended first.
     pub exited: bool,

@@ -190,6 +190,7 @@ impl Visit<'_> {
                 index,
                 (thread.uid, thread.is_main),
                 (thread.start_ns, thread.end_ns),
+                thread.cpu_before_ns,
             ),
             slicer: self.wants_slices.then(|| Slicer::new(index)),
             totals: ThreadTotals::default(),

@@ -17,6 +17,10 @@ pub(super) struct Wait {
     pub stack: StackIndex,
 }
 
+/// By so much the begins of a thread and of its first wait may differ that were one moment, because both were made
+/// from cycles apart, ns.
+const SAME_NS: u64 = 10_000_000;
+
 /// Waits as they are read; nodes become stacks when all are known.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
@@ -44,8 +48,14 @@ impl Loading {
         }));
     }
 
-    /// By thread and begin, each once: the last word about it.
-    pub fn finish(mut self, stacks: &Stacks) -> Vec<Wait> {
+    /// By thread and begin, each once: the last word about it. `start_ns` gives the begins of threads.
+    pub fn finish(mut self, stacks: &Stacks, start_ns: impl Fn(ThreadIndex) -> u64) -> Vec<Wait> {
+        for (wait, _) in &mut self.waits {
+            let start_ns = start_ns(wait.thread);
+            if start_ns.saturating_sub(wait.begin_ns) < SAME_NS {
+                wait.begin_ns = wait.begin_ns.max(start_ns);
+            }
+        }
         self.waits
             .sort_by_key(|(wait, _)| (wait.thread, wait.begin_ns));
         let mut waits: Vec<Wait> = Vec::with_capacity(self.waits.len());
@@ -67,4 +77,23 @@ pub(super) fn of_thread(waits: &[Wait], thread: ThreadIndex) -> &[Wait] {
     let begin = waits.partition_point(|wait| wait.thread < thread);
     let rest = &waits[begin..];
     &rest[..rest.partition_point(|wait| wait.thread == thread)]
+}
+
+/// A thread's waits that begin between two moments. Whatever came next, it was the end of one.
+pub(super) fn between(
+    waits: &[Wait],
+    thread: ThreadIndex,
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = Wait> {
+    let waits = of_thread(waits, thread);
+    let waits = &waits[waits.partition_point(|wait| wait.begin_ns < from)..];
+    let next = waits.iter().skip(1).map(|next| next.begin_ns);
+    let with_next = waits.iter().zip(next.chain([to]));
+    with_next
+        .take_while(move |(wait, _)| wait.begin_ns < to)
+        .map(move |(wait, next)| Wait {
+            end_ns: wait.end_ns.min(next).clamp(wait.begin_ns, to),
+            ..*wait
+        })
 }

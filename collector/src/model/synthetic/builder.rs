@@ -120,6 +120,17 @@ impl Builder {
         self.packet(3, &body);
     }
 
+    /// The only thread of process 1, which was there before and has used this CPU time.
+    pub fn found(&mut self, start_ns: u64, cpu_before_ns: u64) {
+        let body = Message::default()
+            .varint(1, 1)
+            .varint(2, 1)
+            .varint(3, 1000)
+            .varint(6, start_ns)
+            .varint(9, cpu_before_ns);
+        self.packet(3, &body);
+    }
+
     pub fn thread_end(&mut self, uid: u64, end_ns: u64, totals: &Amounts, records: u64) {
         let body = Message::default()
             .varint(1, uid)

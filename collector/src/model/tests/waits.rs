@@ -2,7 +2,7 @@
 
 use stackbeat_core::probe::{Cause, Probe};
 
-use super::super::synthetic::{LEAF_PC, NATIVE};
+use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
 use super::rules::{A, B, C, D, MS, START, picture, play, s};
 use super::*;
 
@@ -115,4 +115,60 @@ fn waits_that_make_no_sense_take_nothing_from_anybody() {
     let totals = &all.totals[0].1;
     assert_eq!(totals.running_ns, 2 * MS);
     assert_eq!(totals.wall_ns, 2 * MS);
+}
+
+/// A thread that has waited since before there was a trace of it, and has run for so long before.
+fn waits_since_before(b: &mut Builder, t: &mut Script) -> u32 {
+    let ab = b.stack(1, &[A, B], LEAF_PC);
+    let ad = b.stack(1, &[A, D], LEAF_PC);
+    b.found(START, 700 * MS);
+    t.totals.cpu_ns = 700 * MS;
+    // Its row and the wait began at one moment, of which there are two versions.
+    b.wait(1, ad, Probe::FutexWait, START - MS / 10, 0);
+    t.vanish(50 * MS);
+    ab
+}
+
+#[test]
+fn what_a_thread_used_before_it_was_found_is_not_its_first_samples() {
+    let (trace, all) = play(|b, t| {
+        let ab = waits_since_before(b, t);
+        t.run(ab, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 51_000),
+        s(1, "d", 0, 50_000),
+        s(2, "futex wait", 0, 50_000),
+        s(1, "b", 50_000, 1000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.cpu_before_start_ns, 700 * MS);
+    assert_eq!(totals.amounts.cpu_ns, MS);
+}
+
+/// Its one switch so far is the first sample's own: that says nothing of how it came there.
+#[test]
+fn a_thread_that_was_found_waiting_was_not_kept_from_running() {
+    let (_, all) = play(|b, t| {
+        let ab = waits_since_before(b, t);
+        t.block(ab, Probe::Read, 3 * MS, (3, 1));
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Io as usize], 3 * MS);
+    // The rest is what it used on the way to the call.
+    assert_eq!(
+        totals.blocked_ns[Cause::Wait as usize],
+        50 * MS - totals.amounts.cpu_ns
+    );
+}
+
+#[test]
+fn a_thread_that_waits_from_begin_to_end_has_used_nothing() {
+    let (_, all) = play(|b, t| {
+        waits_since_before(b, t);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Wait as usize], 50 * MS);
+    assert_eq!((totals.wall_ns, totals.amounts.cpu_ns), (50 * MS, 0));
 }

@@ -130,6 +130,10 @@ impl Content {
             let thread = Thread {
                 packet: v1::Thread {
                     start_ns: packet.start_ns.max(from_ns),
+                    cpu_before_ns: match is_whole {
+                        true => packet.cpu_before_ns,
+                        false => 0,
+                    },
                     ..packet.clone()
                 },
                 end: end.cloned(),
