@@ -64,6 +64,32 @@ fn folder(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
     entries.into_iter().flatten().flatten().map(|e| e.path())
 }
 
+/// A thread as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub tid: u32,
+    pub name: String,
+    /// Number of the system call that it is in.
+    pub call: Option<u32>,
+    /// How often it was put on a processor.
+    pub times: u64,
+}
+
+/// The threads of a process.
+pub fn tasks(pid: u32) -> Vec<Task> {
+    let tasks = folder(pid, "task").filter_map(|task| {
+        let text = |file: &str| fs::read_to_string(task.join(file)).ok();
+        let call = text("syscall")?;
+        Some(Task {
+            tid: task.file_name()?.to_str()?.parse().ok()?,
+            name: text("comm")?.trim().to_owned(),
+            call: call.split(' ').next()?.parse().ok(),
+            times: text("schedstat")?.split_whitespace().nth(2)?.parse().ok()?,
+        })
+    });
+    tasks.collect()
+}
+
 /// What must be as before: threads, descriptors, handled signals, and nothing of a session mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {

@@ -255,6 +255,30 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
     letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether a thread sleeps or is stopped that is about to do more (proc(5), stat): not one that ends, and none of the
+/// kernel's own that stand among a process' threads (io_uring's). Flags of include/linux/sched.h.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
+    const PF_EXITING: u64 = 0x4;
+    const PF_IO_WORKER: u64 = 0x10;
+    let mut text = [0; 128];
+    let read = read_task(pid, tid, "stat", &mut text)?;
+    let rest = read.rsplit_once(") ").map(|(_, rest)| rest);
+    let mut fields = rest.unwrap_or_default().split(' ');
+    let waits = matches!(fields.next(), Some("S" | "D" | "T"));
+    let flags = fields.nth(5).and_then(|flags| flags.parse().ok());
+    let flags: u64 = flags.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(waits && flags & (PF_EXITING | PF_IO_WORKER) == 0)
+}
+
+/// Whether a process has a thread with this tid.
+pub fn has_thread(pid: u32, tid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
 /// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status); signal 1 is
 /// bit 0.
 ///
@@ -372,6 +396,8 @@ mod tests {
         assert_eq!(parse_in_call("7 0x1"), None);
         let own = std::process::id();
         assert_eq!(state(own, sys_thread_id()).ok(), Some(b'R'));
+        assert_eq!(is_waiting(own, sys_thread_id()).ok(), Some(false));
+        assert!(has_thread(own, sys_thread_id()) && !has_thread(own, 1));
         // A thread that is new has run for no time until the scheduler looks.
         while scheduled(own, sys_thread_id()).expect("counted").run_ns == 0 {
             std::thread::yield_now();

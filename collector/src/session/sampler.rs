@@ -10,6 +10,7 @@
 //! (*doubtful*) is asked about at growing distances.
 
 mod cold;
+mod found;
 mod kernel;
 mod signals;
 mod strangers;
@@ -114,6 +115,8 @@ struct Process {
     is_ours: bool,
     /// When a thread of it without an entry was last interrupted.
     meeting_ns: u64,
+    /// Its threads have been looked through for such.
+    is_searched: bool,
     /// Registered threads that are not known to have ended.
     threads: u64,
 }
@@ -133,7 +136,10 @@ pub struct Sampler {
     unmet: Vec<u32>,
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
+    /// By the uid of the process, and tid.
     strangers: HashMap<(u32, u32), Stranger>,
+    /// Some of them are to be looked at once more, soon.
+    awaits_strangers: bool,
     running: Vec<Running>,
     /// What threads block, by uid, of processes with a second signal.
     masks: HashMap<u32, Mask>,

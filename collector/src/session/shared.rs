@@ -61,6 +61,8 @@ figures! {
     state_reads,
     /// Threads of the program that had no entry when they were first interrupted.
     strangers,
+    /// Those that waited, and got one from the recorder.
+    strangers_waiting,
     /// Stacks of waiting threads that were walked from outside, and processes that did not allow it.
     outside_walks,
     outside_refused,

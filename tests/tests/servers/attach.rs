@@ -3,13 +3,19 @@
 
 use super::*;
 use stackbeat_tests::processes::{
-    Slots, State, file_mappings, is_attached, is_hooked, slots, slots_left_changed,
+    Slots, State, Task, file_mappings, is_attached, is_hooked, slots, slots_left_changed, tasks,
 };
 use stackbeat_tests::{Background, run, stackbeat, wait_until};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Visits of one server.
 const VISITS: usize = 2;
+
+/// A visit lasts at least that long: by then, all that wait have been seen to.
+const STAY: Duration = Duration::from_secs(2);
+/// How much later than the visit a wait may be seen to begin that began before: whoever is stopped for a visit waits anew.
+const LATE: Duration = Duration::from_millis(900);
 
 /// What a process is before anybody comes.
 struct Before {
@@ -19,9 +25,8 @@ struct Before {
     files: BTreeMap<(String, u64), usize>,
 }
 
-/// Visits a server whose processes are these and stay; others may come and go. So many of these may wait in one call
-/// all the time, which nothing tells of when it began before.
-fn visited(server: &Server, processes: &[u32], waiting: usize) {
+/// Visits a server whose processes are these and stay; others may come and go.
+fn visited(server: &Server, processes: &[u32]) {
     let load = server.load();
     // What a server does once, it has done by then.
     load.rounds(2);
@@ -50,7 +55,10 @@ fn visited(server: &Server, processes: &[u32], waiting: usize) {
             assert!(ended.is_none(), "{ended:?}");
             processes.iter().all(|pid| is_attached(*pid))
         });
+        let (began, all) = (Instant::now(), all_tasks(processes));
         load.rounds(4);
+        std::thread::sleep(STAY.saturating_sub(began.elapsed()));
+        let (stayed, later) = (began.elapsed(), all_tasks(processes));
         for pid in processes {
             assert!(is_hooked(*pid), "visit {visit}: no hook is in {pid}");
         }
@@ -68,7 +76,13 @@ fn visited(server: &Server, processes: &[u32], waiting: usize) {
             assert!(!is_hooked(pid), "visit {visit}: a hook is left in {pid}");
             files.entry(pid).or_default().push(file_mappings(pid));
         }
-        every_process_is_recorded(Path::new(&trace), processes, waiting);
+        every_process_is_recorded(Path::new(&trace), processes);
+        let stay = all.into_iter().filter_map(|(thread, before)| {
+            let after = later.get(&thread)?;
+            let waits = before.call.is_some() && before == *after;
+            Some((thread, before, waits))
+        });
+        every_thread_is_recorded(Path::new(&trace), stay, stayed);
     }
     // The library stays, and what it reads of others when it first meets them, but once.
     for before in &before {
@@ -96,29 +110,88 @@ fn ended(recorder: &mut Background) -> Value {
     serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
 }
 
-/// Those that did something have samples; what waited in one call all the time is at least known to be there.
+/// The threads of these processes, by pid and tid.
+fn all_tasks(processes: &[u32]) -> BTreeMap<(u32, u32), Task> {
+    let of_process = |pid: &u32| {
+        let pid = *pid;
+        tasks(pid)
+            .into_iter()
+            .map(move |task| ((pid, task.tid), task))
+    };
+    processes.iter().flat_map(of_process).collect()
+}
+
 #[track_caller]
-fn every_process_is_recorded(trace: &Path, processes: &[u32], waiting: usize) {
+fn every_process_is_recorded(trace: &Path, processes: &[u32]) {
     let trace_path = trace.to_str().expect("UTF-8");
     let info = json_of(&["info", "--json", trace_path]);
     assert_eq!(info["damage"], serde_json::json!([]));
     let report = report(trace);
-    let samples = by_process(&report, "samples");
     let known: Vec<u64> = array(&report, "processes")
         .map(|p| number(p, "pid"))
         .collect();
     assert!(processes.iter().all(|pid| known.contains(&u64::from(*pid))));
-    let missing = processes
-        .iter()
-        .filter(|pid| samples.get(pid).is_none_or(|n| *n == 0));
-    let missing: Vec<_> = missing.collect();
-    assert!(missing.len() <= waiting, "{missing:?}: {samples:?}");
+}
+
+/// Threads that were there all the time have one row each. What is known of one is where it did something, or that it
+/// waited (`waits`: in this call, since before): then for how long, and where.
+#[track_caller]
+fn every_thread_is_recorded(
+    trace: &Path,
+    threads: impl Iterator<Item = ((u32, u32), Task, bool)>,
+    stayed: Duration,
+) {
+    let report = report(trace);
+    let mut rows: BTreeMap<(u32, u32), Vec<&Value>> = BTreeMap::new();
+    for row in array(&report, "threads") {
+        let thread = (number(row, "pid") as u32, number(row, "tid") as u32);
+        rows.entry(thread).or_default().push(row);
+    }
+    let twice: Vec<_> = rows.iter().filter(|(_, rows)| rows.len() > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    for (thread, task, waits) in threads {
+        let row = rows.get(&thread).and_then(|rows| rows.first());
+        let row = row.unwrap_or_else(|| panic!("{thread:?} {task:?} has no row"));
+        assert!(
+            number(row, "samples") + number(row, "blocked_ns") > 0,
+            "{task:?}: {row}"
+        );
+        if waits {
+            let least = stayed.saturating_sub(LATE).as_nanos() as u64;
+            assert!(number(row, "blocked_ns") > least, "{task:?}: {row}");
+            assert_waits_there(trace, &task);
+        }
+    }
+}
+
+/// The longest wait of a thread names the call that it is in, which began before the visit.
+#[track_caller]
+fn assert_waits_there(trace: &Path, task: &Task) {
+    // Numbers of x86-64 and what of libc waits in them.
+    let call = match task.call {
+        Some(0) => "read",
+        Some(7 | 271) => "poll",
+        Some(23 | 270) => "select",
+        Some(61 | 247) => "wait",
+        Some(130) => "sigsuspend",
+        Some(202) => "pthread_cond",
+        Some(230) => "sleep",
+        Some(232 | 281) => "epoll",
+        call => panic!("which call is {call:?} of {task:?}?"),
+    };
+    let (trace, tid) = (trace.to_str().expect("UTF-8"), task.tid.to_string());
+    let report = json_of(&["report", "--json", "--top", "0", "--thread", &tid, trace]);
+    let sites = array(&report, "blocking_sites");
+    let longest = sites.max_by_key(|site| number(site, "longest_ns"));
+    let longest = longest.unwrap_or_else(|| panic!("{task:?} waits nowhere"));
+    let stack = longest["stack"].to_string();
+    assert!(stack.contains(call), "{task:?}: {longest}");
 }
 
 #[test]
 fn redis_is_visited() {
     let server = Server::alone(Kind::Redis);
-    visited(&server, &server.family(), 0);
+    visited(&server, &server.family());
     server.end();
 }
 
@@ -127,15 +200,14 @@ fn nginx_is_visited() {
     let server = Server::alone(Kind::Nginx);
     let processes = server.family();
     assert_eq!(processes.len(), 3);
-    // The master waits for signals.
-    visited(&server, &processes, 1);
+    visited(&server, &processes);
     server.end();
 }
 
 #[test]
 fn a_service_on_tokio_is_visited() {
     let server = Server::alone(Kind::Tokio);
-    visited(&server, &server.family(), 0);
+    visited(&server, &server.family());
     server.end();
 }
 
@@ -152,8 +224,7 @@ fn postgres_is_visited() {
     stays.stdin(Stdio::piped());
     let stays = Background(stays.spawn().expect("psql starts"));
     wait_until("its backend is there", || server.family().len() > before);
-    // The checkpointer, whoever starts replication, the backend that stays and a writer have little to do.
-    visited(&server, &server.family(), 4);
+    visited(&server, &server.family());
     drop(stays);
     server.end();
 }

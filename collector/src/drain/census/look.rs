@@ -212,7 +212,10 @@ impl Census {
         ends: bool,
     ) {
         let state = entry.state.load(Ordering::Acquire);
-        if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+        if matches!(
+            state,
+            entry_state::FREE | entry_state::CLAIMED | entry_state::OFFERED
+        ) {
             return;
         }
         let uid = entry.uid.load(Ordering::Relaxed);
@@ -254,7 +257,7 @@ impl Census {
         if !ends || thread.ended {
             return;
         }
-        if state == entry_state::LIVE && process.ended {
+        if matches!(state, entry_state::LIVE | entry_state::FOUND) && process.ended {
             let end = if self.dead_world { 0 } else { now.cycles };
             registry::end_thread(entry, end);
             registry::show_sign(mapping, i, entry);
@@ -288,6 +291,7 @@ impl Census {
                 tid,
                 is_main: tid == pid,
                 start_ns: converter.to_ns(start),
+                cpu_before_ns: entry.cpu_before_ns.load(Ordering::Relaxed),
                 creator_uid: entry.creator_uid.load(Ordering::Relaxed),
                 creator_node: entry.creator_node.load(Ordering::Relaxed),
                 ..Default::default()

@@ -281,7 +281,8 @@ impl Outside {
 
     /// Looks at a thread if it is time.
     fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: (u64, u64)) -> Doing {
-        if entry.state.load(Ordering::Acquire) != entry_state::LIVE {
+        let state = entry.state.load(Ordering::Acquire);
+        if !matches!(state, entry_state::LIVE | entry_state::FOUND) {
             self.leave(&mut seen.unhooked);
             return Doing::Known;
         }

@@ -8,6 +8,7 @@ use stackbeat_core::layout::{ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1::process::Origin;
 
 use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
 use crate::session::procfs::{self, Identity};
@@ -50,8 +51,13 @@ impl Sampler {
                             pid,
                             is_ours,
                             meeting_ns: 0,
+                            is_searched: false,
                             threads: 0,
                         };
+                        // Its threads were there before us.
+                        if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {
+                            self.next_stranger_look_ns = 0;
+                        }
                         self.processes.insert(i, process);
                     }
                 }
@@ -144,10 +150,10 @@ impl Sampler {
             // Others may wait for their turn: the ticker does not park until all have had it.
             active |= turns == 0;
         }
-        if self.interrupt && now_ns >= self.next_stranger_look_ns {
+        if now_ns >= self.next_stranger_look_ns {
             self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
         }
-        active
+        active || self.awaits_strangers
     }
 
     /// Looks at a thread, if it is a cold one. True when it is none any more.

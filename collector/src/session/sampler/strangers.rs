@@ -1,14 +1,16 @@
 //! Strangers: threads of the program that no hook has registered. They are interrupted where they run, and the
-//! handler registers them.
+//! handler registers them. Those that wait get an entry without that (`found`).
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use stackbeat_core::layout::{ProcessEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
+use stackbeat_core::registry::NewThread;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{gate, registry, sys};
+use stackbeat_core::{clock, gate, registry, sys};
 
+use super::found::{self, Entry, Seen, Wanted};
 use super::kernel::{Kernel, open_state};
 use super::signals::Signals;
 use super::{Process, Sampler};
@@ -31,23 +33,29 @@ const MEETING_LOST_NS: u64 = 100_000_000;
 /// A thread that no hook has registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stranger {
-    looks: u64,
+    pub pid: u32,
+    pub looks: u64,
     /// Signals sent to it.
     sent: u64,
+    pub seen: Seen,
+    /// What was made for it. It may have taken that over since.
+    pub entry: Option<Entry>,
 }
 
 impl Sampler {
-    /// Looks for threads of live processes that no hook has registered: the handler does it. Gives the time to the
-    /// next look, ns.
+    /// Looks for threads of live processes that no hook has registered. Gives the time to the next look, ns.
     pub(super) fn look_for_strangers(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         let began = Instant::now();
         let mut look = Look {
             now_ns,
+            now: clock::now(shared.clock_source()),
             meetings: MEETINGS_PER_LOOK,
             ..Look::default()
         };
         self.meet_strangers(shared, &mut look);
-        let took = began.elapsed().saturating_sub(look.waited).as_nanos() as u64;
+        self.awaits_strangers = self.strangers.values().any(Stranger::is_undecided);
+        look.goes_on |= self.awaits_strangers;
+        let took = began.elapsed().saturating_sub(look.free).as_nanos() as u64;
         let least_ns = match look.goes_on {
             true => MEETING_LOOK_NS,
             false => STRANGER_LOOK_NS,
@@ -68,11 +76,12 @@ impl Sampler {
 
     fn meet_strangers(&mut self, shared: &Shared, look: &mut Look) {
         if !self.may_have_strangers(shared) {
-            self.strangers.clear();
+            self.strangers
+                .retain(|(_, tid), stranger| stranger.is_found(shared, *tid, look.now));
             return;
         }
         let cpu_ns = self.program_cpu_ns();
-        if cpu_ns == self.stranger_cpu_ns {
+        if cpu_ns == self.stranger_cpu_ns && !self.awaits_strangers {
             return;
         }
         self.stranger_cpu_ns = cpu_ns;
@@ -85,7 +94,10 @@ impl Sampler {
             })
         });
         let registered: HashSet<(u32, u32)> = registry::threads(&shared.mapping)
-            .filter(|(_, e)| e.state.load(Ordering::Acquire) != entry_state::FREE)
+            .filter(|(_, e)| {
+                let state = e.state.load(Ordering::Acquire);
+                !matches!(state, entry_state::FREE | entry_state::FOUND)
+            })
             .filter_map(|(_, e)| {
                 let process = shared.mapping.process(e.process.load(Ordering::Relaxed))?;
                 let pid = process.pid.load(Ordering::Relaxed);
@@ -93,6 +105,7 @@ impl Sampler {
             })
             .collect();
         let mut strangers = HashMap::new();
+        let mut wanted = Vec::new();
         for (index, process) in self.processes.iter_mut().filter(|(_, p)| p.is_ours) {
             let Some(entry) = shared.mapping.process(*index) else {
                 continue;
@@ -105,25 +118,48 @@ impl Sampler {
                 .flatten()
                 .filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok())
                 .filter(|tid| !registered.contains(&(process.pid, *tid)));
+            let (uid, pid) = (process.uid, process.pid);
+            let earliest = found::earliest(shared, entry, process.is_searched, look.now);
+            process.is_searched = true;
             let mut found: Vec<(u32, Stranger)> = tids
                 .map(|tid| {
-                    let known = self.strangers.get(&(process.pid, tid));
-                    (tid, known.copied().unwrap_or_default())
+                    let known = self.strangers.get(&(uid, tid)).copied();
+                    let newcomer = || Stranger {
+                        pid,
+                        ..Stranger::default()
+                    };
+                    (tid, known.unwrap_or_else(newcomer))
                 })
                 .collect();
             // One that holds the signal back must not keep the others from being met.
             found.sort_unstable_by_key(|(_, stranger)| stranger.sent);
             for (tid, stranger) in &mut found {
                 stranger.looks += 1;
-                look.meet(shared, (*index, &mut *process), *tid, stranger);
+                match look.watch(stranger, *tid, earliest) {
+                    Some((cycles, cpu_ns)) => wanted.push(Wanted {
+                        process_uid: uid,
+                        new: NewThread {
+                            tid: *tid,
+                            process: *index,
+                            is_main: *tid == pid,
+                            cycles,
+                            ..NewThread::default()
+                        },
+                        cpu_ns,
+                    }),
+                    None => look.meet(shared, (*index, &mut *process), *tid, stranger),
+                }
             }
-            strangers.extend(
-                found
-                    .into_iter()
-                    .map(|(tid, stranger)| ((process.pid, tid), stranger)),
-            );
+            let found = found.into_iter();
+            strangers.extend(found.map(|(tid, stranger)| ((uid, tid), stranger)));
         }
-        self.strangers = strangers;
+        found::make_entries(shared, &mut strangers, &wanted);
+        let before = std::mem::replace(&mut self.strangers, strangers);
+        for ((uid, tid), stranger) in &before {
+            if !self.strangers.contains_key(&(*uid, *tid)) {
+                stranger.is_found(shared, *tid, look.now);
+            }
+        }
     }
 }
 
@@ -131,10 +167,13 @@ impl Sampler {
 #[derive(Default)]
 struct Look {
     now_ns: u64,
+    /// The same in cycles.
+    now: u64,
     /// How many more it may interrupt.
     meetings: u32,
-    /// Time that was waited for signals to arrive.
-    waited: Duration,
+    /// Time that is no reason to look less often: signals were waited for, and newcomers asked about, which is done
+    /// a few times for each.
+    free: Duration,
     /// Some are to be met soon.
     goes_on: bool,
 }
@@ -155,6 +194,20 @@ impl Look {
         if pending & Signals::of(entry).set() == 0 {
             gate::withdraw(&entry.stranger);
         }
+    }
+
+    /// Whether a stranger without an entry waits: see [`Stranger::watch`].
+    fn watch(&mut self, stranger: &mut Stranger, tid: u32, since: u64) -> Option<(u64, u64)> {
+        if stranger.entry.is_some() {
+            return None;
+        }
+        let began = Instant::now();
+        let is_new = stranger.is_undecided();
+        let waits = stranger.watch(tid, since, self.now);
+        if is_new {
+            self.free += began.elapsed();
+        }
+        waits
     }
 
     /// Interrupts a stranger that runs, if it is its turn.
@@ -210,7 +263,7 @@ impl Look {
         while gate::is_announced(&entry.stranger) && sent.elapsed() < MEETING {
             std::thread::sleep(MEETING_STEP);
         }
-        self.waited += sent.elapsed();
+        self.free += sent.elapsed();
         self.goes_on |= gate::is_announced(&entry.stranger);
     }
 }

@@ -1,0 +1,144 @@
+//! Strangers that wait: they pass a hook when their wait is over, which may be never. So that they have a row in the
+//! trace, and are looked at from outside like others that wait, they get an entry from us
+//! (`stackbeat_core::registry::found`).
+
+use std::collections::{HashMap, HashSet};
+
+use stackbeat_core::layout::{ProcessEntry, entry_state};
+use stackbeat_core::registry::{self, NewThread, found};
+use stackbeat_core::sync::{Ordering, fence};
+
+use super::strangers::Stranger;
+use crate::session::procfs::{self, Scheduled};
+use crate::session::shared::{Shared, count};
+
+/// A process that began to take part so long ago has threads that were there before, ns: what is found waiting now
+/// has waited since.
+const SINCE_BEGIN_NS: u64 = 1_000_000_000;
+/// Looks that are made soon after one another, to find out whether a stranger waits.
+const LOOKS: u64 = 3;
+
+/// What a stranger was last seen doing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    waits: bool,
+    scheduled: Scheduled,
+    /// It has done nothing else since, in cycles.
+    since: u64,
+}
+
+/// The entry that was made for a stranger: its number and uid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry(u32, u32);
+
+/// A stranger that is to have an entry.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub process_uid: u32,
+    pub new: NewThread,
+    pub cpu_ns: u64,
+}
+
+impl Stranger {
+    /// Whether one more look is to come soon.
+    pub fn is_undecided(&self) -> bool {
+        self.entry.is_none() && self.looks < LOOKS
+    }
+
+    /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
+    /// too. `since` is the earliest that it may be, for the first look.
+    pub fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
+        let before = self.seen;
+        let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
+        let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
+        let goes_on = before.waits && before.scheduled.times == scheduled.times;
+        self.seen = Seen {
+            waits,
+            scheduled,
+            since: match self.looks {
+                1 => since,
+                _ if goes_on => before.since,
+                _ => now,
+            },
+        };
+        (waits && before.waits).then_some((self.seen.since, scheduled.run_ns))
+    }
+
+    /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
+    /// its end.
+    pub fn is_found(&self, shared: &Shared, tid: u32, now: u64) -> bool {
+        let Some(Entry(i, uid)) = self.entry else {
+            return false;
+        };
+        let entry = shared.mapping.thread(i);
+        let is_found = entry.is_some_and(|entry| {
+            entry.state.load(Ordering::Acquire) == entry_state::FOUND
+                && entry.uid.load(Ordering::Relaxed) == uid
+        });
+        if is_found && !procfs::has_thread(self.pid, tid) {
+            found::end(&shared.mapping, i, now);
+            return false;
+        }
+        is_found
+    }
+}
+
+/// Since when threads of a process may have waited that are seen for the first time, in cycles.
+pub(super) fn earliest(
+    shared: &Shared,
+    process: &ProcessEntry,
+    is_searched: bool,
+    now: u64,
+) -> u64 {
+    let start = process.start_cycles.load(Ordering::Relaxed);
+    let is_new = shared.cycles_to_ns(now.saturating_sub(start)) < SINCE_BEGIN_NS;
+    match is_new && !is_searched {
+        true => start.min(now),
+        false => now,
+    }
+}
+
+/// Makes entries, for those that have not got one meanwhile.
+pub(super) fn make_entries(
+    shared: &Shared,
+    strangers: &mut HashMap<(u32, u32), Stranger>,
+    wanted: &[Wanted],
+) {
+    let mapping = &shared.mapping;
+    let offers = wanted.iter().filter_map(|wanted| {
+        let i = found::offer(mapping, &wanted.new, wanted.cpu_ns)?;
+        Some((i, wanted))
+    });
+    let offers: Vec<(u32, &Wanted)> = offers.collect();
+    if offers.is_empty() {
+        return;
+    }
+    fence(Ordering::SeqCst);
+    let own: HashSet<(u32, u32)> = registry::threads(mapping)
+        .filter(|(_, entry)| found::has_entry(entry))
+        .map(|(_, entry)| {
+            let process = entry.process.load(Ordering::Relaxed);
+            (process, entry.tid.load(Ordering::Relaxed))
+        })
+        .collect();
+    for (
+        i,
+        Wanted {
+            process_uid, new, ..
+        },
+    ) in offers
+    {
+        if own.contains(&(new.process, new.tid)) {
+            found::take_back(mapping, i);
+            continue;
+        }
+        let uid = mapping
+            .thread(i)
+            .map(|entry| entry.uid.load(Ordering::Relaxed));
+        found::keep(mapping, i);
+        count(&shared.figures.strangers_waiting, 1);
+        if let Some(stranger) = strangers.get_mut(&(*process_uid, new.tid)) {
+            stranger.entry = uid.map(|uid| Entry(i, uid));
+        }
+    }
+}
