@@ -8,12 +8,13 @@ coverage  the part of the threads' CPU time of which samples say where it was sp
 idle      CPU of the recorder, per second, beside a program with so many waiting threads and none or one that
           computes; what each waiting thread adds; and what looking at its wait takes, once. Read from /proc when
           all waits have been looked at. With --against by turns for another version.
-visits    `attach` to a busy program and away again: how long its thread stood still, and all of it.
+visits    `attach` to busy programs and away again: how long its thread stood still, and all of it.
 
 Programs that are not installed are left out and said to be.
 """
 
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ from limits import compile_c
 from overhead import ROOT, load_redis, write
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sampler")
+AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
 # The recorder's thread that looks at waiting threads, as /proc has room for its name.
 OUTSIDE = "stackbeat outsi"
 PYTHON = """
@@ -179,32 +181,66 @@ def idle(stackbeats, quick):
                     print(f"{threads:>12} {busy:>5} {rate * 1e3:>19.1f} {more * 1e3:>+20.1f} {each:>24} {first:>13} {name}", flush=True)
 
 
+def busiest(pid):
+    """Of a server's processes, the one that has done most."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        children = [int(child) for child in file.read().split()]
+    return max([pid, *children], key=cpu_s)
+
+
+def visited_programs(folder):
+    """Name, command, who makes a server ready, and who asks it all the time."""
+    work = "import threading\ndef f():\n  while True: sum(bytes([i % 251])[0] for i in range(2000))\n[threading.Thread(target=f).start() for _ in range(4)]"
+    redis = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"]
+    redis_load = ["redis-benchmark", "-s", "redis.sock", "-q", "-l", "-n", "100000", "-c", "20", "-t", "set,get"]
+    write(os.path.join(folder, "nginx.conf"), NGINX)
+    write(os.path.join(folder, "page.txt"), "a page")
+    nginx_load = "import socket\nwhile True:\n  s = socket.socket(socket.AF_UNIX)\n  s.connect('nginx.sock')\n  s.sendall(b'GET /page.txt HTTP/1.0\\r\\n\\r\\n')\n  while s.recv(4096): pass"
+    programs = [
+        ("python, four threads", [sys.executable, "-c", work], None, None),
+        ("redis under redis-benchmark", redis, None, redis_load),
+        ("nginx worker, one client", ["nginx", "-p", folder, "-c", "nginx.conf"], None, [sys.executable, "-c", nginx_load]),
+    ]
+    # Its workers and the server itself may be other users.
+    os.chmod(folder, 0o777)
+    if versions := sorted(glob.glob("/usr/lib/postgresql/*/bin")):
+        tool = lambda name, *arguments: [*(AS_POSTGRES if os.geteuid() == 0 else []), os.path.join(versions[-1], name), *arguments]
+        made = lambda *command: subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        made(*tool("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "--no-sync"))
+        server = tool("postgres", "-D", "data", "-h", "", "-c", f"unix_socket_directories={folder}")
+        client = tool("pgbench", "-h", folder, "-U", "postgres")
+        programs.append(("postgres backend, pgbench", server, lambda: made(*client, "-iq", "postgres"), [*client, "-n", "-T", "3600", "postgres"]))
+    return programs
+
+
 def visits(stackbeat, quick):
-    """A python program of four threads, and redis while it is asked."""
+    """Of servers, the process that does most."""
     rounds = 5 if quick else 30
     print(f"\n{'visits':<28} {'':<8} {'thread stopped ms':>22} {'all of it ms':>22}")
-    work = "import threading\ndef f():\n  while True: sum(bytes([i % 251])[0] for i in range(2000))\n[threading.Thread(target=f).start() for _ in range(4)]"
     with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
-        out, path = os.path.join(folder, "out.beat"), os.path.join(folder, "redis.sock")
-        redis = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--daemonize", "no"]
-        asking = ["redis-benchmark", "-s", path, "-q", "-l", "-n", "100000", "-c", "20", "-t", "set,get"]
-        for name, command, client in [("python, four threads", [sys.executable, "-c", work], None), ("redis under redis-benchmark", redis, asking)]:
+        out = os.path.join(folder, "out.beat")
+        for name, command, prepare, asking in visited_programs(folder):
             if not shutil.which(command[0]):
                 print(f"{name:<28} left out: {command[0]} not installed")
                 continue
-            program = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
-            time.sleep(1)
-            load = client and subprocess.Popen(client, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            program = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            load = None
             figures = {}
             try:
+                time.sleep(1)
+                if prepare:
+                    prepare()
+                load = asking and subprocess.Popen(asking, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(1)
+                pid = str(busiest(program.pid))
                 for _ in range(rounds):
-                    subprocess.run([stackbeat, "attach", "--quiet", "--force", "--duration", "200ms", "-o", out, str(program.pid)], check=True)
+                    subprocess.run([stackbeat, "attach", "--quiet", "--force", "--duration", "200ms", "-o", out, pid], check=True)
                     info = json.loads(subprocess.run([stackbeat, "info", "--json", out], capture_output=True, check=True).stdout)
                     for figure in info["recorder_figures"]:
                         figures.setdefault(figure["name"], []).append(figure["value"] / 1e6)
             finally:
                 for process in filter(None, (load, program)):
-                    process.kill()
+                    process.send_signal(signal.SIGINT if prepare else signal.SIGTERM)
                     process.wait()
             for kind in ("attach", "detach"):
                 shown = (f"median {statistics.median(v):5.1f}, max {max(v):5.1f}" for v in (figures[f"{kind}_pause_ns"], figures[f"{kind}_ns"]))
