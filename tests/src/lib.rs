@@ -1,9 +1,11 @@
 //! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
 
 pub mod decode;
+pub mod json;
 pub mod processes;
 pub mod servers;
 
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -63,15 +65,23 @@ pub fn scratch() -> tempfile::TempDir {
 }
 
 /// Builds a C or C++ program from source text.
+#[track_caller]
 pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
     let file = folder.join(name);
-    let program = file.with_extension("");
     std::fs::write(&file, source).expect("the source can be written");
-    let output = Command::new(compiler)
-        .args(["-g", "-O1", "-pthread", "-o"])
-        .arg(&program)
-        .arg(&file)
+    compile_file(folder, &file, flags)
+}
+
+/// Builds a C or C++ program into a folder. It is called like its source; `stackbeat.h` is at hand.
+#[track_caller]
+pub fn compile_file(folder: &Path, source: &Path, flags: &[&str]) -> PathBuf {
+    let is_cpp = source.extension().is_some_and(|ending| ending == "cpp");
+    let program = folder.join(source.file_stem().expect("a name"));
+    let output = Command::new(if is_cpp { "g++" } else { "gcc" })
+        .args(["-g", "-O1", "-pthread", "-I"])
+        .arg(workspace().join("api/include"))
+        .arg("-o")
+        .args([program.as_path(), source])
         .args(flags)
         .output()
         .expect("the compiler runs");
@@ -81,6 +91,13 @@ pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathB
         String::from_utf8_lossy(&output.stderr)
     );
     program
+}
+
+/// The interpreter itself: its name may lead to a shell script of a version manager.
+pub fn python() -> String {
+    let mut command = Command::new("python3");
+    command.args(["-c", "import sys; print(sys.executable)"]);
+    run(command).stdout().trim().to_owned()
 }
 
 /// What a program did, on its own or recorded.
@@ -259,6 +276,19 @@ pub fn json_of(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&ended.output.stdout).expect("JSON")
 }
 
+/// A trace's report, with all rows of all tables.
+#[track_caller]
+pub fn report(trace: &Path) -> serde_json::Value {
+    let trace = trace.to_str().expect("UTF-8");
+    json_of(&["report", "--json", "--top", "0", trace])
+}
+
+/// What a trace says about itself.
+#[track_caller]
+pub fn info(trace: &Path) -> serde_json::Value {
+    json_of(&["info", "--json", trace.to_str().expect("UTF-8")])
+}
+
 /// The text as it is.
 pub fn verbatim(text: &str) -> String {
     text.to_owned()
@@ -281,23 +311,43 @@ pub fn without_numbers(text: &str) -> String {
     out
 }
 
-/// A background process that is ended when the value goes.
+/// A background process that is ended when the value goes, and what it has started with it.
 #[derive(Debug)]
 pub struct Background(pub Child);
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Already gone is what we want.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        processes::end_family(&mut self.0);
     }
 }
 
+/// Ends a recorder by Ctrl-C, which must say that all was well; gives its summary. Its standard error is a pipe.
+#[track_caller]
+pub fn end_recorder(recorder: &mut Background) -> serde_json::Value {
+    processes::send("-INT", recorder.0.id());
+    let mut said = String::new();
+    let stderr = recorder.0.stderr.as_mut().expect("is piped");
+    stderr.read_to_string(&mut said).expect("reads");
+    let status = recorder.0.wait().expect("ends");
+    assert!(status.success(), "{status}: {said}");
+    serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
+}
+
 /// Waits until something holds; panics after a time that is long also for a loaded machine.
+#[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}
+
+/// As [`wait_until`]: waits until there is something, and gives it.
+#[track_caller]
+pub fn until<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     let limit = Duration::from_secs(90);
     let begin = Instant::now();
-    while !holds() {
+    loop {
+        if let Some(found) = get() {
+            return found;
+        }
         assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }

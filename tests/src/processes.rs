@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 use std::time::SystemTime;
 
@@ -28,6 +28,28 @@ pub fn family(pid: u32) -> Vec<u32> {
         next += 1;
     }
     all
+}
+
+/// Sends a signal: `-INT`, `-KILL`.
+#[track_caller]
+pub fn send(signal: &str, pid: u32) {
+    let pid = pid.to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill runs").success(), "{signal} {pid}");
+}
+
+/// Kills a process that has not ended yet, and its descendants.
+pub fn end_family(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(None)) {
+        for pid in family(child.id()) {
+            // Somebody may have ended by itself.
+            let _ = Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .stderr(Stdio::null())
+                .status();
+        }
+        let _ = child.wait();
+    }
 }
 
 /// What the kernel says of a process; empty when it is gone.

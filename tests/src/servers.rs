@@ -18,7 +18,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::control::protocol::SessionStatus;
 use tempfile::TempDir;
 
-use crate::processes::{State, family};
+use crate::processes::{State, end_family, family, send};
 use crate::{Program, example, run, scratch, stackbeat, wait_until};
 
 /// Two workers, and nothing outside of the folder that they are started in.
@@ -407,19 +407,14 @@ impl Server {
     #[track_caller]
     pub fn end(mut self) -> Ended {
         let pid = self.pid();
-        let say = |signal: &str| {
-            let mut kill = Command::new("kill");
-            kill.args([signal, &pid.to_string()]);
-            assert!(run(kill).output.status.success(), "{signal} {pid}");
-        };
         match self.kind {
             Kind::Redis => {
                 let down = "redis-cli -s r.sock shutdown nosave";
                 self.address().tell(down.split(' '));
             }
-            Kind::Nginx => say("-QUIT"),
-            Kind::Node => say("-TERM"),
-            Kind::Postgres => say("-INT"),
+            Kind::Nginx => send("-QUIT", pid),
+            Kind::Node => send("-TERM", pid),
+            Kind::Postgres => send("-INT", pid),
             Kind::Tokio => drop(self.input.take()),
         }
         let status = self.child.wait().expect("ends");
@@ -430,17 +425,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            for pid in family(self.child.id()) {
-                let mut kill = Command::new("kill");
-                // Somebody may have ended by itself.
-                run({
-                    kill.args(["-KILL", &pid.to_string()]);
-                    kill
-                });
-            }
-            let _ = self.child.wait();
-        }
+        end_family(&mut self.child);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who allocates, against a program whose functions allocate known amounts.
 
 use serde_json::Value;
-use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
+use stackbeat_tests::{Program, compile, report, run, scratch, stackbeat};
 use std::process::Command;
 
 /// Each round, `many` makes 600 allocations of 16 bytes, `some` 300 of 100, `large` 100 of 4,000; `computes`
@@ -41,14 +41,10 @@ fn share(report: &Value, function: &str, amount: &str) -> f64 {
 #[test]
 fn functions_get_what_they_allocate_however_long_they_run() {
     let folder = scratch();
-    let binary = compile(folder.path(), "who.c", PROGRAM, &["-O1", "-g"]);
+    let binary = compile(folder.path(), "who.c", PROGRAM, &[]);
     let program = Program::new([binary.to_str().expect("UTF-8")]).options(&["--interval", "100us"]);
     let recorded = program.record(folder.path());
-    let mut command = Command::new(stackbeat());
-    command
-        .args(["report", "--json", "--top", "0"])
-        .arg(&recorded.trace);
-    let report: Value = serde_json::from_str(&run(command).stdout()).expect("JSON");
+    let report = report(&recorded.trace);
     let totals = &report["totals"];
     assert!(
         totals["allocations"].as_u64() >= Some(200 * 1001),

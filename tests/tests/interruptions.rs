@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackbeat_tests::{Program, run, scratch, stackbeat, workspace};
+use stackbeat_tests::json::figure;
+use stackbeat_tests::{Program, info, run, scratch, workspace};
 
 /// Rows of the witness: a name and three numbers.
 const ROWS: usize = 64;
@@ -94,13 +95,8 @@ fn undisturbed(text: &str) {
         );
     }
     // Nothing that was never interrupted proves anything.
-    let mut info = Command::new(stackbeat());
-    info.args(["info", "--json"]).arg(&recorded.trace);
-    let info: serde_json::Value = serde_json::from_slice(&run(info).output.stdout).expect("JSON");
-    let figures = info["recorder_figures"].as_array().expect("an array");
-    let sent = figures.iter().find(|f| f["name"] == "signals_sent");
-    let sent = sent.and_then(|f| f["value"].as_u64());
-    assert!(sent > Some(20), "{sent:?} signals");
+    let sent = figure(&info(&recorded.trace), "signals_sent");
+    assert!(sent > 20, "{sent} signals");
 }
 
 #[test]

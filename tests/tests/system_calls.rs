@@ -1,7 +1,7 @@
 //! System calls by kind and thread, against strace, which counts them in the kernel.
 
 use serde_json::Value;
-use stackbeat_tests::{Program, run, scratch, stackbeat};
+use stackbeat_tests::{Program, python, report, run, scratch};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -87,22 +87,13 @@ const KINDS: [(&str, &[&str], u64); 17] = [
     ("yield", &["sched_yield"], 1),
 ];
 
-/// The interpreter itself: what stands for it on the path may be a shell script.
-fn interpreter() -> String {
-    let mut command = Command::new("python3");
-    command.args(["-c", "import sys; print(sys.executable)"]);
-    run(command).stdout().trim().to_owned()
-}
-
 type Counts = BTreeMap<String, u64>;
 
 /// By kind: what all threads made, and what the script's own thread did.
 fn counted(folder: &Path, rounds: &str) -> (Counts, Counts) {
-    let program = Program::new([&interpreter(), "-c", SCRIPT, rounds]);
+    let program = Program::new([&python(), "-c", SCRIPT, rounds]);
     let recorded = program.folder(folder).record(folder);
-    let mut command = Command::new(stackbeat());
-    command.args(["report", "--json"]).arg(&recorded.trace);
-    let report: Value = serde_json::from_str(&run(command).stdout()).expect("JSON");
+    let report = report(&recorded.trace);
     let counts = |value: &Value| -> Counts {
         let kinds = value.as_object().unwrap_or_else(|| panic!("{report:#}"));
         let count = |n: &Value| n.as_u64().expect("a number");
@@ -126,7 +117,7 @@ fn traced(folder: &Path, rounds: &str) -> Counts {
         .current_dir(folder)
         .args(["-f", "-c", "-o"])
         .arg(&out)
-        .args([&interpreter(), "-c", SCRIPT, rounds]);
+        .args([&python(), "-c", SCRIPT, rounds]);
     let ran = run(command);
     assert!(ran.output.status.success(), "{}", ran.stderr());
     let text = std::fs::read_to_string(&out).expect("strace writes its table");
@@ -145,7 +136,7 @@ fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     let folder = scratch();
     let (few, many) = (20, 60);
     // The first start writes what python compiles its modules to, where nobody has used them before.
-    let warm_up = Program::new([&interpreter(), "-c", SCRIPT, "1"]);
+    let warm_up = Program::new([&python(), "-c", SCRIPT, "1"]);
     let warm_up = warm_up.folder(folder.path()).run();
     assert!(warm_up.output.status.success(), "{}", warm_up.stderr());
     let ours = [few, many].map(|rounds| counted(folder.path(), &rounds.to_string()));

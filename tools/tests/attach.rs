@@ -13,7 +13,8 @@ use std::time::Duration;
 use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, process::Origin};
-use stackbeat_tests::processes::slots;
+use stackbeat_tests::processes::{is_attached, send, slots};
+use stackbeat_tests::{compile_file, wait_until};
 
 use common::{STACKBEAT, stackbeat};
 
@@ -31,17 +32,8 @@ fn attach(folder: &Path, pid: u32, duration: &str) -> Value {
 }
 
 fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attach");
-    let source = Path::new(sources).join(source);
-    let program = folder.join(source.file_stem().expect("a name"));
-    let status = Command::new("gcc")
-        .args(["-O2", "-g", "-pthread", "-o"])
-        .args([&program, &source])
-        .args(options)
-        .status()
-        .expect("gcc runs");
-    assert!(status.success());
-    program
+    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attach"));
+    compile_file(folder, &sources.join(source), &[&["-O2"], options].concat())
 }
 
 /// Waits until a process takes part in a session and nobody traces it.
@@ -50,9 +42,7 @@ fn await_attached(pid: u32) {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         !status.contains("TracerPid:\t0\n")
     };
-    while maps_of(pid, "/stackbeat.") == 0 || is_traced() {
-        sleep(Duration::from_millis(20));
-    }
+    wait_until("it is attached to", || is_attached(pid) && !is_traced());
     sleep(Duration::from_millis(100));
 }
 
@@ -108,13 +98,6 @@ fn threads(pid: u32) -> usize {
         .count()
 }
 
-fn kill(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status();
-    assert!(status.expect("kill runs").success());
-}
-
 #[test]
 fn a_busy_program_is_the_same_after_many_visits() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -163,7 +146,7 @@ fn a_busy_program_is_the_same_after_many_visits() {
         })
         .collect();
     assert_eq!(origins.first(), Some(&Origin::Attached));
-    kill("-TERM", pid);
+    send("-TERM", pid);
     assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
 }
 
@@ -200,7 +183,7 @@ fn slots_threads_and_handlers_are_put_back() {
             assert!(changed.count() > 5, "{options:?}");
             assert_eq!(threads(pid), 2);
             // Ctrl-C.
-            kill("-INT", recorder.id());
+            send("-INT", recorder.id());
             assert_eq!(recorder.wait().expect("waited for").code(), Some(0));
             let after = (slots(pid), masks());
             let same = |k: &(String, u64)| before.0.get(k) == after.0.get(k);
@@ -209,7 +192,7 @@ fn slots_threads_and_handlers_are_put_back() {
             assert_eq!(before.1, after.1);
             assert_eq!(threads(pid), 2);
         }
-        kill("-TERM", pid);
+        send("-TERM", pid);
         assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
     }
 }
@@ -231,7 +214,7 @@ fn threads_that_share_a_processor_are_met_soon() {
         known.iter().all(|ns| *ns > Some(1_400_000_000)),
         "{known:?}"
     );
-    kill("-TERM", program.pid());
+    send("-TERM", program.pid());
     assert_eq!(program.end().1, Some(0));
 }
 
@@ -251,9 +234,8 @@ fn threads_that_block_all_signals_get_none_of_ours() {
 fn what_a_program_says_is_heard_though_it_asked_for_an_agent_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../api/include");
     // Names of symbols are not needed for it.
-    for options in [&[include][..], &[include, "-no-pie", "-s"]] {
+    for options in [&[][..], &["-no-pie", "-s"]] {
         let speaks = compile(at, "speaks.c", options);
         let program = Program::start(&mut Command::new(speaks));
         for _ in 0..2 {
@@ -272,7 +254,7 @@ fn what_a_program_says_is_heard_though_it_asked_for_an_agent_before() {
             ];
             assert!(heard.iter().all(|n| *n > 20), "{options:?}: {heard:?}");
         }
-        kill("-TERM", program.pid());
+        send("-TERM", program.pid());
         // On, off, on, off.
         assert_eq!(program.end(), ("4 changes\n".to_owned(), Some(0)));
     }
@@ -327,10 +309,10 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
         thread.expect("a second thread"),
         "is a thread of process",
     );
-    kill("-STOP", pid);
+    send("-STOP", pid);
     sleep(Duration::from_millis(100));
     refused(at, pid, "is stopped");
-    kill("-CONT", pid);
+    send("-CONT", pid);
     // Recorded already, by an attach and from its start.
     let mut recorder = Command::new(STACKBEAT)
         .args(["attach", "-q", "-o", "first.beat", &pid.to_string()])
@@ -339,7 +321,7 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
         .expect("runs");
     await_attached(pid);
     refused(at, pid, "is being recorded already");
-    kill("-TERM", pid);
+    send("-TERM", pid);
     assert_eq!(recorder.wait().expect("waited for").code(), Some(0));
     assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
 
@@ -364,7 +346,7 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
             let output = stackbeat(at, &arguments);
             assert!(output.status.success(), "{output:?}");
         }
-        kill("-TERM", pid);
+        send("-TERM", pid);
         assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
     }
 }
@@ -388,6 +370,6 @@ fn a_collector_that_was_killed_is_no_obstacle() {
     assert!(summary["samples"].as_u64() > Some(50), "{summary}");
     let recovered = stackbeat(at, &["recover", "killed.beat", "-o", "r.beat"]);
     assert!(recovered.status.success(), "{recovered:?}");
-    kill("-TERM", pid);
+    send("-TERM", pid);
     assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
 }

@@ -8,17 +8,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use stackbeat_tests::processes::{State, family, is_attached};
+use stackbeat_tests::{Background, end_recorder, wait_until};
 
 use common::{command_in, json};
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A master with two forked workers, and a program that a third one has started. All work until the
 /// master's input ends, and each says how its sums came out.
@@ -50,50 +48,6 @@ print('running', flush=True)
 sys.stdin.read()
 ";
 
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(10));
-    }
-}
-
-/// A program that ends with the test, and its descendants with it.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            for pid in family(self.0.id()) {
-                let _ = Command::new("kill")
-                    .args(["-KILL", &pid.to_string()])
-                    .status();
-            }
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn say(signal: &str, pid: u32) {
-    let said = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status();
-    assert!(said.expect("kill runs").success());
-}
-
-/// Ends a recorder by Ctrl-C; gives its summary.
-#[track_caller]
-fn end(mut recorder: Program) -> Value {
-    say("-INT", recorder.0.id());
-    let mut said = String::new();
-    let mut stderr = recorder.0.stderr.take().expect("is piped");
-    stderr.read_to_string(&mut said).expect("reads");
-    assert!(recorder.0.wait().expect("ends").success(), "{said}");
-    serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
-}
-
 /// Samples by process.
 fn samples(folder: &Path) -> BTreeMap<u64, u64> {
     let report = json(folder, &["report", "t.beat", "--json"]);
@@ -114,7 +68,7 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn();
-    let mut master = Program(master.expect("starts"));
+    let mut master = Background(master.expect("starts"));
     let mut said = BufReader::new(master.0.stdout.take().expect("is piped"));
     let mut line = String::new();
     said.read_line(&mut line).expect("reads");
@@ -136,10 +90,10 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
         at,
         &["attach", "-f", "--json", "-o", "t.beat", &pid.to_string()],
     );
-    let alone = Program(alone.stderr(Stdio::piped()).spawn().expect("starts"));
+    let mut alone = Background(alone.stderr(Stdio::piped()).spawn().expect("starts"));
     wait_until("it is attached to", || is_attached(pid));
     assert_eq!(pids.iter().filter(|pid| is_attached(**pid)).count(), 1);
-    let summary = end(alone);
+    let summary = end_recorder(&mut alone);
     let warning = format!("{} processes that it has started before", pids.len() - 1);
     assert!(
         summary["warnings"].to_string().contains(&warning),
@@ -152,7 +106,7 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
         let all = command_in(at, &[&options[..], &[&pid.to_string()]].concat())
             .stderr(Stdio::piped())
             .spawn();
-        let all = Program(all.expect("starts"));
+        let mut all = Background(all.expect("starts"));
         wait_until("all are attached to", || {
             pids.iter().all(|pid| is_attached(*pid))
         });
@@ -160,7 +114,7 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
             let status = json(at, &["status", &all.0.id().to_string(), "--json"]);
             status["sessions"][0]["samples"].as_u64() > Some(500)
         });
-        let summary = end(all);
+        let summary = end_recorder(&mut all);
         assert_eq!(summary["attached_descendants"], pids.len() - 1, "{summary}");
         assert_eq!(summary["warnings"], serde_json::json!([]));
         let samples = samples(at);

@@ -16,7 +16,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use stackbeat_tests::processes::is_attached;
+use stackbeat_tests::processes::{is_attached, send};
 use stackbeat_tests::{Background, compile, wait_until};
 
 use common::{command_in, json, stackbeat, text};
@@ -182,9 +182,7 @@ fn attach(at: &Path, pid: u32, options: &[&str]) -> (Background, ChildStderr) {
 /// Ends a recorder by Ctrl-C.
 #[track_caller]
 fn end((mut recorder, mut stderr): (Background, ChildStderr)) {
-    let pid = recorder.0.id().to_string();
-    let told = Command::new("kill").args(["-INT", &pid]).status();
-    assert!(told.expect("kill runs").success());
+    send("-INT", recorder.0.id());
     let mut said = String::new();
     stderr.read_to_string(&mut said).expect("reads");
     assert!(recorder.0.wait().expect("ends").success(), "{said}");

@@ -4,11 +4,10 @@
 
 mod common;
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use serde_json::Value;
+use stackbeat_tests::compile;
+use stackbeat_tests::json::figure;
 
 use common::{json, stackbeat, text};
 
@@ -78,15 +77,6 @@ int main(int count, char **arguments) {
 }
 "#;
 
-fn compile(folder: &Path) {
-    fs::write(folder.join("p.c"), PROGRAM).expect("writes");
-    let gcc = Command::new("gcc")
-        .args(["-O1", "-pthread", "-o", "p", "p.c"])
-        .current_dir(folder)
-        .status();
-    assert!(gcc.expect("gcc is here").success());
-}
-
 fn record(folder: &Path, waiting: u64, outside: u64, rounds: u64) {
     let [waiting, outside, rounds] = [waiting, outside, rounds].map(|n| n.to_string());
     let program = ["--", "./p", &waiting, &outside, &rounds];
@@ -95,17 +85,11 @@ fn record(folder: &Path, waiting: u64, outside: u64, rounds: u64) {
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
 }
 
-fn figure(info: &Value, name: &str) -> u64 {
-    let figures = info["recorder_figures"].as_array().expect("figures");
-    let figure = figures.iter().find(|f| f["name"] == name);
-    figure.and_then(|f| f["value"].as_u64()).expect("a number")
-}
-
 #[test]
 fn a_thread_that_waits_is_looked_at_a_few_times_however_long_it_waits() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at);
+    compile(at, "p.c", PROGRAM, &[]);
     record(at, WAITING, 0, 2_000);
     let info = json(at, &["info", "t.beat", "--json"]);
     let [looked, ticks, drains] =
@@ -125,7 +109,7 @@ fn one_of_thousands_that_computes_without_a_hook_is_met() {
     for outside in [0, 200] {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        compile(at);
+        compile(at, "p.c", PROGRAM, &[]);
         record(at, WAITING, outside, 0);
         let report = json(at, &["report", "t.beat", "--json"]);
         let functions = report["functions"].as_array().expect("functions");

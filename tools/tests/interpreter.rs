@@ -4,55 +4,19 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use stackbeat_tests::json::array;
+use stackbeat_tests::processes::send;
+use stackbeat_tests::{Background, python, until};
 
 use common::{command_in, json, stackbeat, text};
-
-/// The interpreter itself: its name may lead to a shell script.
-fn python() -> String {
-    let output = Command::new("python3")
-        .args(["-c", "import sys; print(sys.executable)"])
-        .output()
-        .expect("python3 is installed");
-    text(&output.stdout).trim().to_owned()
-}
 
 fn write(folder: &Path, script: &str) -> PathBuf {
     let path = folder.join("script.py");
     std::fs::write(&path, script).expect("is written");
     path
-}
-
-fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().expect(key).iter()
-}
-
-/// A recorder in the background, and the program in it.
-struct Recorder(Child);
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // It has ended already, unless a test failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What `get` gives once it gives something.
-#[track_caller]
-fn until<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = get() {
-            return found;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        sleep(Duration::from_millis(50));
-    }
 }
 
 /// One run with and one without: what the interpreter calls by itself is the same in both.
@@ -137,7 +101,7 @@ fn a_thread_that_waits_for_long_is_dumped() {
     );
     let on_block = ["--dump-on-block", "300ms", "--dump-on-block-in", "io"];
     let arguments = ["record", "-q", "--mode", "ring", "-o", "t.beat"];
-    let mut recorder = Recorder(
+    let mut recorder = Background(
         command_in(folder.path(), &arguments)
             .args(on_block)
             .arg("--")
@@ -176,7 +140,7 @@ fn a_deadlock_is_seen_while_it_lasts() {
          for i in range(2):\n    threading.Thread(target=hold, args=(locks[i], locks[1 - i])).start()\n",
     );
     let arguments = ["record", "-q", "-o", "t.beat", "--"];
-    let mut recorder = Recorder(
+    let mut recorder = Background(
         command_in(folder.path(), &arguments)
             .arg(python())
             .arg(script)
@@ -193,9 +157,8 @@ fn a_deadlock_is_seen_while_it_lasts() {
     for wait in array(&now, "waits") {
         assert_eq!(wait["call"], "pthread_mutex_lock", "{wait}");
     }
-    let pid = now["waits"][0]["pid"].as_u64().expect("a pid").to_string();
-    let killed = Command::new("kill").args(["-KILL", &pid]).status();
-    assert!(killed.expect("kill runs").success());
+    let pid = now["waits"][0]["pid"].as_u64().expect("a pid") as u32;
+    send("-KILL", pid);
     recorder.0.wait().expect("ends");
     let report = json(folder.path(), &["report", "--json", "t.beat"]);
     assert_eq!(array(&report, "deadlocks").count(), 1);

@@ -4,10 +4,9 @@
 
 mod common;
 
-use std::fs;
-use std::process::Command;
-
 use serde_json::Value;
+use stackbeat_tests::compile;
+use stackbeat_tests::json::number;
 
 use common::{json, stackbeat, text};
 
@@ -51,13 +50,6 @@ int main(int count, char **arguments) {
 }
 "#;
 
-fn number(value: &Value, field: &str) -> u64 {
-    value[field]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{field} of {value}"))
-}
-
-/// The sum of a field over all rows.
 fn sum(report: &Value, field: &str) -> u64 {
     let rows = report["threads"].as_array().expect("rows").iter();
     rows.map(|row| number(row, field)).sum()
@@ -67,12 +59,7 @@ fn sum(report: &Value, field: &str) -> u64 {
 fn threads_beyond_a_number_are_summed_up_by_role_and_sums_stay_exact() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    fs::write(at.join("p.c"), PROGRAM).expect("writes");
-    let gcc = Command::new("gcc")
-        .args(["-O0", "-pthread", "-o", "p", "p.c"])
-        .current_dir(at)
-        .status();
-    assert!(gcc.expect("gcc is here").success());
+    compile(at, "p.c", PROGRAM, &["-O0"]);
     let threads = THREADS.to_string();
     let recorded = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./p", &threads]);
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));

@@ -4,11 +4,11 @@
 
 mod common;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use stackbeat_tests::compile;
 
 use common::command;
 
@@ -93,19 +93,6 @@ fn json(bytes: &[u8]) -> Value {
     })
 }
 
-fn compile(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
-    let file = folder.join(name).with_extension("c");
-    fs::write(&file, source).expect("writes");
-    let program = folder.join(name);
-    let status = Command::new("gcc")
-        .args(["-O0", "-pthread", "-o"])
-        .args([&program, &file])
-        .args(options)
-        .status();
-    assert!(status.expect("gcc runs").success());
-    program
-}
-
 /// Calls of a function, in all or by one role.
 fn calls(counted: &Value, name: &str, role: Option<&str>) -> u64 {
     let functions = counted["functions"].as_array().expect("functions");
@@ -125,7 +112,7 @@ fn calls(counted: &Value, name: &str, role: Option<&str>) -> u64 {
 #[test]
 fn every_call_is_counted_by_function_and_role() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = compile(folder.path(), "known", CALLS, &[]);
+    let program = compile(folder.path(), "known.c", CALLS, &["-O0"]);
     let program = program.to_str().expect("UTF-8");
     let output = stackbeat(&["probes", "--count", "--json", "--", program]);
     assert_eq!(output.status.code(), Some(3));
@@ -233,14 +220,14 @@ fn said_of_hooks(program: &str, options: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn hooks_that_are_out_of_reach_are_named_and_cost_the_others_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let known = compile(folder.path(), "known", CALLS, &[]);
+    let known = compile(folder.path(), "known.c", CALLS, &["-O0"]);
     let known = known.to_str().expect("UTF-8");
     let listed = json(&stackbeat(&["probes", "--json"]).stdout);
     let all = listed["functions"].as_array().expect("functions").len();
     let said = said_of_hooks(known, &[]);
     assert_eq!(said[0], format!("{all} of {all} hooks in place"));
 
-    let own = compile(folder.path(), "own", OWN, &["-rdynamic"]);
+    let own = compile(folder.path(), "own.c", OWN, &["-O0", "-rdynamic"]);
     let own = own.to_str().expect("UTF-8");
     let said = said_of_hooks(own, &[]);
     assert_eq!(said[0], format!("{} of {all} hooks in place", all - 5));
@@ -281,6 +268,6 @@ fn hooks_that_are_out_of_reach_are_named_and_cost_the_others_nothing() {
         );
     }
     // No agent comes into a static program: it runs, and nothing is claimed.
-    let alone = compile(folder.path(), "alone", CALLS, &["-static-pie"]);
+    let alone = compile(folder.path(), "alone.c", CALLS, &["-O0", "-static-pie"]);
     assert!(said_of_hooks(alone.to_str().expect("UTF-8"), &[]).is_empty());
 }

@@ -8,10 +8,10 @@ mod common;
 mod tools;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use stackbeat_tests::compile;
 
 use common::{json, stackbeat};
 
@@ -68,14 +68,7 @@ fn named<'a>(rows: &'a Value, name: &str) -> &'a Value {
 fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    fs::write(at.join("p.c"), PROGRAM).expect("writes");
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/include");
-    let compiled = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-pthread", "-o", "p", "p.c", "-I"])
-        .arg(include)
-        .current_dir(at)
-        .status();
-    assert!(compiled.expect("gcc runs").success());
+    compile(at, "p.c", PROGRAM, &[]);
     let alone = Command::new(at.join("p")).output().expect("runs");
     assert_eq!(alone.status.code(), Some(3));
     assert_eq!(alone.stdout, b"alone\n");
@@ -276,14 +269,7 @@ int main(void) {
 fn asynchronous_work_is_nobodys_thread_and_may_overlap() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    fs::write(at.join("p.c"), ASYNCHRONOUS).expect("writes");
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/include");
-    let compiled = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-pthread", "-o", "p", "p.c", "-I"])
-        .arg(include)
-        .current_dir(at)
-        .status();
-    assert!(compiled.expect("gcc runs").success());
+    compile(at, "p.c", ASYNCHRONOUS, &[]);
     let recorded = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./p"]);
     assert_eq!(recorded.status.code(), Some(0));
 
@@ -439,12 +425,7 @@ int main(void) {
 fn waits_for_locks_and_switches_are_counters_that_add_up_to_the_threads_totals() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    fs::write(at.join("p.c"), CONTENDED).expect("writes");
-    let compiled = Command::new("gcc")
-        .args(["-std=gnu11", "-O0", "-pthread", "-o", "p", "p.c"])
-        .current_dir(at)
-        .status();
-    assert!(compiled.expect("gcc runs").success());
+    compile(at, "p.c", CONTENDED, &["-O0"]);
     let recorded = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./p"]);
     let printed = String::from_utf8_lossy(&recorded.stdout);
     let held: u64 = printed.trim().parse().expect("a number");

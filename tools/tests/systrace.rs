@@ -16,6 +16,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stackbeat_tests::json::figure;
+use stackbeat_tests::processes::send;
+use stackbeat_tests::{compile, python};
 
 use common::{STACKBEAT, command_in, json, stackbeat, text};
 
@@ -68,17 +71,6 @@ const LINES: [&str; 12] = [
     "F|PID|job|7",
 ];
 
-fn compile(folder: &Path, source: &str) {
-    fs::write(folder.join("p.c"), source).expect("writes");
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/include");
-    let compiled = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-pthread", "-o", "p", "p.c", "-I"])
-        .arg(include)
-        .current_dir(folder)
-        .status();
-    assert!(compiled.expect("gcc runs").success());
-}
-
 /// A named pipe and somebody who reads it.
 struct Pipe(File);
 
@@ -115,12 +107,10 @@ impl Pipe {
 /// Written and failed, of the trace in the folder.
 fn figures(folder: &Path) -> (u64, u64) {
     let info = json(folder, &["info", "t.beat", "--json"]);
-    let figure = |name: &str| {
-        let all = info["recorder_figures"].as_array().expect("figures");
-        let found = all.iter().find(|f| f["name"] == name).expect(name);
-        found["value"].as_u64().expect("a number")
-    };
-    (figure("systrace_written"), figure("systrace_failed"))
+    (
+        figure(&info, "systrace_written"),
+        figure(&info, "systrace_failed"),
+    )
 }
 
 fn said(output: &Output) -> String {
@@ -136,7 +126,7 @@ fn said(output: &Output) -> String {
 fn each_event_is_a_line_in_the_order_of_its_thread() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at, PROGRAM);
+    compile(at, "p.c", PROGRAM, &[]);
     let mut pipe = Pipe::new(at);
     let run = |flags: &[&str], variable: &str| {
         let mut arguments = vec!["record", "-f", "--json", "-o", "t.beat"];
@@ -284,27 +274,20 @@ fn whatever_a_program_does_with_its_descriptors_no_event_goes_astray() {
     );
 }
 
-/// The interpreter itself: its name may lead to a shell script.
-fn python() -> String {
-    let output = Command::new("python3")
-        .args(["-c", "import sys; print(sys.executable)"])
-        .output()
-        .expect("python3 is installed");
-    text(&output.stdout).trim().to_owned()
-}
-
 #[test]
 fn a_pipe_that_nobody_reads_costs_events_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     compile(
         at,
+        "p.c",
         r#"
         #include "stackbeat.h"
         int main(void) {
             for (int i = 0; i < 5000; i++) stackbeat_mark("a mark of thirty bytes or more");
             return 0;
         }"#,
+        &[],
     );
     drop(Pipe::new(at));
     let output = stackbeat(
@@ -327,7 +310,7 @@ fn a_pipe_that_nobody_reads_costs_events_and_nothing_else() {
 fn what_cannot_be_written_to_is_said_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at, PROGRAM);
+    compile(at, "p.c", PROGRAM, &[]);
     fs::write(at.join("plain"), "kept").expect("writes");
     for (path, part) in [
         (
@@ -384,7 +367,7 @@ fn perfetto_reads_what_the_kernel_has_kept() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at, PROGRAM);
+    compile(at, "p.c", PROGRAM, &[]);
     let marker = instance.0.join("trace_marker");
     let flag = format!("--systrace={}", marker.display());
     let output = stackbeat(at, &["record", "-o", "t.beat", &flag, "--", "./p"]);
@@ -449,7 +432,7 @@ int main(void) {
 fn an_attached_program_writes_while_it_is_attached_and_keeps_no_descriptor() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at, WAITING);
+    compile(at, "p.c", WAITING, &[]);
     let mut pipe = Pipe::new(at);
     let mut program = Command::new("./p")
         .current_dir(at)
@@ -482,10 +465,7 @@ fn an_attached_program_writes_while_it_is_attached_and_keeps_no_descriptor() {
         assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let interrupt = Command::new("kill")
-        .args(["-INT", &recorder.id().to_string()])
-        .status();
-    assert!(interrupt.expect("kill runs").success());
+    send("-INT", recorder.id());
     let output = recorder.wait_with_output().expect("ends");
     assert!(output.status.success(), "{}", said(&output));
     lines.extend(pipe.lines());

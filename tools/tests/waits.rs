@@ -14,26 +14,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stackbeat_tests::compile_file;
+use stackbeat_tests::json::{array, assert_adds_up};
+use stackbeat_tests::processes::send;
 use tempfile::TempDir;
 
 use common::{STACKBEAT, command};
 
 /// A program that hangs must not hang the tests.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits");
-    let source = Path::new(sources).join(source);
-    let program = folder.join(source.file_stem().expect("a name"));
-    let status = Command::new("gcc")
-        .args(["-g", "-pthread", "-o"])
-        .args([&program, &source])
-        .args(options)
-        .status()
-        .expect("gcc runs");
-    assert!(status.success());
-    program
-}
 
 /// A program under `record`.
 struct Recorded {
@@ -59,7 +48,8 @@ impl Recorded {
     ) -> Recorded {
         // Whoever the recorder is: the build's folder may be closed to it.
         let folder = tempfile::tempdir_in("/tmp").expect("a folder");
-        let program = compile(folder.path(), source, compiler);
+        let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits"));
+        let program = compile_file(folder.path(), &sources.join(source), compiler);
         let trace = folder.path().join("t.beat");
         let mut arguments = vec!["record", "-q", "-o", text(&trace)];
         arguments.extend(flags);
@@ -148,11 +138,7 @@ fn report(trace: &Path) -> Report {
         .output()
         .expect("runs");
     let info: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
-    for violation in info["violations"].as_array().expect("was checked") {
-        // On a busy machine the two clocks of a sample are read some time apart.
-        let violation = violation.as_str().expect("text");
-        assert!(violation.contains("cpu time of a segment"), "{violation}");
-    }
+    assert_adds_up(&info);
     let arguments = ["report", "--json", "--top", "0", text(trace)];
     let output = command(&arguments).output().expect("runs");
     Report(serde_json::from_slice(&output.stdout).expect("JSON"))
@@ -177,10 +163,6 @@ impl Report {
         }
         waits
     }
-}
-
-fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().expect("an array").iter()
 }
 
 fn number(value: &Value, key: &str) -> f64 {
@@ -224,8 +206,7 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
     let pid = (program.said.iter())
         .find_map(|line| line.strip_prefix("pid "))
         .expect("says so");
-    let status = Command::new("kill").args(["-KILL", pid]).status();
-    assert!(status.expect("runs").success());
+    send("-KILL", pid.parse().expect("a number"));
     let report = program.finish();
     assert_eq!(missing(&report, &functions), Ok(()));
     let waits = report.waits();

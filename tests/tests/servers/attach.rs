@@ -5,7 +5,7 @@ use super::*;
 use stackbeat_tests::processes::{
     Slots, State, Task, file_mappings, is_attached, is_hooked, slots, slots_left_changed, tasks,
 };
-use stackbeat_tests::{Background, run, stackbeat, wait_until};
+use stackbeat_tests::{Background, end_recorder, info, json_of, stackbeat, wait_until};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn visited(server: &Server, processes: &[u32]) {
         for pid in processes {
             assert!(is_hooked(*pid), "visit {visit}: no hook is in {pid}");
         }
-        let summary = ended(&mut recorder);
+        let summary = end_recorder(&mut recorder);
         let visited = number(&summary, "attached_descendants");
         assert!(visited >= processes.len() as u64 - 1, "{summary}");
         load.rounds(2);
@@ -96,20 +96,6 @@ fn visited(server: &Server, processes: &[u32]) {
     }
 }
 
-/// Ends a recorder by Ctrl-C; gives its summary.
-#[track_caller]
-fn ended(recorder: &mut Background) -> Value {
-    let mut interrupt = Command::new("kill");
-    interrupt.args(["-INT", &recorder.0.id().to_string()]);
-    assert!(run(interrupt).output.status.success());
-    let mut said = String::new();
-    let stderr = recorder.0.stderr.as_mut().expect("is piped");
-    std::io::Read::read_to_string(stderr, &mut said).expect("reads");
-    let status = recorder.0.wait().expect("ends");
-    assert!(status.success(), "{status}: {said}");
-    serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
-}
-
 /// The threads of these processes, by pid and tid.
 fn all_tasks(processes: &[u32]) -> BTreeMap<(u32, u32), Task> {
     let of_process = |pid: &u32| {
@@ -123,9 +109,7 @@ fn all_tasks(processes: &[u32]) -> BTreeMap<(u32, u32), Task> {
 
 #[track_caller]
 fn every_process_is_recorded(trace: &Path, processes: &[u32]) {
-    let trace_path = trace.to_str().expect("UTF-8");
-    let info = json_of(&["info", "--json", trace_path]);
-    assert_eq!(info["damage"], serde_json::json!([]));
+    assert_eq!(info(trace)["damage"], serde_json::json!([]));
     let report = report(trace);
     let known: Vec<u64> = array(&report, "processes")
         .map(|p| number(p, "pid"))

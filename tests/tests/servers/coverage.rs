@@ -118,7 +118,7 @@ int main(int count, char **arguments) {
 #[test]
 fn a_thread_that_blocks_the_first_signal_is_seen_by_the_second() {
     let folder = scratch();
-    let program = compile(folder.path(), "blocker.c", BLOCKER, &["-pthread"]);
+    let program = compile(folder.path(), "blocker.c", BLOCKER, &[]);
     let program = program.to_str().expect("UTF-8");
     let share = |what| {
         let program = Program::new([program, what]);

@@ -3,6 +3,7 @@
 
 use super::locks::{Client, ask, pid_of};
 use super::*;
+use stackbeat_tests::processes::send;
 use stackbeat_tests::servers::NGINX;
 use stackbeat_tests::{run, stackbeat, wait_until};
 use std::fs::{self, File};
@@ -61,12 +62,6 @@ fn thread_of<'a>(report: &'a Value, note: &Value) -> &'a Value {
     thread.unwrap_or_else(|| panic!("nobody is meant by {note}"))
 }
 
-fn signal(pid: u32, name: &str) {
-    let mut kill = Command::new("kill");
-    kill.args([name, &pid.to_string()]);
-    assert!(run(kill).output.status.success(), "{name} {pid}");
-}
-
 /// A named pipe that everybody may use.
 fn pipe(server: &Server, name: &str) -> String {
     let path = server.path(name);
@@ -113,7 +108,7 @@ fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
         .replace("worker_processes 2", "worker_processes 1");
     fs::write(server.at("nginx.conf"), logging).expect("is written");
     let before = server.family();
-    signal(server.pid(), "-HUP");
+    send("-HUP", server.pid());
     wait_until("the new worker is alone", || {
         let now = server.family();
         now.len() == 2 && !before.contains(&now[1])
@@ -206,7 +201,7 @@ fn crash_workers(server: &Server) -> Vec<(u32, &'static str)> {
     let deaths = deaths.into_iter().map(|(flag, name)| {
         server.address().ask();
         let worker = server.family()[1];
-        signal(worker, flag);
+        send(flag, worker);
         wait_until("another worker is there", || {
             let now = server.family();
             now.len() == 3 && !now.contains(&worker)
@@ -255,7 +250,7 @@ fn crash_backend(server: &Server) -> u64 {
     let mut client = Client::new(server);
     client.says("set application_name = 'victim';");
     let backend = pid_of(server, "victim");
-    signal(backend as u32, "-SEGV");
+    send("-SEGV", backend as u32);
     let ready = "database system is ready to accept connections";
     wait_until("the server is there again", || {
         server.log().matches(ready).count() == 2

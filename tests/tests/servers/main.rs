@@ -13,24 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use stackbeat_tests::json_of;
+use stackbeat_tests::json::{array, number};
+use stackbeat_tests::report;
 use stackbeat_tests::servers::{Kind, Load, Server};
-
-/// A trace's report.
-#[track_caller]
-fn report(trace: &Path) -> Value {
-    let trace = trace.to_str().expect("UTF-8");
-    json_of(&["report", "--json", "--top", "0", trace])
-}
-
-fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().expect(key).iter()
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    let number = value[key].as_u64();
-    number.unwrap_or_else(|| panic!("{key} of {value}"))
-}
 
 /// A sum over the threads of each process.
 fn by_process(report: &Value, key: &str) -> BTreeMap<u32, u64> {

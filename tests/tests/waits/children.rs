@@ -1,7 +1,7 @@
 //! Waits for children that have been started and do not run their program yet.
 
-use super::{ROUNDS, Recorded, python, report};
-use stackbeat_tests::{Program, compile, scratch};
+use super::{ROUNDS, Recorded, report};
+use stackbeat_tests::{Program, compile, python, scratch};
 
 fn record_children(kind: &str) -> Recorded {
     let folder = scratch();

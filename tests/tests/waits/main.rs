@@ -8,9 +8,8 @@ mod signals;
 mod witness;
 
 use serde_json::Value;
-use stackbeat_tests::{Program, compile, run, scratch, stackbeat};
+use stackbeat_tests::{Program, compile, report, scratch};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 /// Waits of one run.
@@ -42,21 +41,6 @@ impl Through {
         });
         program
     }
-}
-
-/// Python's own path: its name may lead to a shell script.
-fn python() -> String {
-    let mut find = Command::new("python3");
-    find.args(["-c", "import sys; print(sys.executable)"]);
-    run(find).stdout().trim().to_owned()
-}
-
-fn report(trace: &Path) -> Value {
-    let mut command = Command::new(stackbeat());
-    command.args(["report", "--json", "--top", "0"]).arg(trace);
-    let report = run(command);
-    assert!(report.output.status.success(), "{}", report.stderr());
-    serde_json::from_str(&report.stdout()).expect("JSON")
 }
 
 fn contains(stack: &Value, function: &str) -> bool {

@@ -1,9 +1,9 @@
 //! Real programs: of their long waits that somebody ended, most have who did.
 
-use super::{python, report};
+use super::report;
 use serde_json::Value;
 use stackbeat_tests::servers::{self, as_postgres_user, open_to_all, with_postgres};
-use stackbeat_tests::{Program, example, run, scratch};
+use stackbeat_tests::{Program, example, python, run, scratch};
 use std::path::Path;
 
 /// Rounds of each kind of wait.

@@ -74,17 +74,12 @@ fn nobody_else_can_see_or_steer_a_session() {
         .env_remove("XDG_CACHE_HOME")
         .spawn()
         .expect("starts");
-    let began = Instant::now();
     let target = other.id().to_string();
-    while client::find(&target).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it begins");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it begins", || client::find(&target).is_ok());
     stackbeat(&["stop", &target]);
     assert!(!client::find(&target).expect("lives").capturing);
     // Ends the sleeping program through its recorder.
-    let ended = Command::new("kill").arg(&target).status();
-    assert!(ended.expect("runs").success());
+    send("-TERM", other.id());
     other.wait().expect("ends");
     assert_eq!(recording.end(), "worked 4\n");
 }

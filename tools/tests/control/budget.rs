@@ -3,14 +3,7 @@
 use super::*;
 
 fn program(folder: &Path) -> String {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/control/budget.c");
-    let program = folder.join("budget");
-    let gcc = Command::new("gcc")
-        .args(["-O1", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .status();
-    assert!(gcc.expect("gcc is here").success());
+    let program = compile(folder, "budget.c", include_str!("budget.c"), &[]);
     program.display().to_string()
 }
 

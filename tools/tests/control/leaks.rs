@@ -73,11 +73,7 @@ fn redis_under_load_does_not_notice_the_switch() {
     .map(str::to_owned);
     let server: Vec<&str> = server.iter().map(String::as_str).collect();
     let mut recording = Recording::of(folder, &["-q"], &server);
-    let began = Instant::now();
-    while !Path::new(&socket).exists() {
-        assert!(began.elapsed() < Duration::from_secs(20), "redis listens");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("redis listens", || Path::new(&socket).exists());
     // What it opens while it starts is closed once it answers.
     let mut ping = Command::new("redis-cli");
     ping.args(["-s", &socket, "ping"]);

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::control::protocol::{Request, SessionStatus, Settings};
+use stackbeat_tests::json::{assert_adds_up, figure};
+use stackbeat_tests::processes::send;
+use stackbeat_tests::{compile, python, wait_until};
 use tempfile::TempDir;
 
 use common::{STACKBEAT, command, text};
@@ -64,20 +67,7 @@ fn json(arguments: &[&str]) -> Value {
 fn check(trace: &str) {
     let output = command(&["info", trace, "--json", "--check"]).output();
     let info: Value = serde_json::from_slice(&output.expect("runs").stdout).expect("JSON");
-    for violation in info["violations"].as_array().expect("was checked") {
-        // On a busy machine the two clocks of a sample are read some time apart.
-        let violation = violation.as_str().expect("text");
-        assert!(violation.contains("cpu time of a segment"), "{violation}");
-    }
-}
-
-/// The real interpreter: version managers put scripts in its place.
-fn python() -> String {
-    let script = "import sys; print(sys.executable)";
-    let output = Command::new("python3").args(["-c", script]).output();
-    text(&output.expect("python3 is here").stdout)
-        .trim()
-        .to_owned()
+    assert_adds_up(&info);
 }
 
 /// A recording that goes on until it is told to end.
@@ -109,11 +99,9 @@ impl Recording {
             .spawn()
             .expect("starts");
         let recording = Recording { folder, recorder };
-        let began = Instant::now();
-        while recording.try_status().is_none_or(|s| s.pids.is_empty()) {
-            assert!(began.elapsed() < Duration::from_secs(30), "it begins");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("it begins", || {
+            recording.try_status().is_some_and(|s| !s.pids.is_empty())
+        });
         recording
     }
 
@@ -141,20 +129,13 @@ impl Recording {
     /// Waits until the session has so many more samples.
     #[track_caller]
     fn wait_for_samples(&self, more: u64) {
-        let (began, before) = (Instant::now(), self.status().samples);
-        while self.status().samples < before + more {
-            assert!(began.elapsed() < Duration::from_secs(30), "samples come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let wanted = self.status().samples + more;
+        wait_until("samples come", || self.status().samples >= wanted);
     }
 
     #[track_caller]
     fn wait_for_threads(&self, threads: u32) {
-        let began = Instant::now();
-        while self.status().live_threads < threads {
-            assert!(began.elapsed() < Duration::from_secs(30), "threads start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("threads start", || self.status().live_threads >= threads);
     }
 
     /// Lets the workers end; gives what they said.

@@ -98,12 +98,7 @@ fn the_interval_that_the_budget_leaves_stands_in_the_trace() {
     ];
     stackbeat(&[&recorded[..], &["--", &python, "-c", script]].concat());
     let info = json(&["info", &trace, "--json"]);
-    let figure = |name: &str| {
-        let figures = info["recorder_figures"].as_array().expect("figures");
-        let found = figures.iter().find(|f| f["name"] == name).expect(name);
-        found["value"].as_u64().expect("a number")
-    };
-    let stretch = figure("intervals_kept_ns") / figure("intervals_asked_ns").max(1);
+    let stretch = figure(&info, "intervals_kept_ns") / figure(&info, "intervals_asked_ns").max(1);
     let report = json(&["report", &trace, "--json"]);
     let events = report["events"].as_array().expect("events");
     let told: Vec<i64> = events

@@ -9,29 +9,22 @@ mod system_calls;
 mod transfers;
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
+use stackbeat_tests::compile;
 
 use common::{STACKBEAT, stackbeat};
 
 /// Enough for an exact test at half a percent.
 const RUNS: usize = 6;
 
-fn compile(folder: &Path) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate/shop.c");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-g", "-pthread", "-o", "shop"])
-        .arg(source)
-        .current_dir(folder)
-        .status()
-        .expect("a C compiler");
-    assert!(compiled.success());
+fn compile_shop(folder: &Path) {
+    compile(folder, "shop.c", include_str!("shop.c"), &[]);
 }
 
 /// Records each variant of the program in turns into folders of their names.
 fn record(folder: &Path, variants: &[&str]) {
-    compile(folder);
+    compile_shop(folder);
     for variant in variants {
         std::fs::create_dir(folder.join(variant)).expect("is made");
     }
@@ -99,7 +92,7 @@ fn is_in(finding: &Value, function: &str) -> bool {
 fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    compile(at);
+    compile_shop(at);
     let arguments = [
         "ab",
         "--runs",
@@ -213,12 +206,7 @@ fn what_fresh_runs_do_not_show_is_not_claimed() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     // Slower in its first six runs, for example because something else kept the machine busy.
-    std::fs::write(at.join("work.c"), FIRST_SLOWER).expect("is written");
-    let compiled = Command::new("cc")
-        .args(["-o", "work", "work.c"])
-        .current_dir(at)
-        .status();
-    assert!(compiled.expect("a C compiler").success());
+    compile(at, "work.c", FIRST_SLOWER, &["-O0"]);
     let begin = || {
         for name in ["a.n", "b.n"] {
             std::fs::write(at.join(name), "0").expect("is written");

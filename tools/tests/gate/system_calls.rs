@@ -1,9 +1,9 @@
 //! System calls by kind and thread: one more in each round is found with two runs a side.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
+use stackbeat_tests::compile;
 
 use super::stackbeat;
 
@@ -55,13 +55,7 @@ fn record(folder: &Path, trace: &str, how: &str) {
 fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    std::fs::write(at.join("log.c"), PROGRAM).expect("is written");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-g", "-pthread", "-o", "log", "log.c"])
-        .current_dir(at)
-        .status()
-        .expect("a C compiler");
-    assert!(compiled.success());
+    compile(at, "log.c", PROGRAM, &[]);
     for run in 0..2 {
         for side in ["base", "again"] {
             record(at, &format!("{side}{run}.beat"), "");
