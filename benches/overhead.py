@@ -20,6 +20,11 @@ With --long each workload takes some ten seconds, so that what a recording costs
 
     benches/overhead.py --long --pairs 3 --only sqlite3,python,git --tools stackbeat-budget-1
 
+Where the machine's speed changes from one run to the next, --together runs both of a pair at the same time on one
+processor, which takes turns every few milliseconds: what slows one slows the other. CPU only; servers are left out.
+
+    benches/overhead.py --long --together --pairs 5 --only sqlite3,python,git --tools stackbeat-budget-1
+
 With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
 4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
 
@@ -274,6 +279,26 @@ def count_instructions_works():
     return probe.returncode == 0 and probe.stderr[:1].isdigit()
 
 
+def run_together(workload, prefix, folder):
+    """Without and with `prefix` at the same time: wall s, CPU s, None each."""
+    children = []
+    begin = time.perf_counter()
+    for words in ([], prefix):
+        stdin = open(workload.stdin) if workload.stdin else subprocess.DEVNULL
+        child = subprocess.Popen(words + workload.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 env={**os.environ, **workload.env}, cwd=folder)
+        children.append(child)
+    ended = {}
+    for _ in children:
+        pid, status, usage = os.wait4(-1, 0)
+        if status != 0:
+            raise RuntimeError(f"{' '.join(workload.command)}: wait status {status}")
+        ended[pid] = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, None
+    for child in children:
+        child.returncode = 0
+    return [ended[child.pid] for child in children]
+
+
 def run_once(workload, prefix, folder, size, count):
     """Wall s, CPU s of program and tool, instructions or None."""
     command = prefix + workload.command
@@ -358,6 +383,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, two pairs: does it run?")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
     parser.add_argument("--long", action="store_true", help=f"{LONG} times the work")
+    parser.add_argument("--together", action="store_true", help="both of a pair at the same time, on one processor")
     parser.add_argument("--callgrind", action="store_true", help="count the instructions that idle hooks add")
     parser.add_argument("--json", help="also write the measurements of all pairs here")
     parser.add_argument("--cpus", help="bind everything to these CPUs, as taskset -c takes them")
@@ -367,6 +393,8 @@ def main():
         sys.exit(f"{options.stackbeat}: not there; build it with: cargo build --release -p stackbeat")
     if options.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
+    if options.together:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if options.callgrind:
         return count_hooks(options.stackbeat, options.only)
     size = 10 if options.quick else 1
@@ -377,8 +405,8 @@ def main():
         if unknown:
             sys.exit(f"not installed or not known: {', '.join(sorted(unknown))}; there are: {', '.join(tools)}")
         tools = {name: tools[name] for name in tools if name == "nothing" or name in options.tools.split(",")}
-    count = shutil.which("perf") is not None and count_instructions_works()
-    if not count:
+    count = not options.together and shutil.which("perf") is not None and count_instructions_works()
+    if not count and not options.together:
         print("instructions: this machine does not count them")
     for tool in missing_tools:
         print(f"left out: {tool} is not installed")
@@ -390,6 +418,9 @@ def main():
         missing = [program for program in workload.needs if not shutil.which(program)]
         if missing:
             print(f"{workload.name:<9} left out: {', '.join(missing)} not installed")
+            continue
+        if options.together and workload.server:
+            print(f"{workload.name:<9} left out: a server, whose CPU is its load's")
             continue
         if options.long:
             workload = workload.lengthened()
@@ -406,11 +437,13 @@ def main():
                     fixed = 0.0 if name.startswith(("nothing", "stackbeat")) else fixed_cpu(prefix(out), out)
                     for pair in range(pairs):
                         both = {}
+                        if options.together:
+                            both[False], both[True] = run_together(workload, prefix(out), folder)
                         # Who goes first changes from pair to pair.
-                        for with_tool in ((False, True), (True, False))[pair % 2]:
+                        for with_tool in () if options.together else ((False, True), (True, False))[pair % 2]:
                             both[with_tool] = run_once(workload, prefix(out) if with_tool else [], folder, size, count)
                         walls.append(both[False][0])
-                        for i in range(3):
+                        for i in range(options.together, 3):
                             if both[True][i] and both[False][i]:
                                 ratios[i].append(both[True][i] / both[False][i] - 1)
                         cost, after = both[True][1] - fixed, 0.0

@@ -244,6 +244,21 @@ fn a_session_in_this_process() {
     let refused = me.losses[6].load(Ordering::Relaxed);
     assert_eq!(refused as usize + forced, 200);
 
+    // They leave the tick to whoever it would have met without them.
+    ticker.advance_all(control);
+    let from = std::time::Instant::now();
+    while samples(&mapping).0.is_empty() {
+        assert!(
+            from.elapsed().as_secs() < 10,
+            "the budget does not fill again"
+        );
+        agent::force(Probe::MutexUnlock, 0);
+    }
+    agent::freed();
+    let (seen, _) = samples(&mapping);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].flags & flags::FORCED, 0);
+
     // A masked category captures nothing, and leaves the tick to the others.
     control
         .probe_mask

@@ -163,7 +163,8 @@ impl Segmenter {
         };
 
         let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
-        let b_speaks = !blocks || row.duration_ns < self.interval_ns;
+        let b_speaks =
+            row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
         let wait = self.next_wait(&trace.waits, from);
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
@@ -451,7 +452,7 @@ impl Segmenter {
     /// is a gap.
     ///
     /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
-    /// is always in the trace, whatever the ticks: it says nothing but that it happened.
+    /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they happened.
     fn bounds(&self, between: &Between) -> (u64, u64) {
         let Between { from, to, lost, .. } = *between;
         if let Some((begin, end)) = between.off {

@@ -258,6 +258,13 @@ impl Capture<'_> {
             self.entry.last_tick.store(tick, Ordering::Relaxed);
             return 0;
         }
+        if request.is_chosen() && tick < TICK_RUNNING {
+            // Beside the ticks, like counted captures: functions that wake others would be met more often than their share.
+            return match self.is_paid(now, class) {
+                true => self.capture(registers, now),
+                false => 0,
+            };
+        }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
         if request.is_of_sampler() && (tick == last_tick || self.was_held_up()) {
@@ -284,10 +291,7 @@ impl Capture<'_> {
         } else if is_plain {
             return 0;
         }
-        if request.forced && !request.exempt && !self.pay(now, class) {
-            if !request.spare {
-                count(self.entry, loss::FORCED_OVER_BUDGET);
-            }
+        if request.forced && !request.exempt && !self.is_paid(now, class) {
             return 0;
         }
         let node = self.capture(registers, now);
@@ -390,7 +394,16 @@ impl Capture<'_> {
         true
     }
 
-    /// Pays for a forced capture. False: the budget is spent.
+    /// Pays for a forced capture; one that is refused is counted as lost.
+    fn is_paid(&mut self, now: u64, class: usize) -> bool {
+        let is_paid = self.pay(now, class);
+        if !is_paid && !self.request.spare {
+            count(self.entry, loss::FORCED_OVER_BUDGET);
+        }
+        is_paid
+    }
+
+    /// False: the budget is spent.
     fn pay(&mut self, now: u64, class: usize) -> bool {
         let per_second = self.control.forced_per_second.load(Ordering::Relaxed) as u64;
         if per_second == 0 {

@@ -280,6 +280,24 @@ fn a_short_wait_speaks_for_the_time_around_it() {
 }
 
 #[test]
+fn who_woke_another_has_not_computed_what_is_around_it() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        t.run(ab, 0, Probe::Running);
+        t.run(ac, MS, Probe::CondSignal).flags = flags::FORCED;
+        t.run(ab, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 2000),
+        s(1, "b", 0, 1000),
+        s(1, "c", 1000, 0),
+        s(1, "b", 1000, 1000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+}
+
+#[test]
 fn time_on_the_cpu_belongs_to_the_neighbours() {
     let (trace, all) = play(|b, t| {
         let ab = b.stack(1, &[A, B], LEAF_PC);

@@ -63,4 +63,9 @@ impl Request<'_> {
     pub(super) fn is_plain(&self) -> bool {
         !(self.exempt || self.forced || self.interrupted.is_some() || self.counted().is_some())
     }
+
+    /// The program chose the moment, no tick and no wait that is over.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.forced && !self.exempt && self.begin == 0
+    }
 }
