@@ -106,8 +106,8 @@ impl Cause {
 }
 
 /// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when it
-/// computes longer itself and its calls wait longer by a fair share of `grown_ns`, the growth that is explained: the kernel's
-/// part of a call is seen in its caller.
+/// computes longer itself and its calls take longer by a fair share of `grown_ns`, the growth that is explained: the kernel's
+/// part of a call is seen in its caller. A call takes as long as it waits and then is ready to run.
 pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause> {
     const WAITS: [Metric; 5] = [
         Metric::Io,
@@ -137,7 +137,17 @@ pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause>
         let calls: Vec<usize> = calls.collect();
         let (metric, waited) =
             longest(&|columns| calls.iter().map(|at| change(table, &columns[*at])).sum())?;
-        (metric, waited, ACCOUNTS * grown_ns)
+        let ready = table.own_places(Metric::Ready);
+        let ready: f64 = calls
+            .iter()
+            .chain([&place])
+            .map(|at| change(table, &ready[*at]))
+            .sum();
+        let taken = waited + ready.max(0.0);
+        if taken < ACCOUNTS * grown_ns {
+            return None;
+        }
+        (metric, waited, PLAUSIBLE * grown_ns)
     };
     (waited > 0.0 && waited >= least).then(|| Cause::of(metric))
 }
@@ -151,8 +161,8 @@ const MINOR_FAULT_NS: f64 = 800.0;
 const ACCOUNTS: f64 = 0.3;
 /// Share of the growth of allocations that a function that allocates more has, callees included.
 const ALLOCATES: f64 = 0.05;
-/// Share of the growth that is seen in functions that manage memory, above which that is the cause even where it costs several
-/// times the least ...
+/// Share of the growth that is seen in functions that manage memory, and of the faults that the function has itself, above which
+/// that is the cause even where it costs several times the least ...
 const MANAGES: f64 = 0.5;
 /// ... and share that its least cost has to have then.
 const PLAUSIBLE: f64 = 0.1;
@@ -261,7 +271,13 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
     };
     let allocations = keeps_up(grown(Metric::Allocations), ALLOCATION_NS)
         + keeps_up(grown(Metric::AllocatedBytes), BYTE_NS);
-    let faults = keeps_up(grown(Metric::MinorFaults), MINOR_FAULT_NS);
+    let all_faults = grown(Metric::MinorFaults);
+    let faults = keeps_up(all_faults, MINOR_FAULT_NS);
+    // Where the function is the one that has them, they need not account for as much.
+    let parts = explanation.parts.iter();
+    let own_faults = parts.filter(|part| part.metric == Metric::MinorFaults);
+    let own_faults: f64 = own_faults.map(|part| part.change()).sum();
+    let has_faults = faults >= PLAUSIBLE * grown_ns && own_faults >= MANAGES * all_faults.0;
     let deepest = explanation
         .deepest
         .map_or("", |name| table.names.text(name));
@@ -272,7 +288,7 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
         || allocations >= least && allocating >= least;
     if is_allocator(deepest) || allocates {
         Cause::Allocation
-    } else if faults >= least {
+    } else if faults >= least || has_faults {
         Cause::PageFaults
     } else {
         Cause::Cpu

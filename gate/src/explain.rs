@@ -218,18 +218,23 @@ fn describe(
         .or_else(inwards)
         .or_else(|| outwards(false))
         .or(result.deepest);
+    // What the cause has to account for.
+    let mut grown = whole;
     if let (Some(role), Some(name)) = (result.role, result.function) {
         let of_function = totals.iter().filter(|((_, n), _)| *n == name);
-        let grown: f64 = of_function.map(|(_, total)| change(table, total)).sum();
-        result.share = grown / whole.max(f64::MIN_POSITIVE);
+        let of_function: f64 = of_function.map(|(_, total)| change(table, total)).sum();
+        if of_function > 0.0 {
+            grown = of_function;
+        }
+        result.share = of_function / whole.max(f64::MIN_POSITIVE);
         result.parts = parts(table, role, name);
         result.calls = calls(table, role, name);
     }
     result.cause = match metric {
         metric if cause::starts_threads(table, metric, whole) => Cause::Threads,
         Metric::Cpu => {
-            let of_call = cause::of_call(table, end, whole);
-            of_call.unwrap_or_else(|| cause::of_cpu(table, &result, whole))
+            let of_call = cause::of_call(table, end, grown);
+            of_call.unwrap_or_else(|| cause::of_cpu(table, &result, grown))
         }
         metric => Cause::of(metric),
     };
