@@ -315,7 +315,7 @@ pub mod entry_state {
     pub const ENDED: u32 = 3;
     /// A process that ended by exec: the same pid has a new entry.
     pub const EXECED: u32 = 4;
-    /// The collector offers it to a thread that seems to have none; `crate::registry::found`.
+    /// The collector offers it to a thread that seems to have none; `crate::handover`.
     pub const OFFERED: u32 = 5;
     /// The collector has made it for a thread that waits and has passed no hook so far.
     pub const FOUND: u32 = 6;

@@ -12,6 +12,7 @@ pub mod callstack;
 pub mod clock;
 pub mod fault;
 pub mod gate;
+pub mod handover;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod mapping;

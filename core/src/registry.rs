@@ -6,11 +6,12 @@
 
 pub mod found;
 
+use crate::handover;
 use crate::layout::{
     Control, PHASES, ProcessEntry, ThreadClass, ThreadEntry, entry_state as state,
 };
 use crate::mapping::Mapping;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering};
 use crate::waiters;
 
 /// Who a process is.
@@ -109,8 +110,6 @@ fn clear_process(entry: &ProcessEntry) {
 pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
     let control = mapping.control();
     let claimed = claim_thread(mapping, new);
-    // Whoever offers an entry to this thread sees the one that it has claimed, or the thread sees the offer.
-    fence(Ordering::SeqCst);
     if let Some((i, entry)) = found::take_over(mapping, new) {
         if let Some((claimed, entry)) = claimed {
             entry.state.store(state::FREE, Ordering::Release);
@@ -279,7 +278,7 @@ fn clear_thread(e: &ThreadEntry) {
 pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
     entry.end_cycles.store(cycles, Ordering::Relaxed);
     for from in [state::LIVE, state::FOUND] {
-        found::change(entry, from, state::ENDED);
+        handover::change(entry, from, state::ENDED);
     }
 }
 
@@ -295,7 +294,7 @@ pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
 /// Collector: an ended thread is in the trace as a whole; its entry may be used again.
 pub fn free_thread(mapping: &Mapping, i: u32) {
     if let Some(entry) = mapping.thread(i)
-        && found::change(entry, state::ENDED, state::FREE)
+        && handover::change(entry, state::ENDED, state::FREE)
     {
         make_room(mapping, i);
     }

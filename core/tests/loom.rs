@@ -9,11 +9,11 @@ use loom::thread;
 use stackbeat_core::buffer::{self, Pool, Writer};
 use stackbeat_core::callstack::{NodeValue, Table};
 use stackbeat_core::gate;
+use stackbeat_core::handover;
 use stackbeat_core::layout::{
     BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
     entry_state, node_kind,
 };
-use stackbeat_core::registry::{NewThread, found};
 use stackbeat_core::sync::{AtomicU64, Ordering, fence};
 use stackbeat_core::throttle::{self, Due, Ticker};
 
@@ -214,25 +214,19 @@ fn a_thread_that_is_found_has_one_entry() {
             thread::spawn(move || {
                 let [offered, own] = &*entries;
                 offered.tid.store(TID, Ordering::Relaxed);
-                found::publish(&counter, offered);
-                fence(Ordering::SeqCst);
-                if found::has_entry(own) && own.tid.load(Ordering::Relaxed) == TID {
-                    found::withdraw(offered);
+                handover::offer(&counter, offered);
+                if handover::has_entry(own) && own.tid.load(Ordering::Relaxed) == TID {
+                    handover::take_back(offered);
                 } else {
-                    found::accept(offered);
+                    handover::keep(offered);
                 }
             })
-        };
-        let new = NewThread {
-            tid: TID,
-            ..NewThread::default()
         };
         let own = &entries[1];
         own.state.store(entry_state::CLAIMED, Ordering::Relaxed);
         own.tid.store(TID, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
         let all = (0..).zip(entries.iter());
-        let state = match found::take_one_of(&counter, all, &new) {
+        let state = match handover::take(&counter, all, (0, TID)) {
             Some(_) => entry_state::FREE,
             None => entry_state::LIVE,
         };

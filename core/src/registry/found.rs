@@ -1,71 +1,43 @@
 //! Threads that the collector finds before they pass a hook: they wait in one call since before there were hooks.
-//!
-//! The collector makes an entry for such a thread, so that it has its row in the trace. With its first hook
-//! the thread takes that entry over. Both may happen at the same moment, and there must be one entry:
-//! each side stores what it has (the thread a claimed entry with its tid, the collector an offered one)
-//! and then looks for the other's. There is a sequentially consistent fence in between on both sides, so at
-//! least one of them sees the other. Offers are taken, kept and withdrawn by compare-and-swap: if both
-//! see each other, one gives way.
+//! It makes an entry for such a thread, so that it has its row in the trace, and the thread takes it over with its
+//! first hook (`crate::handover`).
 
 use super::{NewThread, announce, claim_thread, fill_in, make_room, show_sign, state, threads};
+use crate::handover;
 use crate::layout::ThreadEntry;
 use crate::mapping::Mapping;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::Ordering;
 
-/// Collector: offers an entry to a thread that seems to have none and has used this CPU time. Follow with a
-/// sequentially consistent fence, then with [`keep`], or with [`take_back`] where the thread [`has_entry`].
+/// Collector: offers an entry to a thread that seems to have none and has used this CPU time. Follow with
+/// [`keep`], or with [`take_back`] where it has one now (`crate::handover::has_entry`).
 pub fn offer(mapping: &Mapping, new: &NewThread, cpu_ns: u64) -> Option<u32> {
     let process = mapping.process(new.process)?;
     let (i, entry) = claim_thread(mapping, new)?;
     fill_in(mapping, i, entry, new);
     entry.cpu_before_ns.store(cpu_ns, Ordering::Relaxed);
     entry.cpu_ns.store(cpu_ns, Ordering::Relaxed);
-    publish(&process.found, entry);
+    handover::offer(&process.found, entry);
     Some(i)
-}
-
-/// Collector: an entry that is filled in can be taken from now on. `found` counts those of its process.
-pub fn publish(found: &AtomicU32, entry: &ThreadEntry) {
-    found.fetch_add(1, Ordering::Relaxed);
-    entry.state.store(state::OFFERED, Ordering::Release);
-}
-
-/// Collector: whether this is an entry that its thread has made by itself, or is about to.
-pub fn has_entry(entry: &ThreadEntry) -> bool {
-    matches!(
-        entry.state.load(Ordering::Acquire),
-        state::CLAIMED | state::LIVE | state::ENDED
-    )
 }
 
 /// Collector: the thread had no entry of its own when this one was offered. It may have taken this one since.
 pub fn keep(mapping: &Mapping, i: u32) {
     if let Some(entry) = mapping.thread(i)
-        && accept(entry)
+        && handover::keep(entry)
     {
         announce(mapping);
         show_sign(mapping, i, entry);
     }
 }
 
-/// Collector: an offer that was not taken stays. False: it was taken.
-pub fn accept(entry: &ThreadEntry) -> bool {
-    change(entry, state::OFFERED, state::FOUND)
-}
-
 /// Collector: the thread has an entry of its own, unless it takes this one at this moment.
 pub fn take_back(mapping: &Mapping, i: u32) {
     if let Some(entry) = mapping.thread(i)
-        && withdraw(entry)
+        && handover::take_back(entry)
     {
         make_room(mapping, i);
         forget(mapping, entry);
     }
-}
-
-/// Collector: an offer that was not taken is none any more. False: it was taken.
-pub fn withdraw(entry: &ThreadEntry) -> bool {
-    change(entry, state::OFFERED, state::FREE)
 }
 
 /// Collector: the thread is gone, and has never passed a hook.
@@ -85,52 +57,19 @@ fn forget(mapping: &Mapping, entry: &ThreadEntry) {
     }
 }
 
-/// Thread: the entry that the collector has made for it; its own from now on.
+/// Thread: it has claimed an entry, or there was none to claim; gives the one that the collector has made for it.
 pub(super) fn take_over<'a>(
     mapping: &'a Mapping,
     new: &NewThread,
 ) -> Option<(u32, &'a ThreadEntry)> {
     let process = mapping.process(new.process)?;
-    take_one_of(&process.found, threads(mapping), new)
+    handover::take(&process.found, threads(mapping), (new.process, new.tid))
 }
 
-/// Thread: the one of these entries that was made for it. `found` counts those of its process.
-pub fn take_one_of<'a>(
-    found: &AtomicU32,
-    mut entries: impl Iterator<Item = (u32, &'a ThreadEntry)>,
-    new: &NewThread,
-) -> Option<(u32, &'a ThreadEntry)> {
-    if found.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
-    let taken = entries.find(|(_, entry)| take(entry, new))?;
-    found.fetch_sub(1, Ordering::Relaxed);
-    Some(taken)
-}
-
-fn take(entry: &ThreadEntry, new: &NewThread) -> bool {
-    let is_for_somebody = matches!(
-        entry.state.load(Ordering::Acquire),
-        state::OFFERED | state::FOUND
-    );
-    is_for_somebody
-        && entry.tid.load(Ordering::Relaxed) == new.tid
-        && entry.process.load(Ordering::Relaxed) == new.process
-        // It may be kept in between.
-        && (change(entry, state::OFFERED, state::LIVE) || change(entry, state::FOUND, state::LIVE))
-}
-
-/// Changes an entry's state, unless it is another one than it was.
-pub(super) fn change(entry: &ThreadEntry, from: u32, to: u32) -> bool {
-    let changed = entry
-        .state
-        .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-    changed.is_ok()
-}
-
-#[cfg(all(test, not(miri), not(loom)))]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::handover::has_entry;
     use crate::layout::entry_state;
     use crate::mapping::tests::small;
     use crate::registry::{NewProcess, add_process, add_thread, free_thread};

@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use stackbeat_core::handover;
 use stackbeat_core::layout::{ProcessEntry, entry_state};
 use stackbeat_core::registry::{self, NewThread, found};
-use stackbeat_core::sync::{Ordering, fence};
+use stackbeat_core::sync::Ordering;
 
 use super::strangers::Stranger;
 use crate::session::procfs::{self, Scheduled};
@@ -113,9 +114,8 @@ pub(super) fn make_entries(
     if offers.is_empty() {
         return;
     }
-    fence(Ordering::SeqCst);
     let own: HashSet<(u32, u32)> = registry::threads(mapping)
-        .filter(|(_, entry)| found::has_entry(entry))
+        .filter(|(_, entry)| handover::has_entry(entry))
         .map(|(_, entry)| {
             let process = entry.process.load(Ordering::Relaxed);
             (process, entry.tid.load(Ordering::Relaxed))
