@@ -118,6 +118,18 @@ fn throttled_wait(bencher: Bencher) {
     });
 }
 
+#[divan::bench(name = "b4_throttled_system_call (1000 calls)")]
+fn throttled_system_call(bencher: Bencher) {
+    session();
+    bencher.bench_local(|| {
+        for i in 0..CALLS {
+            if !agent::made_quietly(Probe::Stat) {
+                agent::made(Probe::Stat, black_box(i as u64));
+            }
+        }
+    });
+}
+
 #[inline(never)]
 fn at_depth(depth: usize, work: &mut dyn FnMut()) {
     if depth == 0 {

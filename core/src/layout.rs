@@ -26,13 +26,13 @@ mod waits;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-pub use thread::{ThreadEntry, loss};
+pub use thread::{CallCount, ThreadEntry, loss};
 pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch};
 
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -452,7 +452,7 @@ const _: () = {
     assert!(size_of::<Header>() == 4096);
     assert!(size_of::<Control>() == 4096);
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
-    assert!(size_of::<ThreadEntry>() == 64 * 10);
+    assert!(size_of::<ThreadEntry>() == 64 * 13);
     assert!(size_of::<WaitBucket>() == 64);
     assert!(size_of::<Watch>() == 32);
     assert!(size_of::<UnixPeer>() == 16);

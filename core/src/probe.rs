@@ -195,6 +195,9 @@ probes! {
     CountedAllocation = 15, "counted allocation", Alloc, None;
     /// The same for bytes.
     CountedByte = 16, "counted byte", Alloc, None;
+    /// The same for system calls of one kind (the sample's argument), of which the thread has made so many (its
+    /// result) since the last such sample.
+    CountedCall = 17, "counted call", Sampler, None;
 
     Mmap = 20, "mmap", Memory, None;
     Munmap = 21, "munmap", Memory, None;

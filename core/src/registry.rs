@@ -269,8 +269,12 @@ fn clear_thread(e: &ThreadEntry) {
     ] {
         word.store(0, Ordering::Relaxed);
     }
-    for word in e.losses.iter().chain(&e.registers).chain(&e.system_calls) {
+    for word in e.losses.iter().chain(&e.registers) {
         word.store(0, Ordering::Relaxed);
+    }
+    for calls in &e.system_calls {
+        calls.made.store(0, Ordering::Relaxed);
+        calls.next.store(0, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@
 //! inside. Functions that get by without one as long as nobody has to wait (locks, conditions, semaphores), and
 //! clocks, which are read in the program's own memory, are none.
 
-use crate::probe::Probe;
+use crate::probe::{Category, Probe};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
@@ -22,6 +22,12 @@ macro_rules! kinds {
             /// The name in reports and files.
             pub const fn name(self) -> &'static str {
                 match self { $(SystemCall::$variant => $name,)* }
+            }
+
+            /// The kind with this number, if this version knows it.
+            pub fn from_number(number: u64) -> Option<SystemCall> {
+                let at = usize::try_from(number).ok()?;
+                SystemCall::ALL.get(at).copied()
             }
         }
     };
@@ -62,6 +68,29 @@ kinds! {
     /// Futexes of the program's own locks, by `syscall`; libc's own pass no hook.
     Futex = 16, "futex";
     Yield = 17, "yield";
+}
+
+impl SystemCall {
+    /// The category of the probes whose calls are of this kind; of locks on files, that of other calls on files.
+    pub const fn category(self) -> Category {
+        match self {
+            SystemCall::Read
+            | SystemCall::Write
+            | SystemCall::Copy
+            | SystemCall::Open
+            | SystemCall::Close
+            | SystemCall::Sync
+            | SystemCall::Stat
+            | SystemCall::Control => Category::Io,
+            SystemCall::Socket | SystemCall::Send | SystemCall::Receive => Category::Net,
+            SystemCall::Poll => Category::Poll,
+            SystemCall::Sleep => Category::Sleep,
+            SystemCall::Memory => Category::Memory,
+            SystemCall::Process => Category::Process,
+            SystemCall::Signal | SystemCall::Futex => Category::Wait,
+            SystemCall::Yield => Category::Sched,
+        }
+    }
 }
 
 impl Probe {
@@ -139,6 +168,17 @@ mod tests {
             assert_eq!(kind as usize, at);
             let same = SystemCall::ALL.iter().filter(|k| k.name() == kind.name());
             assert_eq!(same.count(), 1, "{}", kind.name());
+            assert_eq!(SystemCall::from_number(at as u64), Some(kind));
+        }
+        assert_eq!(SystemCall::from_number(SYSTEM_CALLS as u64), None);
+    }
+
+    #[test]
+    fn a_kind_is_switched_with_its_probes() {
+        for probe in Probe::ALL {
+            if let Some(call) = probe.system_call() {
+                assert_eq!(call.category(), probe.category(), "{}", probe.name());
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use stackbeat_core::mapping::Mapping;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::record::{RecordKind, flags};
 use stackbeat_core::registry;
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_core::throttle::Ticker;
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
@@ -23,8 +24,15 @@ struct Seen {
     words: Vec<u64>,
 }
 
-/// All samples that were not drained yet, and how many records of other kinds came between.
+/// All samples that were not drained yet but those that system calls caused, and how many records of other kinds
+/// came between.
 fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
+    let (mut seen, others) = all_samples(mapping);
+    seen.retain(|s| s.probe != Probe::CountedCall as u8);
+    (seen, others)
+}
+
+fn all_samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
     let mut seen = Vec::new();
     let mut others = 0;
     for i in 0..mapping.count() {
@@ -202,6 +210,42 @@ fn a_session_in_this_process() {
     let all = met.len() + counted(Probe::CountedByte).count();
     assert_eq!(all, seen.len(), "no tick since");
     assert!(seen.iter().all(|s| s.flags & flags::HAS_RUSAGE == 0));
+
+    // So do system calls, each kind by itself, and these samples say how many calls they stand for.
+    let made = |call: SystemCall| {
+        let counter = &me.system_calls[call as usize].made;
+        counter.load(Ordering::Relaxed)
+    };
+    for i in 0..1000 {
+        agent::count(SystemCall::Stat);
+        if i % 50 == 0 {
+            agent::made(Probe::Open, 0);
+        }
+    }
+    assert_eq!((made(SystemCall::Stat), made(SystemCall::Open)), (1000, 20));
+    let (seen, _) = all_samples(&mapping);
+    let amounts = |call: SystemCall| -> Vec<u64> {
+        let is_one = |s: &&Seen| s.probe == Probe::CountedCall as u8 && s.words[7] == call as u64;
+        seen.iter().filter(is_one).map(|s| s.words[8]).collect()
+    };
+    let (stats, opens) = (amounts(SystemCall::Stat), amounts(SystemCall::Open));
+    assert!((15..=50).contains(&stats.len()), "{stats:?}");
+    assert!((1..=5).contains(&opens.len()), "{opens:?}");
+    assert!(stats[0] <= 8 && opens[0] <= 8, "{stats:?} {opens:?}");
+    assert!(
+        (700..=1000).contains(&stats.iter().sum::<u64>()),
+        "{stats:?}"
+    );
+    assert!(stats.iter().all(|n| *n > 0), "{stats:?}");
+    assert_eq!(seen.len(), stats.len() + opens.len(), "no tick since");
+    let not_io = !SystemCall::Stat.category().bit();
+    control.probe_mask.store(not_io, Ordering::Relaxed);
+    for _ in 0..1000 {
+        agent::count(SystemCall::Stat);
+    }
+    assert_eq!(made(SystemCall::Stat), 2000);
+    assert_eq!(all_samples(&mapping).0.len(), 0);
+    control.probe_mask.store(u64::MAX, Ordering::Relaxed);
 
     // A wait that a tick passed in has its length and result; its gate is open again.
     let wait = agent::begin_wait(Probe::Nanosleep, 3);

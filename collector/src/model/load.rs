@@ -94,6 +94,7 @@ struct Loader {
     losses: Vec<Loss>,
     loss_of: HashMap<(u32, i32), usize>,
     turns: Vec<(ThreadIndex, u64)>,
+    has_scopes: bool,
     waits: waits::Loading,
     deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
@@ -184,6 +185,7 @@ impl Loader {
                         let thread = self.thread_index(event.thread_uid);
                         self.turns.push((thread, event.time_ns));
                     }
+                    Kind::ScopeBegin => self.has_scopes = true,
                     Kind::IntervalChanged | Kind::ConfigChanged => self.settings.push(event),
                     _ => {}
                 }
@@ -469,6 +471,7 @@ impl Loader {
             thread_of_uid: self.thread_of_uid,
             process_of_uid: self.process_of_uid,
             turns: self.turns,
+            has_scopes: self.has_scopes,
             waits,
             deadlocks: self.deadlocks,
             call_counts: self.call_counts,

@@ -7,6 +7,7 @@
 //!
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
+mod calls;
 mod check;
 mod counted;
 mod load;
@@ -30,6 +31,7 @@ use std::borrow::Cow;
 use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
+pub use calls::CallsMade;
 pub use check::{Violation, conservation};
 pub use settings::{Settings, WITHDRAWN};
 pub use slices::{SliceSink, Slicer};
@@ -91,9 +93,9 @@ impl ProbeId {
         self.known().map_or(Cause::Unknown, Probe::cause)
     }
 
-    /// Its samples are evidence of who allocates, not of where time goes.
+    /// Its samples are evidence of who allocates or makes system calls, not of where time goes.
     pub fn is_counted(self) -> bool {
-        counted::kind_of(self).is_some()
+        counted::kind_of(self).is_some() || self == ProbeId::from(Probe::CountedCall)
     }
 
     /// The category, when the probe is known.

@@ -110,10 +110,7 @@ impl Segmenter {
 
     /// Takes a sample that allocations caused: it says who allocates, and nothing about time.
     pub fn counted(&mut self, kind: counted::Kind, row: &SampleRow, stack: StackIndex) {
-        if let Some(last) = &mut self.last {
-            self.lost |= row.record > last.record.saturating_add(1);
-            last.record = row.record;
-        }
+        self.pass(row);
         let allocations = row.allocations.saturating_sub(self.seen.allocations);
         let bytes = row
             .allocated_bytes
@@ -121,6 +118,14 @@ impl Segmenter {
         self.seen.allocations += allocations;
         self.seen.allocated_bytes += bytes;
         self.counted.sample(kind, stack, allocations, bytes);
+    }
+
+    /// Takes a sample that says nothing about time: no sample is missing in its place.
+    pub fn pass(&mut self, row: &SampleRow) {
+        if let Some(last) = &mut self.last {
+            self.lost |= row.record > last.record.saturating_add(1);
+            last.record = row.record;
+        }
     }
 
     /// Takes the next sample. `turn_ns`: a moment since the last sample at which an event loop began

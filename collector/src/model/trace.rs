@@ -236,6 +236,7 @@ pub struct Trace {
     pub(super) process_of_uid: hashbrown::HashMap<u32, ProcessIndex>,
     /// Turns of event loops that the file marks, by thread and time.
     pub(super) turns: Vec<(ThreadIndex, u64)>,
+    pub(super) has_scopes: bool,
     /// By thread and begin.
     pub(super) waits: Vec<Wait>,
     pub(super) deadlocks: Vec<Deadlock>,
@@ -247,6 +248,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Whether the program has scopes of its own.
+    pub fn has_scopes(&self) -> bool {
+        self.has_scopes
+    }
+
     /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
     /// it: see [`Trace::damage`].
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {

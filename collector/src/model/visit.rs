@@ -7,6 +7,7 @@ use stackbeat_proto::columns::Columns;
 use stackbeat_proto::stream::{PacketReader, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
+use super::calls::{self, Calls, CallsMade};
 use super::counted;
 use super::segments::Segmenter;
 use super::slices::Slicer;
@@ -28,6 +29,8 @@ pub trait Visitor {
         false
     }
     fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {}
+    /// System calls of a kind and a stack; what a thread makes of a kind comes in parts, in order of time.
+    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {}
     fn event(
         &mut self,
         trace: &Trace,
@@ -89,6 +92,7 @@ struct ThreadState {
     segmenter: Segmenter,
     slicer: Option<Slicer>,
     totals: ThreadTotals,
+    calls: Calls,
     batches_left: u64,
     /// Position in `Trace::turns`.
     next_turn: usize,
@@ -194,6 +198,7 @@ impl Visit<'_> {
             ),
             slicer: self.wants_slices.then(|| Slicer::new(index)),
             totals: ThreadTotals::default(),
+            calls: Calls::default(),
             batches_left: thread.batches,
             next_turn: trace.turns.partition_point(|turn| *turn < (index, 0)),
         };
@@ -222,6 +227,7 @@ impl Visit<'_> {
                 segmenter,
                 slicer,
                 totals,
+                calls,
                 next_turn,
                 ..
             } = &mut **state;
@@ -231,6 +237,14 @@ impl Visit<'_> {
                 if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
                     visitor.sample(trace, index, row, stack);
                     segmenter.counted(kind, row, stack);
+                    continue;
+                }
+                if calls::is_of_calls(row) {
+                    visitor.sample(trace, index, row, stack);
+                    segmenter.pass(row);
+                    if let Some(made) = calls.sample(index, row, stack) {
+                        visitor.system_calls(trace, &made);
+                    }
                     continue;
                 }
                 let mut turn = None;
@@ -263,8 +277,14 @@ impl Visit<'_> {
             segmenter,
             slicer,
             totals,
+            calls,
             ..
         } = &mut *state;
+        if let Some(made) = &trace.thread(index).system_calls {
+            for made in calls.rest(made) {
+                visitor.system_calls(trace, &made);
+            }
+        }
         let totals_at_end = trace.thread(index).totals.as_ref();
         segmenter.finish(totals_at_end, trace, &mut |segment| {
             deliver(trace, visitor, slicer, totals, segment);

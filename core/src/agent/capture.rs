@@ -1,5 +1,6 @@
 //! The slow path: a capture is due, or somebody wants one.
 
+mod by_count;
 mod guard;
 mod request;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -8,7 +9,6 @@ mod signal;
 use core::sync::atomic::compiler_fence;
 
 use super::cost;
-use super::counted::Kind;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -17,7 +17,7 @@ pub(super) use signal::{on_signal, registers_of};
 use super::stack;
 use super::thread::{self, Scratch};
 use super::withdraw;
-use super::{Wait, is_enabled, registered};
+use super::{Wait, registered};
 use super::{children, process};
 use crate::buffer::{self, Writer};
 use crate::gate;
@@ -307,21 +307,6 @@ impl Capture<'_> {
             .counted
             .catch_up(self.block, self.entry, interval_ns);
         node
-    }
-
-    /// Beside the ticks: what a tick finds is the same with and without this capture.
-    fn run_counted(mut self, kind: Kind, registers: &Registers) -> u32 {
-        let interval_ns = self.interval_ns();
-        let is_on = self.control.switch.load(Ordering::Relaxed) == 1
-            && is_enabled(self.request.probe)
-            && interval_ns != 0;
-        let (block, entry) = (self.block, self.entry);
-        if !is_on {
-            self.scratch.counted.rest(kind, block, entry);
-        } else if self.scratch.counted.draw(kind, block, entry, interval_ns) {
-            return self.capture(registers, process::now());
-        }
-        0
     }
 
     /// The thread's interval in force; 0: there is none.

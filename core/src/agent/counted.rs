@@ -1,4 +1,4 @@
-//! Samples that the number of allocations causes, not a tick: who allocates.
+//! Samples that the number of allocations, or of system calls, causes, not a tick: who makes them.
 //!
 //! A sample at a tick says where time goes. Where allocations go it does not say: few ticks meet a thread
 //! in front of an allocation. So a thread also captures at the allocation at which its own counter reaches
@@ -10,6 +10,10 @@
 //! allocates in a rhythm is not met at the same beat again and again. The mean begins small, grows by a quarter with each sample
 //! that comes early and shrinks by a fifth with each that comes late: as many steps up as down, which
 //! bounds the samples of a long run by time and those of a burst by its logarithm.
+//!
+//! System calls are sampled in the same way, each kind by itself: a stat between a thousand reads is as likely to be met
+//! as it would be alone. They are fewer and dearer than allocations, so their means begin lower and
+//! grow in smaller steps. Such a sample says how many calls of its kind it stands for.
 
 use core::sync::atomic::AtomicU64;
 
@@ -18,6 +22,7 @@ use crate::layout::ThreadEntry;
 use crate::probe::Probe;
 use crate::sync::Ordering;
 use crate::sys::tls::{self, Block};
+use crate::system_call::{SYSTEM_CALLS, SystemCall};
 
 /// Intervals of running, on average, from one sample of each kind to the next.
 const INTERVALS: u64 = 8;
@@ -27,16 +32,24 @@ const INTERVALS: u64 = 8;
 pub(super) enum Kind {
     Allocations,
     Bytes,
+    Calls(SystemCall),
 }
 
-impl Kind {
-    const ALL: [Kind; 2] = [Kind::Allocations, Kind::Bytes];
+const OF_ALLOCATION: [Kind; 2] = [Kind::Allocations, Kind::Bytes];
+const KINDS: usize = OF_ALLOCATION.len() + SYSTEM_CALLS;
 
-    pub fn of(probe: Probe) -> Option<Kind> {
-        match probe {
-            Probe::CountedAllocation => Some(Kind::Allocations),
-            Probe::CountedByte => Some(Kind::Bytes),
-            _ => None,
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    fn all() -> impl Iterator<Item = Kind> {
+        let calls = SystemCall::ALL.into_iter().map(Kind::Calls);
+        OF_ALLOCATION.into_iter().chain(calls)
+    }
+
+    fn number(self) -> usize {
+        match self {
+            Kind::Allocations => 0,
+            Kind::Bytes => 1,
+            Kind::Calls(call) => OF_ALLOCATION.len() + call as usize,
         }
     }
 
@@ -44,6 +57,7 @@ impl Kind {
         match self {
             Kind::Allocations => Probe::CountedAllocation,
             Kind::Bytes => Probe::CountedByte,
+            Kind::Calls(_) => Probe::CountedCall,
         }
     }
 
@@ -52,6 +66,15 @@ impl Kind {
         match self {
             Kind::Allocations => 32,
             Kind::Bytes => 4096,
+            Kind::Calls(_) => 8,
+        }
+    }
+
+    /// The part of a mean by which it grows. What it shrinks by undoes that.
+    fn step(self) -> u64 {
+        match self {
+            Kind::Allocations | Kind::Bytes => 4,
+            Kind::Calls(_) => 8,
         }
     }
 
@@ -60,6 +83,7 @@ impl Kind {
         match self {
             Kind::Allocations => 1 << 12,
             Kind::Bytes => 1 << 20,
+            Kind::Calls(_) => 1 << 8,
         }
     }
 
@@ -67,14 +91,18 @@ impl Kind {
         match self {
             Kind::Allocations => entry.allocations.load(Ordering::Relaxed),
             Kind::Bytes => entry.allocated_bytes.load(Ordering::Relaxed),
+            Kind::Calls(call) => entry.system_calls[call as usize]
+                .made
+                .load(Ordering::Relaxed),
         }
     }
 
     /// The value of the counter at which the thread captures; 0: not drawn yet.
-    fn next(self, block: &Block) -> &AtomicU64 {
+    fn next<'a>(self, block: &'a Block, entry: &'a ThreadEntry) -> &'a AtomicU64 {
         match self {
             Kind::Allocations => &block.next_allocation,
             Kind::Bytes => &block.next_byte,
+            Kind::Calls(call) => &entry.system_calls[call as usize].next,
         }
     }
 }
@@ -98,24 +126,57 @@ pub(super) fn is_due(block: &Block, allocations: u64, bytes: u64) -> bool {
 #[inline(never)]
 pub(super) fn capture() {
     let block = tls::block();
-    for kind in Kind::ALL {
+    for kind in OF_ALLOCATION {
         let Some((entry, _)) = registered(block) else {
             return;
         };
-        if kind.counter(entry) >= kind.next(block).load(Ordering::Relaxed) {
+        if kind.counter(entry) >= kind.next(block, entry).load(Ordering::Relaxed) {
             super::capture::slow(&super::Request::point(kind.probe()));
         }
     }
 }
 
+/// Counts a system call, unless it is one to be captured. False: it is.
+#[inline(always)]
+pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
+    let calls = &entry.system_calls[call as usize];
+    let made = calls.made.load(Ordering::Relaxed).wrapping_add(1);
+    let is_quiet = made < calls.next.load(Ordering::Relaxed);
+    if is_quiet {
+        calls.made.store(made, Ordering::Relaxed);
+    }
+    is_quiet
+}
+
+/// Counts a system call, and captures it if it is one to be captured.
+#[inline(always)]
+pub(super) fn add(entry: &ThreadEntry, call: SystemCall) {
+    if !add_quietly(entry, call) {
+        let calls = &entry.system_calls[call as usize];
+        let made = calls.made.load(Ordering::Relaxed).wrapping_add(1);
+        calls.made.store(made, Ordering::Relaxed);
+        capture_call(call);
+    }
+}
+
+/// The calling thread's calls of a kind have reached what was drawn.
+#[cold]
+#[inline(never)]
+fn capture_call(call: SystemCall) {
+    super::capture::slow(&super::Request {
+        arg: Some((call as u64, 0)),
+        ..super::Request::point(Probe::CountedCall)
+    });
+}
+
 /// The mean distance of the process' last draw by kind: what a new thread begins near.
-static LAST_MEAN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static LAST_MEAN: [AtomicU64; KINDS] = [const { AtomicU64::new(0) }; KINDS];
 
 /// What a thread remembers of its draws.
 #[repr(C)]
 pub(super) struct State {
     random: u64,
-    pace: [Pace; 2],
+    pace: [Pace; KINDS],
 }
 
 #[repr(C)]
@@ -124,25 +185,40 @@ struct Pace {
     mean: u64,
     /// The thread's CPU time when the mean was last thought over.
     cpu_ns: u64,
+    /// What the counter was at the last sample, or when nothing was captured.
+    taken: u64,
 }
 
 impl State {
-    /// Forgets: the next allocation draws. `seed` sets the thread apart from others.
+    /// Forgets: the next allocation or call draws. `seed` sets the thread apart from others, whose entry is new.
     pub fn reset(&mut self, block: &Block, seed: u64) {
         self.random = seed | 1;
-        for kind in Kind::ALL {
-            self.pace[kind as usize] = Pace { mean: 0, cpu_ns: 0 };
-            kind.next(block).store(0, Ordering::Relaxed);
+        for pace in &mut self.pace {
+            *pace = Pace {
+                mean: 0,
+                cpu_ns: 0,
+                taken: 0,
+            };
         }
+        block.next_allocation.store(0, Ordering::Relaxed);
+        block.next_byte.store(0, Ordering::Relaxed);
     }
 
     /// Nothing is captured now.
     pub fn rest(&mut self, kind: Kind, block: &Block, entry: &ThreadEntry) {
         let next = kind.counter(entry).saturating_add(kind.idle());
-        kind.next(block).store(next, Ordering::Relaxed);
+        kind.next(block, entry).store(next, Ordering::Relaxed);
+        self.take(kind, entry);
     }
 
-    /// Draws when the next sample of this kind is taken. False: for the first time, so that none is due now.
+    /// What the counter has grown by since this was last asked.
+    pub fn take(&mut self, kind: Kind, entry: &ThreadEntry) -> u64 {
+        let counter = kind.counter(entry);
+        let taken = &mut self.pace[kind.number()].taken;
+        counter.wrapping_sub(core::mem::replace(taken, counter))
+    }
+
+    /// Draws when the next sample of this kind is taken. True: one is due now.
     pub fn draw(
         &mut self,
         kind: Kind,
@@ -150,31 +226,41 @@ impl State {
         entry: &ThreadEntry,
         interval_ns: u32,
     ) -> bool {
-        let pace = &mut self.pace[kind as usize];
+        let pace = &mut self.pace[kind.number()];
         let is_first = pace.mean == 0;
         if is_first {
-            let last = LAST_MEAN[kind as usize].load(Ordering::Relaxed);
+            let last = LAST_MEAN[kind.number()].load(Ordering::Relaxed);
             pace.mean = kind.first_mean().max(last / 4);
         } else if pace.is_late(entry, interval_ns) {
-            pace.shorten();
+            pace.shorten(kind);
         } else {
-            pace.mean = pace.mean.saturating_add((pace.mean / 4).max(1));
+            let longer = (pace.mean / kind.step()).max(1);
+            pace.mean = pace.mean.saturating_add(longer);
         }
         pace.cpu_ns = entry.cpu_ns.load(Ordering::Relaxed);
-        LAST_MEAN[kind as usize].store(pace.mean, Ordering::Relaxed);
-        let next = kind.counter(entry).saturating_add(self.distance(kind));
-        kind.next(block).store(next, Ordering::Relaxed);
-        !is_first
+        let mean = pace.mean;
+        LAST_MEAN[kind.number()].store(mean, Ordering::Relaxed);
+        // A thread may make few calls: its first is as likely to be met as any other.
+        let (is_due, distance) = match kind {
+            Kind::Calls(_) if is_first => match self.random() % mean {
+                0 => (true, self.distance(kind)),
+                distance => (false, distance),
+            },
+            _ => (!is_first, self.distance(kind)),
+        };
+        let next = kind.counter(entry).saturating_add(distance);
+        kind.next(block, entry).store(next, Ordering::Relaxed);
+        is_due
     }
 
-    /// At a tick: a thread that has come to allocate less than before is not waited for as long.
+    /// At a tick: a thread that has come to allocate less, or to make fewer calls, than before is not waited for as long.
     pub fn catch_up(&mut self, block: &Block, entry: &ThreadEntry, interval_ns: u32) {
-        for kind in Kind::ALL {
-            let pace = &mut self.pace[kind as usize];
+        for kind in Kind::all() {
+            let pace = &mut self.pace[kind.number()];
             if pace.mean != 0 && pace.is_late(entry, interval_ns) {
-                pace.shorten();
+                pace.shorten(kind);
                 pace.cpu_ns = entry.cpu_ns.load(Ordering::Relaxed);
-                let next = kind.next(block);
+                let next = kind.next(block, entry);
                 let sooner = kind.counter(entry).saturating_add(self.distance(kind));
                 next.store(sooner.min(next.load(Ordering::Relaxed)), Ordering::Relaxed);
             }
@@ -183,13 +269,17 @@ impl State {
 
     /// A random distance around the mean, at least 1.
     fn distance(&mut self, kind: Kind) -> u64 {
+        let mean = self.pace[kind.number()].mean.max(1);
+        let least = mean.div_ceil(2);
+        least.saturating_add(self.random() % (2 * (mean - least) + 1))
+    }
+
+    fn random(&mut self) -> u64 {
         // Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let mean = self.pace[kind as usize].mean.max(1);
-        let least = mean.div_ceil(2);
-        least.saturating_add(self.random % (2 * (mean - least) + 1))
+        self.random
     }
 }
 
@@ -200,7 +290,8 @@ impl Pace {
         cpu_ns.saturating_sub(self.cpu_ns) >= u64::from(interval_ns) * INTERVALS
     }
 
-    fn shorten(&mut self) {
-        self.mean = self.mean.saturating_sub((self.mean / 5).max(1)).max(1);
+    fn shorten(&mut self, kind: Kind) {
+        let shorter = (self.mean / (kind.step() + 1)).max(1);
+        self.mean = self.mean.saturating_sub(shorter).max(1);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - here: the hot path, as small as it can be
 //! - `capture`: the slow path, when something is due
-//! - `counted`: captures that allocations cause by their number
+//! - `counted`: captures that allocations and system calls cause by their number
 //! - `calls`: counts by function, where they are wanted
 //! - `event`: marks, scopes and counters of the program itself; `systrace`: the same for the kernel's trace_marker
 //! - `wake`: waits that other threads end, and ending them
@@ -79,9 +79,14 @@ static PROBE_MASK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PROBES).
 /// True when the probe's category captures.
 #[inline(always)]
 fn is_enabled(probe: Probe) -> bool {
+    is_category_enabled(probe.category())
+}
+
+#[inline(always)]
+fn is_category_enabled(category: Category) -> bool {
     // SAFETY: a static of ours, or in the mapping, which is never unmapped.
     let mask = unsafe { &*PROBE_MASK.load(Ordering::Relaxed) };
-    (mask.load(Ordering::Relaxed) | process::ALWAYS) & probe.category().bit() != 0
+    (mask.load(Ordering::Relaxed) | process::ALWAYS) & category.bit() != 0
 }
 
 /// The calling thread's entry and tick word; `None` on the way that is not hot.
@@ -124,11 +129,10 @@ pub fn hit_quietly() -> bool {
 #[inline(always)]
 pub fn made_quietly(probe: Probe) -> bool {
     match registered(tls::block()) {
-        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
-            count_of(entry, probe);
-            true
+        Some((entry, tick)) => {
+            throttle::is_quiet(tick, entry)
+                && (probe.system_call()).is_none_or(|call| counted::add_quietly(entry, call))
         }
-        Some(_) => false,
         None => !process::is_active(),
     }
 }
@@ -149,14 +153,7 @@ pub fn count(call: SystemCall) {
         None => registered_now(),
     };
     if let Some(entry) = entry {
-        add_own(&entry.system_calls[call as usize], 1);
-    }
-}
-
-#[inline(always)]
-fn count_of(entry: &ThreadEntry, probe: Probe) {
-    if let Some(call) = probe.system_call() {
-        add_own(&entry.system_calls[call as usize], 1);
+        counted::add(entry, call);
     }
 }
 
@@ -328,7 +325,9 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     };
     let gate_before = gate::close(entry, patience::await_signal);
     // Not before: what is stored just before the gate's locked instruction costs a nanosecond more.
-    count_of(entry, probe);
+    if let Some(call) = probe.system_call() {
+        counted::add(entry, call);
+    }
     let begin = process::now();
     let [pc, sp, fp] = at;
     if gate_before == 0 || is_left(entry, sp) {

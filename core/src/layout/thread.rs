@@ -19,10 +19,20 @@ pub mod loss {
 }
 
 /// Room for kinds of system calls that do not exist yet.
-const SYSTEM_CALL_WORDS: usize = 23;
-const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_WORDS);
+const SYSTEM_CALL_PLACES: usize = 23;
+const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
 
-/// One thread. The owner writes lines 0–4 and 7–9, the collector line 5, whoever ends its waits a word of line 6.
+/// System calls of one kind, beside each other because a hook that counts one looks at both.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct CallCount {
+    /// Those that hooks have seen.
+    pub made: AtomicU64,
+    /// The number at which the thread captures one (`crate::agent`, `counted`); 0: not drawn yet.
+    pub next: AtomicU64,
+}
+
+/// One thread. The owner writes lines 0–4 and 7–12, the collector line 5, whoever ends its waits a word of line 6.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
@@ -125,9 +135,9 @@ pub struct ThreadEntry {
     /// The last that closed what the thread waits for, 0: nobody; a `crate::waiters::Waker`.
     pub closed_by: AtomicU64,
 
-    // Lines 7 to 9.
-    /// System calls that hooks have seen, by `crate::system_call::SystemCall as usize`.
-    pub system_calls: [AtomicU64; SYSTEM_CALL_WORDS],
+    // Lines 7 to 12.
+    /// System calls by `crate::system_call::SystemCall as usize`.
+    pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
     /// Collector: CPU time of a thread that it found (`crate::registry::found`), before that.
     pub cpu_before_ns: AtomicU64,
 }

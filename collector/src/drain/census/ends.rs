@@ -182,7 +182,9 @@ impl Census {
             voluntary_switches: usage(|r| r.voluntary_switches),
             involuntary_switches: usage(|r| r.involuntary_switches),
             capture_ns: converter.duration_ns(get(&entry.spent_cycles)),
-            system_calls: entry.system_calls[..SYSTEM_CALLS].iter().map(get).collect(),
+            system_calls: (entry.system_calls[..SYSTEM_CALLS].iter())
+                .map(|calls| get(&calls.made))
+                .collect(),
         }
     }
 

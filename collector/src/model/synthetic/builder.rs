@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 
 use super::super::{Amounts, SampleRow};
 use super::wire::Message;
@@ -132,6 +133,18 @@ impl Builder {
     }
 
     pub fn thread_end(&mut self, uid: u64, end_ns: u64, totals: &Amounts, records: u64) {
+        self.thread_end_with_calls(uid, end_ns, totals, records, &[]);
+    }
+
+    /// The same with the thread's system calls by kind, which are not known when there are none.
+    pub fn thread_end_with_calls(
+        &mut self,
+        uid: u64,
+        end_ns: u64,
+        totals: &Amounts,
+        records: u64,
+        calls: &[u64],
+    ) {
         let body = Message::default()
             .varint(1, uid)
             .varint(2, end_ns)
@@ -145,6 +158,7 @@ impl Builder {
             .varint(10, totals.major_faults)
             .varint(11, totals.voluntary_switches)
             .varint(12, totals.involuntary_switches);
+        let body = calls.iter().fold(body, |body, n| body.varint(14, *n));
         self.packet(14, &body);
     }
 
@@ -367,6 +381,8 @@ pub struct Script {
     pub now_ns: u64,
     pub start_ns: u64,
     pub totals: Amounts,
+    /// By kind; empty: not known.
+    pub system_calls: Vec<u64>,
     pub rows: Vec<SampleRow>,
     record: u64,
     pub written: u64,
@@ -379,6 +395,7 @@ impl Script {
             now_ns: start_ns,
             start_ns,
             totals: Amounts::default(),
+            system_calls: Vec::new(),
             rows: Vec::new(),
             record: 0,
             written: 0,
@@ -417,10 +434,21 @@ impl Script {
     }
 
     /// Allocates, and is sampled because of that: no time passes for the sample.
-    pub fn count(&mut self, node: u32, allocations: u64, bytes: u64, probe: Probe) {
+    pub fn count(
+        &mut self,
+        node: u32,
+        allocations: u64,
+        bytes: u64,
+        probe: Probe,
+    ) -> &mut SampleRow {
         self.totals.allocations += allocations;
         self.totals.allocated_bytes += bytes;
-        self.row(node, probe);
+        self.row(node, probe)
+    }
+
+    /// Makes a system call that is sampled: so many of its kind since the last such sample.
+    pub fn call(&mut self, node: u32, call: SystemCall, count: i64) {
+        self.row(node, Probe::CountedCall).arg = Some((call as u64, count));
     }
 
     /// Blocks for `ns` with `cpu_ns` of work at its edges.

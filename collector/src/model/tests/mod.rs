@@ -1,5 +1,6 @@
 //! The model on synthetic traces.
 
+mod calls;
 mod damage;
 mod random;
 mod rules;
@@ -21,6 +22,7 @@ struct Everything {
     samples: u64,
     events: Vec<String>,
     counters: Vec<Counter>,
+    calls: Vec<CallsMade>,
 }
 
 impl Visitor for Everything {
@@ -35,6 +37,9 @@ impl Visitor for Everything {
     }
     fn sample(&mut self, _: &Trace, _: ThreadIndex, _: &SampleRow, _: StackIndex) {
         self.samples += 1;
+    }
+    fn system_calls(&mut self, _: &Trace, made: &CallsMade) {
+        self.calls.push(*made);
     }
     fn event(
         &mut self,

@@ -84,10 +84,18 @@ fn step(random: &mut Random, b: &mut Builder, t: &mut Script) {
         0 => t.vanish(ns),
         1 => t.lose(random.below(4)),
         3 => {
-            let counted = [Probe::CountedAllocation, Probe::CountedByte];
+            let counted = [
+                Probe::CountedAllocation,
+                Probe::CountedByte,
+                Probe::CountedCall,
+            ];
             t.now_ns += ns;
-            let probe = counted[random.below(2) as usize];
-            t.count(node, random.below(99), random.below(9999), probe);
+            let probe = counted[random.below(3) as usize];
+            let row = t.count(node, random.below(99), random.below(9999), probe);
+            if probe == Probe::CountedCall {
+                // Of kinds that nobody knows, and so many that nobody makes them, too.
+                row.arg = Some((random.below(30), random.below(9) as i64 - 2));
+            }
         }
         2 => {
             let blocking = [

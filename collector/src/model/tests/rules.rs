@@ -21,7 +21,7 @@ pub(super) fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Ev
     script(&mut b, &mut t);
     let samples = t.rows.len() as u64;
     t.flush(&mut b);
-    b.thread_end(1, t.now_ns, &t.totals, t.written);
+    b.thread_end_with_calls(1, t.now_ns, &t.totals, t.written, &t.system_calls);
     for (address, function) in [
         (0x10_0100, "a"),
         (0x10_0110, "a"),

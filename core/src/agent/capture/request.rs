@@ -3,6 +3,7 @@
 use crate::agent::counted::Kind;
 use crate::probe::Probe;
 use crate::record::{Waited, Woke};
+use crate::system_call::SystemCall;
 use crate::unwind::Registers;
 
 /// Why and how to capture.
@@ -56,7 +57,12 @@ impl Request<'_> {
 
     /// What was counted to ask for it.
     pub(super) fn counted(&self) -> Option<Kind> {
-        Kind::of(self.probe)
+        match self.probe {
+            Probe::CountedAllocation => Some(Kind::Allocations),
+            Probe::CountedByte => Some(Kind::Bytes),
+            Probe::CountedCall => SystemCall::from_number(self.arg?.0).map(Kind::Calls),
+            _ => None,
+        }
     }
 
     /// Nothing but the throttle asks for it.
