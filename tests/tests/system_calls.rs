@@ -1,7 +1,7 @@
 //! System calls by kind and thread, against strace, which counts them in the kernel.
 
 use serde_json::Value;
-use stackbeat_tests::{Program, python, report, run, scratch};
+use stackbeat_tests::{Program, compile, python, report, run, scratch};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -110,14 +110,14 @@ fn counted(folder: &Path, rounds: &str) -> (Counts, Counts) {
 }
 
 /// What strace counts, by system call.
-fn traced(folder: &Path, rounds: &str) -> Counts {
+fn traced(folder: &Path, program: &[&str]) -> Counts {
     let out = folder.join("strace.txt");
     let mut command = Command::new("strace");
     command
         .current_dir(folder)
         .args(["-f", "-c", "-o"])
         .arg(&out)
-        .args([&python(), "-c", SCRIPT, rounds]);
+        .args(program);
     let ran = run(command);
     assert!(ran.output.status.success(), "{}", ran.stderr());
     let text = std::fs::read_to_string(&out).expect("strace writes its table");
@@ -140,7 +140,10 @@ fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     let warm_up = warm_up.folder(folder.path()).run();
     assert!(warm_up.output.status.success(), "{}", warm_up.stderr());
     let ours = [few, many].map(|rounds| counted(folder.path(), &rounds.to_string()));
-    let theirs = [few, many].map(|rounds| traced(folder.path(), &rounds.to_string()));
+    let theirs = [few, many].map(|rounds: u64| {
+        let (python, rounds) = (python(), rounds.to_string());
+        traced(folder.path(), &[&python, "-c", SCRIPT, &rounds])
+    });
     let grown = |[few, many]: [&Counts; 2], name: &str| {
         let of = |counts: &Counts| counts.get(name).copied().unwrap_or(0) as i64;
         of(many) - of(few)
@@ -161,4 +164,107 @@ fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     for kind in own_many.keys().filter(|kind| *kind != "futex") {
         assert!(KINDS.iter().any(|(k, ..)| k == kind), "{kind}");
     }
+}
+
+/// Each round, `many` makes 12 stats, `some` 6, and `computes` 2, between which nearly all the time passes; `copies`
+/// reads and writes. The last of a function is no call that it could be replaced by.
+const CALLERS: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static volatile uint64_t sink;
+static int zero, null;
+static __attribute__((noinline)) void look(int count) {
+    struct stat status;
+    for (int i = 0; i < count; i++) sink += stat("/", &status);
+}
+__attribute__((noinline)) void many(void) { look(12); sink++; }
+__attribute__((noinline)) void some(void) { look(6); sink++; }
+__attribute__((noinline)) void computes(void) {
+    for (int i = 0; i < 700000; i++) sink += i;
+    look(1);
+    for (int i = 0; i < 700000; i++) sink += i;
+    look(1);
+    sink++;
+}
+__attribute__((noinline)) void copies(void) {
+    char bytes[64];
+    for (int i = 0; i < 3; i++) {
+        if (read(zero, bytes, sizeof bytes) < 0) abort();
+        if (write(null, bytes, sizeof bytes) < 0) abort();
+    }
+    sink++;
+}
+int main(int count, char **arguments) {
+    zero = open("/dev/zero", O_RDONLY);
+    null = open("/dev/null", O_WRONLY);
+    for (int i = 0; i < atoi(arguments[1]); i++) { many(); some(); computes(); copies(); }
+    return 0;
+}
+"#;
+
+/// Ticks meet `computes` nearly always; who makes the calls is known all the same. Bounds are at more than four times the error
+/// of a thousand samples.
+#[test]
+fn functions_get_the_calls_that_they_make_however_long_they_run() {
+    let folder = scratch();
+    let binary = compile(folder.path(), "callers.c", CALLERS, &[]);
+    let program = [binary.to_str().expect("UTF-8"), "1500"];
+    let theirs = traced(folder.path(), &program);
+    let recorded = Program::new(program)
+        .options(&["--interval", "100us", "--budget", "0"])
+        .record(folder.path());
+    let report = report(&recorded.trace);
+    let stats = report["system_calls"]["stat"].as_u64().expect("a number");
+    assert_eq!(stats, 20 * 1500, "{report:#}");
+    // What libc and the loader make of themselves passes no hook.
+    let of_strace: u64 = KINDS
+        .iter()
+        .find(|(kind, ..)| *kind == "stat")
+        .map_or(0, |kind| {
+            kind.1.iter().filter_map(|call| theirs.get(*call)).sum()
+        });
+    assert!((stats..stats + 50).contains(&of_strace), "{theirs:#?}");
+
+    let functions = report["system_call_functions"].as_array().expect("a list");
+    let share = |call: &str, function: &str| {
+        let found = functions
+            .iter()
+            .find(|row| row["call"] == call && row["name"] == function);
+        let all = report["system_calls"][call].as_f64().expect("a number");
+        found.map_or(0.0, |row| row["total"].as_f64().expect("a number")) / all
+    };
+    for (function, expected) in [("many", 0.6), ("some", 0.3), ("computes", 0.1)] {
+        let share = share("stat", function);
+        assert!((share - expected).abs() < 0.07, "{function}: {share}");
+    }
+    // All of a kind by one function: exact.
+    assert_eq!(share("stat", "main"), 1.0);
+    assert_eq!(share("stat", "look"), 1.0);
+    for call in ["read", "write"] {
+        assert_eq!(share(call, "copies"), 1.0, "{call}");
+        assert_eq!(share(call, "many"), 0.0, "{call}");
+    }
+    // By call path, too.
+    let sites = report["system_call_sites"].as_array().expect("a list");
+    let first = sites.iter().find(|site| site["call"] == "stat");
+    let stack = &first.expect("is there")["stack"];
+    let names = ["look", "many", "main"];
+    assert!(
+        names
+            .iter()
+            .enumerate()
+            .all(|(at, name)| stack[at] == *name),
+        "{stack:#}"
+    );
+    // These samples are no evidence of time.
+    let own = |name: &str| {
+        let functions = report["functions"].as_array().expect("a list");
+        let found = functions.iter().find(|row| row["name"] == name);
+        found.map_or(0.0, |row| row["self"]["cpu_ns"].as_f64().expect("a number"))
+    };
+    let all = report["totals"]["cpu_ns"].as_f64().expect("a number");
+    assert!(own("computes") > 0.8 * all, "{report:#}");
 }

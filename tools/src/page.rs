@@ -21,17 +21,19 @@ use serde::Serialize;
 use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
+use crate::report::Report;
 use crate::report::counters::CounterRow;
 use crate::report::events::EventRow;
 use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
-use crate::report::profile::{CAUSES, Label, Profile};
-use crate::report::system_calls;
-use timeline::Timeline;
+use crate::report::profile::{CAUSES, Label};
+use crate::report::system_calls::{self, CallRow};
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
 pub const BAR_BUDGET: usize = 600_000;
 /// Rows for threads that a page has.
 pub const MOST_THREADS: usize = 2_000;
+/// Lines of the table of system calls, for each kind.
+const CALL_ROWS: usize = 20;
 /// Places of the call tree that a page may carry.
 const PLACE_BUDGET: usize = 150_000;
 
@@ -66,6 +68,8 @@ struct Meta<'a> {
     events: &'a [EventRow],
     counters: Vec<CounterMeta<'a>>,
     waits: Vec<WaitMeta<'a>>,
+    /// Who makes system calls, in the whole recording.
+    calls: Vec<CallRow>,
     cut: Cut,
 }
 
@@ -142,7 +146,13 @@ fn is_of_several(row: &ThreadFacts) -> bool {
 }
 
 /// The finished page.
-pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<String> {
+pub fn render(report: &Report) -> Result<String> {
+    let Report {
+        facts,
+        profile,
+        timeline,
+        ..
+    } = report;
     let pruned = prune::prune(profile, PLACE_BUDGET);
     let packed = encode::encode(
         facts.threads.len(),
@@ -225,6 +235,7 @@ pub fn render(facts: &Facts, profile: &Profile, timeline: &Timeline) -> Result<S
                 )
             })
             .collect(),
+        calls: report.calls.rows(facts, profile, &|_| true, CALL_ROWS),
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),
@@ -338,9 +349,9 @@ mod tests {
 
     #[test]
     fn hostile_names_stay_text() {
-        let mut facts = Facts::default();
-        facts.recording.command = vec!["</title><script>alert(1)</script>{{DATA}}".into()];
-        let page = render(&facts, &Profile::default(), &Timeline::new(100)).expect("renders");
+        let mut report = crate::testing::report();
+        report.facts.recording.command = vec!["</title><script>alert(1)</script>{{DATA}}".into()];
+        let page = render(&report).expect("renders");
         assert!(!page.contains("<script>alert"));
         assert_eq!(page.matches("</script>").count(), 3, "meta, data, script");
         assert_eq!(page.matches("</title>").count(), 1);

@@ -10,6 +10,7 @@ mod load;
 pub mod long_waits;
 pub mod profile;
 pub mod rows;
+mod scope_calls;
 pub mod system_calls;
 mod tables;
 mod tree;
@@ -78,7 +79,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
 
 /// Writes the page of a report to a file, or to standard output for `-`.
 pub fn write_page(report: &Report, output: &Path) -> Result<()> {
-    let text = page::render(&report.facts, &report.profile, &report.timeline)?;
+    let text = page::render(report)?;
     if output == Path::new("-") {
         return terminal::print(&text);
     }

@@ -6,15 +6,16 @@ use std::fs;
 use std::path::Path;
 
 use stackbeat_collector::model::{
-    Amounts, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
+    Amounts, CallsMade, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
 };
 use stackbeat_core::probe::Probe;
-use stackbeat_core::system_call::SystemCalls;
+use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
 use crate::page::timeline::{Bar, Timeline};
 use crate::report::Report;
 use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::report::profile::{Profile, ROOT};
+use crate::report::system_calls::CallSites;
 
 /// Compares a text with `tools/tests/golden/NAME`; `STACKBEAT_BLESS=1` writes the file instead.
 pub fn golden(name: &str, text: &str) {
@@ -166,8 +167,28 @@ pub fn report() -> Report {
     author.run(&[11], 9 * MS, 0);
     author.wait(&[11], 30 * MS, Probe::Wait);
     let Author {
-        profile, timeline, ..
+        mut profile,
+        timeline,
+        ..
     } = author;
+    let mut calls = CallSites::default();
+    for (thread, path, call, count) in [
+        (0, &[0, 1, 4][..], SystemCall::Read, 1200),
+        (0, &[0, 1], SystemCall::Read, 300),
+        (1, &[8, 5, 4], SystemCall::Write, 20),
+        (2, &[8, 5, 3, 3, 9], SystemCall::Write, 30),
+        (2, &[], SystemCall::Write, 10),
+    ] {
+        let functions: Vec<_> = path.iter().map(|f| FunctionIndex(*f)).collect();
+        let made = CallsMade {
+            thread: ThreadIndex(thread),
+            stack: StackIndex::NONE,
+            call,
+            count,
+            time_ns: START_NS,
+        };
+        calls.add(made.thread, profile.tree.path(&functions), &made);
+    }
     Report {
         facts: facts(end_ns - START_NS, &profile),
         profile,
@@ -175,6 +196,7 @@ pub fn report() -> Report {
         calibration_ns: None,
         waits: Default::default(),
         deadlocks: Default::default(),
+        calls,
     }
 }
 
@@ -244,6 +266,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         calibration_ns: None,
         waits: Default::default(),
         deadlocks: Default::default(),
+        calls: Default::default(),
     }
 }
 

@@ -27,7 +27,7 @@ fn kept_traces() -> Vec<(String, Vec<u8>)> {
 fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
     let trace = Trace::from_bytes(name, bytes).ok()?;
     let report = report::summarize(&trace, 10_000).ok()?;
-    let page = page::render(&report.facts, &report.profile, &report.timeline).expect("renders");
+    let page = page::render(&report).expect("renders");
     assert!(page.len() < 64 << 20);
     let text = report::text(&report, 5);
     assert!(text.contains("Losses"));

@@ -20,8 +20,14 @@ const PROGRAM: &str = r#"
 #include "stackbeat.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <fcntl.h>
 #include <unistd.h>
 #include <time.h>
+static int zero;
+static void read_often(int count) {
+    char byte;
+    for (int i = 0; i < count; i++) if (read(zero, &byte, 1) != 1) _exit(4);
+}
 static void pause_ms(long ms) {
     struct timespec t = {0, ms * 1000000L};
     nanosleep(&t, 0);
@@ -34,6 +40,7 @@ static void *worker(void *argument) {
 }
 int main(void) {
     pthread_t thread;
+    zero = open("/dev/zero", O_RDONLY);
     stackbeat_scope_end();
     stackbeat_mark("start \"quoted\" <b>");
     for (int i = 0; i < 5; i++) {
@@ -41,8 +48,10 @@ int main(void) {
         stackbeat_counter("queue", i * 10);
         stackbeat_scope_begin("inner");
         pause_ms(10);
+        read_often(600);
         stackbeat_scope_end();
         pause_ms(10);
+        read_often(200);
         stackbeat_scope_end();
     }
     stackbeat_mark_value("answer", 42);
@@ -89,6 +98,11 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
         (50_000_000..200_000_000).contains(&ns(inner, "total_ns")),
         "{inner}"
     );
+    // Who reads is known by samples: all do inside of the outer scope, three in four inside of the inner one.
+    let reads = |row: &Value| ns(&row["system_calls"], "read");
+    assert!((3990..=4000).contains(&reads(outer)), "{outer}");
+    assert!((2000..=3900).contains(&reads(inner)), "{inner}");
+    assert!(named(scopes, "left open")["system_calls"]["read"].is_null());
     // Lasts until its thread ends.
     assert!(ns(named(scopes, "left open"), "total_ns") >= 19_000_000);
     assert_eq!(

@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, LongWait, Segment, StackIndex, Thread, ThreadIndex, Trace, Visitor,
+    CallsMade, Counter, LongWait, Segment, StackIndex, Thread, ThreadIndex, Trace, Visitor,
 };
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
@@ -30,6 +30,9 @@ pub(super) trait Sink {
     ) -> io::Result<()> {
         Ok(())
     }
+
+    /// System calls of a kind and a stack.
+    fn system_calls(&mut self, _: &CallsMade) {}
 
     /// An event of a thread, or of the whole session, that is none of asynchronous work.
     fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, _: &v1::Event) -> io::Result<()> {
@@ -125,6 +128,15 @@ impl Visitor for Feed<'_> {
         {
             self.summary.samples += 1;
             self.result = self.sink.sample(trace, thread, row, stack);
+        }
+    }
+
+    fn system_calls(&mut self, _: &Trace, made: &CallsMade) {
+        if self.result.is_ok()
+            && self.selection.has_thread(made.thread)
+            && self.selection.has_time(made.time_ns)
+        {
+            self.sink.system_calls(made);
         }
     }
 

@@ -7,7 +7,8 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use stackbeat_collector::model::{FrameIndex, FunctionIndex, ThreadIndex, Trace};
+use stackbeat_collector::model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::pprof as pb;
 
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
@@ -15,7 +16,7 @@ use super::profile::{Entry, Leaf, Profile};
 use super::{Options, Selection, Summary, Weight};
 
 /// The sample types, in their order in each sample. pprof expects a count first.
-const TYPES: [(&str, &str); 8] = [
+const TYPES: [(&str, &str); 9] = [
     ("samples", "count"),
     ("wall", "nanoseconds"),
     ("cpu", "nanoseconds"),
@@ -24,6 +25,7 @@ const TYPES: [(&str, &str); 8] = [
     ("alloc_space", "bytes"),
     ("faults", "count"),
     ("switches", "count"),
+    ("system_calls", "count"),
 ];
 
 pub(super) fn write(
@@ -37,6 +39,9 @@ pub(super) fn write(
     builder.mappings();
     for entry in &profile.entries {
         builder.entry(entry);
+    }
+    for ((thread, stack, call), count) in &profile.calls {
+        builder.calls(*thread, *stack, *call, *count);
     }
     let encoded = builder.finish(options).encode_to_vec();
     let mut gzip = GzEncoder::new(out, Compression::default());
@@ -236,19 +241,45 @@ impl<'a> Builder<'a> {
         labels
     }
 
-    fn entry(&mut self, entry: &Entry) {
+    /// The locations of a stack, innermost first.
+    fn stack(&mut self, stack: StackIndex, leaf: Leaf) -> Vec<u64> {
         let mut frames = std::mem::take(&mut self.frames);
-        self.names.frames_into(self.trace, entry.stack, &mut frames);
+        self.names.frames_into(self.trace, stack, &mut frames);
         let mut location_id: Vec<u64> = Vec::with_capacity(frames.len() + 1);
         let trace = self.trace;
         for group in frames.chunk_by(|_, next| trace.frame(*next).inlined) {
             location_id.push(self.location(group));
         }
-        if entry.leaf != Leaf::Code || frames.is_empty() {
-            location_id.push(self.leaf(entry.leaf));
+        if leaf != Leaf::Code || frames.is_empty() {
+            location_id.push(self.leaf(leaf));
         }
         location_id.reverse();
         self.frames = frames;
+        location_id
+    }
+
+    /// System calls of one kind: they are no part of the time of their stack, so they stand beside it.
+    fn calls(&mut self, thread: ThreadIndex, stack: StackIndex, call: SystemCall, count: u64) {
+        let location_id = self.stack(stack, Leaf::Code);
+        let mut label = self.labels(thread);
+        label.push(pb::Label {
+            key: self.string("system call"),
+            str: self.string(call.name()),
+            ..pb::Label::default()
+        });
+        let mut value = vec![0; TYPES.len()];
+        if let Some(last) = value.last_mut() {
+            *last = count as i64;
+        }
+        self.profile.sample.push(pb::Sample {
+            location_id,
+            value,
+            label,
+        });
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        let location_id = self.stack(entry.stack, entry.leaf);
         let mut label = self.labels(entry.thread);
         if let Leaf::Blocking(probe) = entry.leaf {
             label.push(pb::Label {
@@ -267,6 +298,7 @@ impl<'a> Builder<'a> {
             amount.allocated_bytes,
             amount.minor_faults + amount.major_faults,
             amount.voluntary_switches + amount.involuntary_switches,
+            0,
         ];
         self.profile.sample.push(pb::Sample {
             location_id,

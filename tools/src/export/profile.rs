@@ -1,9 +1,12 @@
 //! Segments added up by thread and stack: what the formats without a time axis are made of.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace};
+use stackbeat_collector::model::{
+    CallsMade, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+};
+use stackbeat_core::system_call::SystemCall;
 
 use super::feed::{self, Sink};
 use super::{Selection, Summary, Weight};
@@ -113,6 +116,8 @@ pub struct Entry {
 pub struct Profile {
     /// Ordered by thread, stack and leaf, so that the same trace gives the same file.
     pub entries: Vec<Entry>,
+    /// Who makes system calls, by kind.
+    pub calls: BTreeMap<(ThreadIndex, StackIndex, SystemCall), u64>,
     pub summary: Summary,
 }
 
@@ -127,7 +132,11 @@ impl Profile {
         let summary = feed::run(trace, selection, &mut collector)?;
         let mut entries = collector.entries;
         entries.sort_unstable_by_key(|entry| (entry.thread, entry.stack, entry.leaf));
-        Ok(Profile { entries, summary })
+        Ok(Profile {
+            entries,
+            calls: collector.calls,
+            summary,
+        })
     }
 }
 
@@ -135,9 +144,15 @@ impl Profile {
 struct Collector {
     positions: HashMap<(ThreadIndex, StackIndex, Leaf), usize>,
     entries: Vec<Entry>,
+    calls: BTreeMap<(ThreadIndex, StackIndex, SystemCall), u64>,
 }
 
 impl Sink for Collector {
+    fn system_calls(&mut self, made: &CallsMade) {
+        let key = (made.thread, made.stack, made.call);
+        *self.calls.entry(key).or_default() += made.count;
+    }
+
     fn segment(&mut self, _: &Trace, segment: &Segment) -> std::io::Result<()> {
         let leaf = Leaf::of(segment.kind);
         let key = (segment.thread, segment.stack, leaf);

@@ -5,7 +5,7 @@ const ROWS = 300; // a table with more lines is searched, not read
 class Tables {
   constructor(data, view, colors, timeline) {
     Object.assign(this, { data, view, colors, timeline });
-    this.sort = { functions: ["running", -1], blocking: ["total", -1], threads: ["wall", -1] };
+    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], threads: ["wall", -1] };
   }
 
   render(name) {
@@ -97,6 +97,19 @@ class Tables {
       const thread = own.longestThread[r.p];
       if (thread >= 0) this.timeline.reveal(thread, own.longestAt[r.p], own.longestAt[r.p] + r.longest);
     });
+  }
+
+  calls() {
+    const { view, data } = this;
+    const rows = data.meta.calls.filter((r) => !view.search || r.called_from.toLowerCase().includes(view.search.toLowerCase()));
+    const columns = [
+      { key: "count", title: "Calls", cell: (r) => this.share(r.count, r.of_kind, formatCount) },
+      { key: "call", title: "Kind", class: "short", format: (v) => v },
+      { key: "called_from", title: "Called from", class: "name", cell: (r) => element("span", { title: r.called_from.replaceAll(" ← ", "\n") }, r.called_from) },
+    ];
+    const note = element("p", { class: "note" },
+      "By samples of the calls themselves, over the whole recording; bars are shares of a kind. Exact numbers are among the threads.");
+    return [...this.table("calls", columns, rows, () => {}), note];
   }
 
   chip(cause, text) {

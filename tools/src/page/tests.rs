@@ -32,7 +32,7 @@ fn show(report: &Report, width: u32, height: u32) -> Option<Shown> {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
-    let text = super::render(&report.facts, &report.profile, &report.timeline).expect("renders");
+    let text = super::render(report).expect("renders");
     std::fs::write(&file, text).expect("writes");
     let mut browser = Browser::start(&program, width, height);
     browser.open(&file);
@@ -104,6 +104,7 @@ fn numbers_are_those_of_the_report() {
     for (tab, file) in [
         ("functions", "functions.png"),
         ("blocking", "blocking.png"),
+        ("calls", "calls.png"),
         ("threads", "threads.png"),
         ("about", "about.png"),
     ] {
@@ -114,6 +115,9 @@ fn numbers_are_those_of_the_report() {
         assert!(number(&rows) > 3.0, "{tab} has {rows} lines");
         picture(b, file);
     }
+    let first = b.evaluate("document.querySelector('[data-panel=calls] tbody tr').textContent");
+    let line = first.as_str().expect("a line");
+    assert!(line.starts_with("1200") && line.contains("read"), "{line}");
     assert_eq!(b.complaints, Vec::<String>::new());
     assert!(shown.file.exists());
 }
@@ -267,7 +271,7 @@ fn dark_and_narrow_windows_work() {
 #[test]
 fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     let report = testing::large_report(300, 400, 60_000);
-    let text = super::render(&report.facts, &report.profile, &report.timeline).expect("renders");
+    let text = super::render(&report).expect("renders");
     assert!(report.timeline.joined() > 0);
     assert!(text.len() < 8 << 20, "{} bytes", text.len());
     let Some(mut shown) = show(&report, 1280, 800) else {

@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use stackbeat_collector::model::{Counter, Segment, ThreadIndex, Trace};
+use stackbeat_collector::model::{CallsMade, Counter, Segment, ThreadIndex, Trace};
+use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::v1::{Event, event};
 
+use super::facts::by_kind;
+use super::scope_calls::ScopeCalls;
+use super::system_calls;
 use super::tables::{Layout, more, title};
 use crate::meters::{Meters, Reading, Totals};
 use crate::scopes::{Asynchronous, Open, Scope};
@@ -73,6 +77,9 @@ pub struct ScopeRow {
     /// Begin of the longest one, since the recording's start.
     pub longest_at_ns: u64,
     pub longest_thread_uid: u32,
+    /// System calls inside, by samples; of asynchronous work they are not known.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
+    pub system_calls: Option<SystemCalls>,
 }
 
 /// Collects both while a trace is read.
@@ -81,6 +88,8 @@ pub struct Collected {
     counters: BTreeMap<(u32, String, String), CounterRow>,
     scopes: BTreeMap<String, ScopeRow>,
     open: Open,
+    /// Of traces that have scopes.
+    calls: Option<ScopeCalls>,
     asynchronous: Asynchronous,
     meters: Option<Meters>,
     /// Of threads, with the reading before the next.
@@ -123,6 +132,25 @@ impl CounterRow {
 }
 
 impl Collected {
+    pub fn new(trace: &Trace) -> Collected {
+        Collected {
+            calls: trace.has_scopes().then(ScopeCalls::default),
+            ..Collected::default()
+        }
+    }
+
+    pub fn system_calls(&mut self, made: &CallsMade) {
+        if let Some(calls) = &mut self.calls {
+            calls.made(made);
+        }
+    }
+
+    pub fn sample(&mut self, thread: ThreadIndex, at_ns: u64) {
+        if let Some(calls) = &mut self.calls {
+            calls.sample(thread, at_ns);
+        }
+    }
+
     pub fn counter(&mut self, trace: &Trace, counter: &Counter) {
         let process_uid = counter.process.map_or(0, |p| trace.process(p).uid);
         let key = (process_uid, counter.name.clone(), counter.unit.clone());
@@ -151,6 +179,7 @@ impl Collected {
     }
 
     pub fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) {
+        self.sample(thread, u64::MAX);
         let Some(meters) = &mut self.meters else {
             return;
         };
@@ -207,8 +236,16 @@ impl Collected {
             return;
         }
         match event.kind() {
-            event::Kind::ScopeBegin => self.open.begin(thread, &event.name, event.time_ns),
+            event::Kind::ScopeBegin => {
+                self.open.begin(thread, &event.name, event.time_ns);
+                if let Some(calls) = &mut self.calls {
+                    calls.begin(thread, &event.name, event.time_ns);
+                }
+            }
             event::Kind::ScopeEnd => {
+                if let Some(calls) = &mut self.calls {
+                    calls.end(thread, event.time_ns);
+                }
                 if let Some(scope) = self.open.end(thread, event.time_ns) {
                     self.scope(trace, scope);
                 }
@@ -244,6 +281,9 @@ impl Collected {
         let asynchronous = std::mem::take(&mut self.asynchronous);
         for work in asynchronous.finish(|process| trace.process(process).end_ns) {
             self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
+        }
+        for (name, calls) in self.calls.map(ScopeCalls::finish).unwrap_or_default() {
+            self.scopes.entry(name).or_default().system_calls = Some(calls);
         }
         let named = self.scopes.into_iter();
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();
@@ -306,6 +346,7 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
         Column::number("MEAN", 2),
         Column::number("COUNT", 0),
         Column::text("SCOPE", 0),
+        Column::list("SYSTEM CALLS", 2),
     ]);
     for row in rows.iter().take(layout.top) {
         table.row(vec![
@@ -314,6 +355,7 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
             duration(row.total_ns / row.count.max(1)),
             count(row.count),
             row.name.clone(),
+            system_calls::kinds(&row.system_calls.unwrap_or_default()),
         ]);
     }
     out.push_str(&table.render(layout.width, layout.style));

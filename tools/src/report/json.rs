@@ -16,7 +16,7 @@ use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFa
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
 use super::tables::label_text;
-use super::{deadlocks, tree, waits};
+use super::{deadlocks, system_calls, tree, waits};
 use crate::cli::SortKey;
 
 #[derive(Serialize)]
@@ -33,6 +33,8 @@ pub struct ReportJson<'a> {
     threads: Vec<ThreadJson<'a>>,
     functions: Vec<FunctionJson>,
     blocking_sites: Vec<SiteJson>,
+    system_call_functions: Vec<system_calls::FunctionJson>,
+    system_call_sites: Vec<system_calls::SiteJson>,
     waits: waits::WaitsJson,
     deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeRow>,
@@ -164,6 +166,8 @@ pub fn report<'a>(
         None => None,
     };
     let rows = functions(profile, wanted, sort).into_iter().take(top);
+    let (system_call_functions, system_call_sites) =
+        system_calls::json(&report.calls, facts, profile, wanted, top);
     Ok(ReportJson {
         schema: "stackbeat.report.v1",
         recording: facts.recording.clone(),
@@ -185,6 +189,8 @@ pub fn report<'a>(
             })
             .collect(),
         blocking_sites: sites(facts, profile, wanted, top),
+        system_call_functions,
+        system_call_sites,
         waits: waits::json(report, wanted, top),
         deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
         scopes: facts.scopes.clone(),

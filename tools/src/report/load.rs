@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    Counter, FrameIndex, LongWait, Segment, SegmentKind, StackIndex, ThreadIndex, ThreadTotals,
-    Trace, Visitor,
+    CallsMade, Counter, FrameIndex, LongWait, SampleRow, Segment, SegmentKind, StackIndex,
+    ThreadIndex, ThreadTotals, Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
 use stackbeat_proto::v1::Event;
@@ -19,6 +19,7 @@ use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFa
 use super::long_waits::LongWaits;
 use super::profile::{Profile, ROOT};
 use super::rows::Rows;
+use super::system_calls::CallSites;
 use super::waits::Waits;
 use crate::losses;
 use crate::page::timeline::{Bar, Timeline};
@@ -38,6 +39,8 @@ pub struct Report {
     /// Long waits and who ended them.
     pub waits: Waits,
     pub deadlocks: Deadlocks,
+    /// Who makes system calls.
+    pub calls: CallSites,
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
@@ -93,6 +96,7 @@ pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) 
 }
 
 fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
+    adder.collected = Collected::new(trace);
     trace.visit(&mut adder)?;
     let rows = adder.rows;
     let mut profile = adder.profile;
@@ -119,6 +123,7 @@ fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
         waits: adder.waits,
+        calls: adder.calls,
         deadlocks: adder.places.finish(trace, &rows),
     })
 }
@@ -293,6 +298,7 @@ struct Adder {
     calibration_ns: Option<u64>,
     waits: Waits,
     long_waits: LongWaits,
+    calls: CallSites,
     /// Of threads in deadlocks.
     places: Places,
 }
@@ -313,6 +319,7 @@ impl Adder {
             calibration_ns: None,
             waits: Waits::default(),
             long_waits: LongWaits::default(),
+            calls: CallSites::default(),
             places: Places::default(),
         }
     }
@@ -329,6 +336,12 @@ impl Adder {
             self.paths[index] = self.profile.tree.path(&functions);
         }
         self.paths[index]
+    }
+
+    /// The row of the thread in whose cells this one's amounts are summed up.
+    fn row_of_owner(&self, thread: ThreadIndex) -> ThreadIndex {
+        let owner = self.profile.owners.get(thread.0 as usize).copied();
+        self.rows.row(owner.unwrap_or(thread))
     }
 
     /// Which frames go on from the thread's last segment, when it is not simply those that both places
@@ -416,11 +429,7 @@ impl Visitor for Adder {
     fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {
         let waiting = self.path(trace, wait.stack);
         let waking = wait.wake.map(|wake| self.path(trace, wake.stack));
-        let owners = &self.profile.owners;
-        let row = |thread: ThreadIndex| {
-            let owner = owners.get(thread.0 as usize).copied();
-            self.rows.row(owner.unwrap_or(thread))
-        };
+        let row = |thread: ThreadIndex| self.row_of_owner(thread);
         let wait_of_row = LongWait {
             thread: row(wait.thread),
             owner: wait.owner.map(row),
@@ -431,6 +440,17 @@ impl Visitor for Adder {
         if self.rows.is_single(wait.thread) {
             self.long_waits.add(trace, &wait_of_row, waking);
         }
+    }
+
+    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {
+        let place = self.path(trace, made.stack);
+        let row = self.row_of_owner(made.thread);
+        self.calls.add(row, place, made);
+        self.collected.system_calls(made);
+    }
+
+    fn sample(&mut self, _: &Trace, thread: ThreadIndex, row: &SampleRow, _: StackIndex) {
+        self.collected.sample(thread, row.time_ns);
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {

@@ -1,14 +1,223 @@
-//! System calls by thread and kind: exact, as far as they pass hooks.
+//! System calls by kind, as far as they pass hooks: of threads, exact; of functions and call paths, by samples.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
-use stackbeat_collector::model::ThreadIndex;
-use stackbeat_core::system_call::SystemCalls;
+use serde::Serialize;
+use stackbeat_collector::model::{CallsMade, FunctionIndex, ThreadIndex};
+use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
-use super::facts::Facts;
-use super::tables::{Layout, more, title};
+use super::facts::{Facts, FunctionName};
+use super::profile::{Label, Profile, ROOT};
+use super::tables::{Layout, chain, label_text, more, title};
 use crate::table::{Column, Table};
-use crate::units::count;
+use crate::units::{count, percent};
+
+/// Where system calls are made: by thread, place in the tree of the profile, and kind.
+#[derive(Clone, Debug, Default)]
+pub struct CallSites {
+    sums: HashMap<(ThreadIndex, u32, SystemCall), u64>,
+}
+
+impl CallSites {
+    /// Adds calls of a thread's row at a place.
+    pub fn add(&mut self, row: ThreadIndex, place: u32, made: &CallsMade) {
+        let sum = self.sums.entry((row, place, made.call)).or_default();
+        *sum = sum.saturating_add(made.count);
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (ThreadIndex, u32, SystemCall, u64)> + '_ {
+        let sums = self.sums.iter();
+        sums.map(|((row, place, call), count)| (*row, *place, *call, *count))
+    }
+
+    /// Who makes the most calls of each kind, at most so many lines a kind.
+    pub fn rows(
+        &self,
+        facts: &Facts,
+        profile: &Profile,
+        wanted: &dyn Fn(ThreadIndex) -> bool,
+        most: usize,
+    ) -> Vec<CallRow> {
+        let kinds = self.by_kind(wanted).into_iter();
+        let rows = kinds.flat_map(|kind| {
+            let chains = kind.chains(facts, profile).into_iter().take(most);
+            chains.map(move |(called_from, count)| CallRow {
+                call: kind.call.name(),
+                count,
+                of_kind: kind.sum,
+                called_from,
+            })
+        });
+        rows.collect()
+    }
+
+    /// Those of the wanted threads, summed over threads, by kind: the kinds with the most calls first, and the places.
+    fn by_kind(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<OfKind> {
+        let mut kinds: BTreeMap<SystemCall, OfKind> = BTreeMap::new();
+        for (_, place, call, count) in self.iter().filter(|(row, ..)| wanted(*row)) {
+            let kind = kinds.entry(call).or_insert_with(|| OfKind {
+                call,
+                sum: 0,
+                places: BTreeMap::new(),
+            });
+            kind.sum += count;
+            *kind.places.entry(place).or_default() += count;
+        }
+        let mut kinds: Vec<OfKind> = kinds.into_values().collect();
+        kinds.sort_by_key(|kind| (Reverse(kind.sum), kind.call));
+        kinds
+    }
+}
+
+/// Calls of one kind from places that read alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallRow {
+    pub call: &'static str,
+    pub count: u64,
+    /// All of the kind whose callers are known.
+    pub of_kind: u64,
+    /// Innermost first.
+    pub called_from: String,
+}
+
+/// Calls of one kind.
+struct OfKind {
+    call: SystemCall,
+    sum: u64,
+    places: BTreeMap<u32, u64>,
+}
+
+impl OfKind {
+    /// The kind's places that read alike, the most calls first.
+    fn chains(&self, facts: &Facts, profile: &Profile) -> Vec<(String, u64)> {
+        let mut chains: BTreeMap<String, u64> = BTreeMap::new();
+        for (place, count) in &self.places {
+            let text = match *place {
+                ROOT => label_text(facts, Label::NoStack),
+                place => chain(facts, profile.tree.outwards(place)),
+            };
+            *chains.entry(text).or_default() += count;
+        }
+        let mut chains: Vec<_> = chains.into_iter().collect();
+        chains.sort_by_key(|(_, count)| Reverse(*count));
+        chains
+    }
+
+    /// By function: its own calls, and those with callees, recursion counted once.
+    fn functions(&self, profile: &Profile) -> Vec<(FunctionIndex, u64, u64)> {
+        let mut sums: BTreeMap<FunctionIndex, (u64, u64)> = BTreeMap::new();
+        for (place, count) in &self.places {
+            let mut seen = Vec::new();
+            for (_, label) in profile.tree.outwards(*place) {
+                if let Label::Function(function) = label
+                    && !seen.contains(&function)
+                {
+                    let (own, total) = sums.entry(function).or_default();
+                    *own += if seen.is_empty() { *count } else { 0 };
+                    *total += count;
+                    seen.push(function);
+                }
+            }
+        }
+        let sums = sums.into_iter();
+        let mut rows: Vec<_> = sums.map(|(f, (own, total))| (f, own, total)).collect();
+        rows.sort_by_key(|(_, own, total)| Reverse((*own, *total)));
+        rows
+    }
+}
+
+/// Who makes the calls of each kind; empty where it is not known.
+pub fn site_table(
+    sites: &CallSites,
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
+    /// Lines of a kind, unless all are shown.
+    const OF_KIND: usize = 3;
+    let most = match layout.top {
+        usize::MAX => usize::MAX,
+        _ => OF_KIND,
+    };
+    let rows = sites.rows(facts, profile, wanted, most);
+    let mut table = Table::new(vec![
+        Column::text("KIND", 0),
+        Column::number("CALLS", 0),
+        Column::number("SHARE", 1),
+        Column::list("CALLED FROM", 0),
+    ]);
+    for row in rows.iter().take(layout.top) {
+        table.row(vec![
+            row.call.into(),
+            count(row.count),
+            percent(row.count, row.of_kind),
+            row.called_from.clone(),
+        ]);
+    }
+    let mut out = String::new();
+    if !table.is_empty() {
+        title(&mut out, layout, "System calls by who makes them");
+        out.push_str(&table.render(layout.width, layout.style));
+        more(&mut out, layout, rows.len());
+    }
+    out
+}
+
+/// Calls of one kind that a function makes.
+#[derive(Serialize)]
+pub struct FunctionJson {
+    call: &'static str,
+    #[serde(flatten)]
+    name: FunctionName,
+    #[serde(rename = "self")]
+    own: u64,
+    total: u64,
+}
+
+/// Calls of one kind that are made at a place.
+#[derive(Serialize)]
+pub struct SiteJson {
+    call: &'static str,
+    count: u64,
+    /// Innermost first; empty: not known.
+    stack: Vec<String>,
+}
+
+/// The functions and the places that make the most calls of each kind.
+pub fn json(
+    sites: &CallSites,
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    top: usize,
+) -> (Vec<FunctionJson>, Vec<SiteJson>) {
+    let (mut functions, mut places) = (Vec::new(), Vec::new());
+    for kind in sites.by_kind(wanted) {
+        let call = kind.call.name();
+        let rows = kind.functions(profile).into_iter().take(top);
+        functions.extend(rows.map(|(function, own, total)| FunctionJson {
+            call,
+            name: (facts.functions.get(function.0 as usize).cloned()).unwrap_or_default(),
+            own,
+            total,
+        }));
+        let mut rows: Vec<_> = kind.places.into_iter().collect();
+        rows.sort_by_key(|(place, count)| (Reverse(*count), *place));
+        places.extend(rows.into_iter().take(top).map(|(place, count)| {
+            SiteJson {
+                call,
+                count,
+                stack: (profile.tree.outwards(place))
+                    .map(|(_, label)| label_text(facts, label))
+                    .collect(),
+            }
+        }));
+    }
+    (functions, places)
+}
 
 /// The threads that make the most; nothing where none makes any, or none are known.
 pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {

@@ -41,6 +41,10 @@ pub fn report(
     out.push_str(&site_table(facts, profile, wanted, layout));
     out.push_str(&waits::table(report, wanted, layout));
     out.push_str(&system_calls::table(facts, wanted, layout));
+    let calls = &report.calls;
+    out.push_str(&system_calls::site_table(
+        calls, facts, profile, wanted, layout,
+    ));
     out.push_str(&counters::scope_table(&facts.scopes, layout));
     let processes: Vec<_> = facts
         .processes

@@ -8,7 +8,7 @@ mod tools;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use stackbeat_collector::model::{Segment, Slice, StackIndex, Trace, Visitor};
+use stackbeat_collector::model::{CallsMade, Segment, Slice, StackIndex, Trace, Visitor};
 use stackbeat_tools::export::{
     self, Amount, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
 };
@@ -38,6 +38,8 @@ struct Expected {
     /// Name, begin, end, depth of each slice.
     slices: Vec<(String, u64, u64, u32)>,
     samples: u64,
+    /// System calls by innermost function.
+    calls: BTreeMap<String, u64>,
 }
 
 impl Visitor for Expected {
@@ -67,6 +69,14 @@ impl Visitor for Expected {
         };
         self.slices
             .push((name, slice.begin_ns, slice.end_ns, slice.depth));
+    }
+
+    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {
+        let name = match trace.stack_frames(made.stack).last() {
+            None => UNKNOWN_NAME.to_owned(),
+            Some(frame) => trace.function(trace.frame(*frame).function).name.clone(),
+        };
+        *self.calls.entry(name).or_insert(0) += made.count;
     }
 
     fn sample(
@@ -208,6 +218,8 @@ fn go_tool_pprof_agrees() {
         let expected = weights(&expected, weight, str::to_owned);
         assert_eq!(flat, expected, "{sample_type}");
     }
+    let calls = tools::pprof_top(&go, &path, "system_calls", "count");
+    assert_eq!(calls, expected.calls);
 }
 
 #[test]

@@ -362,6 +362,11 @@ fn rows(
             2 if number % 5 == 0 => row.time_ns += 400_000_000,
             3 => row.probe = Probe::Running as u8,
             4 if number % 7 == 0 => row.probe = 200,
+            // System calls, by their kind and number.
+            5 if number % 2 == 0 => {
+                row.probe = Probe::CountedCall as u8;
+                row.arg = Some((random.below(4), 1 + random.below(50) as i64));
+            }
             _ => {}
         }
         if number % 4 == 0 {
