@@ -77,7 +77,9 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
         let column = spent(table, budget);
         let is_idle = column.is_none();
         let spent = column.map_or(0.0, |column| median(table.split(&column).1));
-        let is_counted = budget.scope.is_some() || table.counts(budget.metric);
+        let is_counted = budget.scope.is_some()
+            || table.counts(budget.metric)
+                && (budget.function.is_none() || table.knows_callers(budget.metric));
         BudgetRow {
             is_idle: is_idle && is_counted,
             is_uncounted: !is_counted && spent <= budget.max,
@@ -196,12 +198,14 @@ mod tests {
                     count: 4,
                     total_ns: 100 * factor,
                     longest_ns: 70 * factor,
+                    calls: Vec::new(),
                 },
                 ScopeSum {
                     name: "store".into(),
                     count: 1,
                     total_ns: 5,
                     longest_ns: 5,
+                    calls: Vec::new(),
                 },
             ]
         };

@@ -128,6 +128,31 @@ pub fn of_role(table: &Table, metric: Metric, role: RoleId) -> Explanation {
     }
 }
 
+/// Explains a change of system calls of a kind: by who makes them, where that is known of all but a part of what changed.
+pub fn of_calls(table: &Table, metric: Metric, role: RoleId) -> Explanation {
+    const UNKNOWN: f64 = 0.5;
+    let by_role = of_role(table, metric, role);
+    let Some(place) = place_of_role(table, role) else {
+        return by_role;
+    };
+    let exact = table.role(role, metric);
+    let seen = table.places(metric).swap_remove(place as usize);
+    let unknown: Column = exact
+        .iter()
+        .zip(seen)
+        .map(|(all, seen)| all - seen)
+        .collect();
+    let (baseline, candidate) = table.split(&unknown);
+    if mean(baseline).max(mean(candidate)) > UNKNOWN * change(table, &exact) {
+        return by_role;
+    }
+    let found = explain_sum(table, metric, Some(role));
+    match found.function {
+        Some(_) => found,
+        None => by_role,
+    }
+}
+
 /// A metric of all places, callees included. No sample says who frees; it is taken to be who allocates.
 fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
     let columns = table.places(metric);

@@ -55,7 +55,7 @@ metrics! {
     /// Calls that waited, as far as they were seen.
     Calls = "waiting-calls", "calls that waited";
     Threads = "threads", "threads";
-    /// System calls by kind, as far as they pass hooks. These are known of threads, not of functions.
+    /// System calls by kind, as far as they pass hooks. Of threads they are exact; who makes them is known by samples.
     CallsRead = "calls:read", "system calls: read";
     CallsWrite = "calls:write", "system calls: write";
     CallsCopy = "calls:copy", "system calls: copy";
@@ -187,7 +187,8 @@ impl Metric {
 
 /// Number of metrics, for arrays indexed by `Metric as usize`.
 pub const METRICS: usize = Metric::ALL.len();
-/// Number of metrics that functions and places have: the first ones.
+/// Number of metrics that are compared by function and stored for all places: the first ones. Few places have system calls, and
+/// those few kinds: places have them beside.
 pub const OF_PLACES: usize = Metric::Threads as usize + 1;
 
 /// An amount of each of the first metrics.

@@ -1,6 +1,7 @@
 //! One run, summed up: what stays of a trace while the others are read. Its size follows the number of
 //! places that matter, not the length of the recording.
 
+mod calls;
 mod comparable;
 
 use std::cmp::Reverse;
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use comparable::keep_comparable;
 
-use crate::metric::{Metric, OF_PLACES, Values};
+use crate::metric::{METRICS, Metric, OF_PLACES, Values};
 use crate::names::{self, Form};
 use crate::packed::{Amounts, Packed};
 use crate::waits::{WaitKey, WaitSum};
@@ -217,6 +218,8 @@ pub struct About {
     pub counts_end_early: bool,
     /// System calls of all threads are known.
     pub knows_system_calls: bool,
+    /// So is who makes them.
+    pub knows_callers: bool,
     /// How long the calibration loop took.
     pub calibration_ns: Option<u64>,
 }
@@ -228,6 +231,8 @@ pub struct ScopeSum {
     pub count: u64,
     pub total_ns: u64,
     pub longest_ns: u64,
+    /// System calls inside, by samples.
+    pub calls: Vec<(Metric, u64)>,
 }
 
 /// One run.
@@ -254,7 +259,8 @@ impl Run {
     /// Amounts in functions themselves, in order; calls that wait count as their caller's own.
     pub fn functions(&self) -> impl Iterator<Item = (RoleId, NameId, Metric, u64)> + '_ {
         self.functions.iter().map(|(key, amount)| {
-            let (role, name) = (key >> 37, key >> METRIC_BITS & u64::from(u32::MAX));
+            let function = key >> METRIC_BITS;
+            let (role, name) = (function >> 32, function & u64::from(u32::MAX));
             (
                 RoleId(role as u32),
                 NameId(name as u32),
@@ -311,8 +317,8 @@ impl Run {
 }
 
 /// Low bits of a key that hold the metric.
-const METRIC_BITS: u32 = 5;
-const _: () = assert!(OF_PLACES <= 1 << METRIC_BITS);
+const METRIC_BITS: u32 = 6;
+const _: () = assert!(METRICS <= 1 << METRIC_BITS);
 
 fn metric(key: u64) -> Metric {
     Metric::ALL[(key & ((1 << METRIC_BITS) - 1)) as usize]
@@ -366,6 +372,8 @@ pub struct Builder {
     pub scopes: Vec<ScopeSum>,
     waits: BTreeMap<WaitKey, WaitSum>,
     cells: HashMap<u32, Values<OF_PLACES>>,
+    /// System calls by place and kind.
+    calls: BTreeMap<(u32, Metric), u64>,
     roles: HashMap<RoleId, Values>,
     whole: Values,
 }
@@ -379,6 +387,7 @@ impl Builder {
             scopes: Vec::new(),
             waits: BTreeMap::new(),
             cells: HashMap::new(),
+            calls: BTreeMap::new(),
             roles: HashMap::new(),
             whole: Values::default(),
         }
@@ -493,7 +502,10 @@ impl Builder {
                 .map(|(v, least)| *v as f64 / least)
                 .fold(0.0, f64::max)
         };
-        let weights: Vec<f64> = inclusive.iter().map(weight).collect();
+        let mut weights: Vec<f64> = inclusive.iter().map(weight).collect();
+        for (weight, of_calls) in weights.iter_mut().zip(self.weights_of_calls()) {
+            *weight = weight.max(of_calls);
+        }
         let mut sorted = weights.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));
         let limit = sorted.get(PLACES).map_or(1.0, |w| w.max(1.0));
@@ -520,6 +532,12 @@ impl Builder {
                 value,
             })
         });
+        let calls = self.calls.iter().map(|((place, metric), count)| Entry {
+            place: moved[*place as usize],
+            metric: *metric,
+            value: *count,
+        });
+        let entries = entries.chain(calls);
         // Callers stand a little before: steps up are small numbers.
         let numbers = tree.places.iter().enumerate();
         let numbers = numbers.flat_map(|(at, p)| [at as u64 - u64::from(p.parent), p.label.code()]);

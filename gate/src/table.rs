@@ -44,6 +44,12 @@ impl Table {
         }
     }
 
+    /// Whether it is known of all runs which functions have the metric.
+    pub fn knows_callers(&self, metric: Metric) -> bool {
+        let mut runs = self.runs.iter();
+        !metric.is_system_call() || runs.all(|run| run.about.knows_callers)
+    }
+
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
         run::keep_comparable(runs.iter_mut());
         runs.sort_by(|a, b| {

@@ -66,7 +66,7 @@ impl Judge<'_> {
             self.take(&mut findings, row, Way::Whole);
         }
         for RoleRow { role, row } in calls {
-            let explanation = explain::of_role(self.table, row.metric, *role);
+            let explanation = explain::of_calls(self.table, row.metric, *role);
             self.take_explained(&mut findings, row, Way::Role, explanation);
         }
         for row in transfers {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Judge, Row};
+use crate::explain::Part;
 use crate::metric::Metric;
 use crate::run::ScopeSum;
 use crate::stats::median;
@@ -16,6 +17,8 @@ pub struct ScopeRow {
     pub row: Row,
     /// How often they were entered in a run, medians of the baseline and of the candidate.
     pub calls: (f64, f64),
+    /// System calls inside that became more or fewer, the largest change first.
+    pub system_calls: Vec<Part>,
 }
 
 impl Judge<'_> {
@@ -58,6 +61,12 @@ impl Judge<'_> {
                         adjusted_p: Some(p),
                     },
                     calls: (median(baseline), median(candidate)),
+                    system_calls: self.calls_inside(&|kind| {
+                        column(name, &|scope| {
+                            let found = scope.calls.iter().find(|(metric, _)| *metric == kind);
+                            found.map_or(0, |(_, count)| *count)
+                        })
+                    }),
                 }
             })
             .collect();
@@ -66,5 +75,28 @@ impl Judge<'_> {
             size(b).total_cmp(&size(a)).then(a.name.cmp(&b.name))
         });
         rows
+    }
+
+    /// Kinds of system calls of which there are more or fewer inside of a scope. They are known by samples, so that small
+    /// changes say nothing.
+    fn calls_inside(&self, of_kind: &dyn Fn(Metric) -> Column) -> Vec<Part> {
+        const SHARE: f64 = 0.2;
+        const CALLS: f64 = 16.0;
+        if !self.table.knows_callers(Metric::CallsRead) {
+            return Vec::new();
+        }
+        let parts = Metric::SYSTEM_CALLS.into_iter().map(|metric| {
+            let column = of_kind(metric);
+            let (baseline, candidate) = self.table.split(&column);
+            Part {
+                metric,
+                baseline: median(baseline),
+                candidate: median(candidate),
+            }
+        });
+        let is_changed = |p: &Part| p.change().abs() >= CALLS.max(SHARE * p.baseline);
+        let mut parts: Vec<Part> = parts.filter(is_changed).collect();
+        parts.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
+        parts
     }
 }

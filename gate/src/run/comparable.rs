@@ -4,12 +4,18 @@ use super::{Run, metric};
 use crate::metric::Metric;
 use crate::packed::Amounts;
 
-/// Allocations of runs are compared only if all of them counted to the end.
+/// Allocations of runs are compared only if all of them counted to the end, callers of system calls only if they are known of
+/// all.
 pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
     let mut runs: Vec<_> = runs.collect();
     if runs.iter().any(|run| run.about.counts_end_early) {
         for run in &mut runs {
             run.forget_allocations();
+        }
+    }
+    if !runs.iter().all(|run| run.about.knows_callers) {
+        for run in &mut runs {
+            forget(&mut run.entries, Metric::is_system_call);
         }
     }
 }
@@ -24,10 +30,12 @@ impl Run {
             }
         }
         for amounts in [&mut self.functions, &mut self.entries] {
-            let kept = amounts
-                .iter()
-                .filter(|(key, _)| !metric(*key).is_of_allocation());
-            *amounts = Amounts::new(kept.collect());
+            forget(amounts, Metric::is_of_allocation);
         }
     }
+}
+
+fn forget(amounts: &mut Amounts, is_one: fn(Metric) -> bool) {
+    let kept = amounts.iter().filter(|(key, _)| !is_one(metric(*key)));
+    *amounts = Amounts::new(kept.collect());
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use stackbeat_gate::compare::Comparison;
 use stackbeat_gate::decide::{Finding, Row, Way};
+use stackbeat_gate::explain::Part;
 use stackbeat_gate::run::{RoleId, Side};
 
 use super::view::Gate;
@@ -36,7 +37,12 @@ pub fn render(gate: &Gate) -> Value {
             with(row(&r.row), &[("role", role(gate, r.role)), ("function", json!(name(r.function)))])
         }).collect::<Vec<_>>(),
         "scopes": outcome.scopes.iter().map(|s| {
-            with(row(&s.row), &[("scope", json!(s.name)), ("calls", json!([s.calls.0, s.calls.1]))])
+            let parts = s.system_calls.iter().map(part).collect();
+            with(row(&s.row), &[
+                ("scope", json!(s.name)),
+                ("calls", json!([s.calls.0, s.calls.1])),
+                ("system_calls", parts),
+            ])
         }).collect::<Vec<_>>(),
         "functions_compared": outcome.family_size,
         "moved": outcome.moved.iter().map(|m| json!({
@@ -125,6 +131,10 @@ fn row(row: &Row) -> Value {
     )
 }
 
+fn part(part: &Part) -> Value {
+    json!({ "metric": part.metric.name(), "baseline": part.baseline, "candidate": part.candidate })
+}
+
 fn finding(gate: &Gate, finding: &Finding) -> Value {
     let e = &finding.explanation;
     let name = |id: Option<_>| id.map(|id| gate.table.names.text(id));
@@ -141,7 +151,10 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
                 }),
             ),
             ("headline", json!(gate.finding_line(finding))),
-            ("also", finding.also.iter().map(|m| json!(m.name())).collect()),
+            (
+                "also",
+                finding.also.iter().map(|m| json!(m.name())).collect(),
+            ),
             ("role", e.role.map_or(Value::Null, |r| role(gate, r))),
             ("function", json!(name(e.function))),
             ("deepest", json!(name(e.deepest))),
@@ -149,15 +162,7 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
             ("share", json!(e.share)),
             ("cause", json!(e.cause.name())),
             ("followed", json!(e.metric.name())),
-            (
-                "parts",
-                e.parts
-                    .iter()
-                    .map(|p| {
-                        json!({ "metric": p.metric.name(), "baseline": p.baseline, "candidate": p.candidate })
-                    })
-                    .collect(),
-            ),
+            ("parts", e.parts.iter().map(part).collect()),
             (
                 "calls",
                 e.calls

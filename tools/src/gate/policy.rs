@@ -181,11 +181,6 @@ fn budget_of(settings: &DeTable<'_>) -> Result<Budget> {
     if scope.is_some() && (function.is_some() || thread.is_some() || metric != Metric::Wall) {
         bail!("a budget of a `scope` is of its `wall` time, without `function` and `thread`");
     }
-    if function.is_some() && metric.is_system_call() {
-        bail!(
-            "`function`: system calls are known of threads, not of functions; leave it out, or give a `thread`"
-        );
-    }
     let narrower = [("function", &function), ("thread", &thread)];
     let narrower = narrower.into_iter().find(|(_, name)| name.is_some());
     if let Some((key, _)) = narrower
@@ -308,10 +303,6 @@ mod tests {
                 vec!["no such metric `speed`", "wall, cpu"],
             ),
             ("[gate]\nalpha = 0.9", vec!["between 0 and 0.5"]),
-            (
-                "[[budget]]\nfunction = \"f\"\nmetric = \"calls:sync\"\nmax = 0",
-                vec!["p.toml:2:1:", "known of threads"],
-            ),
             (
                 "[[budget]]\nthread = \"t\"\nmetric = \"read-bytes\"\nmax = 0",
                 vec!["p.toml:2:1:", "of the whole run only"],

@@ -74,6 +74,19 @@ impl Reader {
             let at = finder.place(role, *place);
             builder.add(at, &cell_values(label, cell));
         }
+        let mut sites: Vec<_> = report.calls.iter().collect();
+        sites.sort_unstable();
+        for (thread, place, call, count) in sites {
+            let mut finder = Finder {
+                profile,
+                functions: &functions,
+                calls: &calls,
+                builder: &mut builder,
+                places: &mut places,
+            };
+            let at = finder.place(roles[thread.0 as usize], place);
+            builder.calls(at, Metric::SYSTEM_CALLS[call as usize], count);
+        }
         for (thread, time) in profile.threads.iter().enumerate() {
             let calls = facts.threads[thread].system_calls;
             builder.thread(roles[thread], &thread_values(time, calls));
@@ -85,7 +98,12 @@ impl Reader {
                 builder.whole(metric, u64::try_from(counter.last).unwrap_or(0));
             }
         }
+        let calls = |calls: SystemCalls| {
+            let kinds = Metric::SYSTEM_CALLS.into_iter().zip(calls.0);
+            kinds.filter(|(_, count)| *count > 0).collect()
+        };
         let scopes = facts.scopes.iter().map(|scope| ScopeSum {
+            calls: calls(scope.system_calls.unwrap_or_default()),
             name: scope.name.clone(),
             count: scope.count,
             total_ns: scope.total_ns,
@@ -252,6 +270,7 @@ pub fn machine(r: &Recording) -> String {
 
 fn about(report: &Report, path: &Path) -> About {
     let r = &report.facts.recording;
+    let calls = report.facts.system_calls(&|_| true);
     let group = path
         .parent()
         .map_or_else(String::new, |p| p.display().to_string());
@@ -264,7 +283,9 @@ fn about(report: &Report, path: &Path) -> About {
         interval_ns: r.interval_ns,
         lost: r.records_lost,
         counts_end_early: r.counts_end_ns.is_some(),
-        knows_system_calls: report.facts.system_calls(&|_| true).is_some(),
+        knows_system_calls: calls.is_some(),
+        knows_callers: calls.is_some_and(|calls| calls.sum() == 0)
+            || report.calls.iter().next().is_some(),
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }
@@ -382,7 +403,7 @@ fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
 mod tests {
     use stackbeat_collector::model::{FunctionIndex, LongWait, StackIndex};
     use stackbeat_core::system_call::SystemCall;
-    use stackbeat_gate::metric::OF_PLACES;
+    use stackbeat_gate::metric::METRICS;
     use stackbeat_gate::waits::WaitSum;
 
     use super::*;
@@ -513,7 +534,7 @@ mod tests {
         assert!(early.functions().eq(late.functions()));
         assert_eq!(early.places().len(), late.places().len());
         let sums = |run: &Run| {
-            let mut sums = Values::<OF_PLACES>::default();
+            let mut sums = Values::<METRICS>::default();
             for entry in run.entries() {
                 sums.set(entry.metric, sums.get(entry.metric) + entry.value);
             }

@@ -96,6 +96,7 @@ fn a_required_scope_that_is_missing_is_an_error() {
         count: 1,
         total_ns: 5,
         longest_ns: 5,
+        calls: Vec::new(),
     };
     for run in &mut table.runs {
         run.scopes = vec![scope("parse header"), scope("store")];
@@ -124,7 +125,9 @@ fn scopes_are_compared_in_every_format() {
             count: if is_slower { 2500 } else { 2000 },
             total_ns: 40_000_000 + 1000 * number as u64 + if is_slower { 9_000_000 } else { 0 },
             longest_ns: 5,
+            calls: vec![(Metric::CallsStat, if is_slower { 2020 } else { 20 })],
         }];
+        run.about.knows_callers = true;
     }
     gate.outcome = judge(&gate.table, &Rules::default());
     let row = &gate.outcome.scopes[0].row;
@@ -136,15 +139,18 @@ fn scopes_are_compared_in_every_format() {
     assert_ne!(gate.outcome.verdict, Verdict::Regression);
     let text = text::render(&gate, None, terminal::Style::default());
     assert!(
-        text.contains("parse <header> (2000 → 2500 calls)"),
+        text.contains("parse <header> (2000 → 2500 calls; system calls: stat 20 → 2020)"),
         "{text}"
     );
-    let escaped = "parse &lt;header&gt; (2000 → 2500 calls)";
+    let escaped = "parse &lt;header&gt; (2000 → 2500 calls;";
     assert!(markdown::render(&gate).contains(escaped));
     assert!(html::render(&gate).contains(escaped));
     let json = json::render(&gate);
     assert_eq!(json["scopes"][0]["scope"], "parse <header>");
     assert_eq!(json["scopes"][0]["calls"][1], 2500.0);
+    let inside = &json["scopes"][0]["system_calls"];
+    assert_eq!(inside[0]["metric"], "calls:stat");
+    assert_eq!(inside[0]["candidate"], 2020.0);
 }
 
 #[test]

@@ -412,14 +412,21 @@ pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
     )
 }
 
-/// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls)`.
+/// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls; system calls: stat 20 → 2,020)`.
 pub fn scope(row: &ScopeRow) -> String {
+    const SHOWN: usize = 2;
     let count = |calls: f64| units::count(calls.round().max(0.0) as u64);
     let (before, after) = (count(row.calls.0), count(row.calls.1));
-    match before == after {
-        true => format!("{} ({before} calls)", row.name),
-        false => format!("{} ({before} → {after} calls)", row.name),
-    }
+    let entered = match before == after {
+        true => before,
+        false => format!("{before} → {after}"),
+    };
+    let parts = row.system_calls.iter().take(SHOWN).map(|p| {
+        let title = p.metric.title();
+        format!("; {title} {} → {}", count(p.baseline), count(p.candidate))
+    });
+    let inside: String = parts.collect();
+    format!("{} ({entered} calls{inside})", row.name)
 }
 
 /// The verdict for people.

@@ -19,16 +19,23 @@ const PROGRAM: &str = r#"
 #include <unistd.h>
 static const char *how;
 static atomic_int done;
+static volatile int rounds;
+__attribute__((noinline)) void sync_again(int file) { fsync(file); rounds++; }
+__attribute__((noinline)) void open_again(void) { close(open("entries", O_RDONLY)); rounds++; }
+__attribute__((noinline)) void look_again(void) {
+    struct stat status;
+    stat("entries", &status);
+    rounds++;
+}
 static void *keep(void *unused) {
     pthread_setname_np(pthread_self(), "keeper-7");
     int file = open("entries", O_WRONLY | O_CREAT | O_TRUNC, 0600);
     for (int i = 0; i < 60; i++) {
-        struct stat status;
         if (write(file, "entry\n", 6) != 6) _exit(3);
         if (i % 20 == 0) fsync(file);
-        if (!strcmp(how, "fsync")) fsync(file);
-        if (!strcmp(how, "open")) close(open("entries", O_RDONLY));
-        if (!strcmp(how, "stat")) stat("entries", &status);
+        if (!strcmp(how, "fsync")) sync_again(file);
+        if (!strcmp(how, "open")) open_again();
+        if (!strcmp(how, "stat")) look_again();
     }
     close(file);
     done = 1;
@@ -79,10 +86,10 @@ fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         (output.status.code(), json)
     };
-    for (how, metric, also) in [
-        ("fsync", "calls:sync", None),
-        ("open", "calls:open", Some("calls:close")),
-        ("stat", "calls:stat", None),
+    for (how, metric, also, function) in [
+        ("fsync", "calls:sync", None, "sync_again"),
+        ("open", "calls:open", Some("calls:close"), "open_again"),
+        ("stat", "calls:stat", None, "look_again"),
     ] {
         let (code, json) = gate(how);
         assert_eq!(code, Some(1), "{json:#}");
@@ -103,6 +110,14 @@ fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
         let found = found.unwrap_or_else(|| panic!("{how}: {json:#}"));
         assert_eq!(found["role"]["thread"], "keeper-*", "{found:#}");
         assert!(also.is_none_or(|also| has(&found, also)), "{found:#}");
+        // With the function that makes the calls, and how many it makes.
+        assert_eq!(found["function"], function, "{found:#}");
+        let parts = found["parts"].as_array().expect("a list");
+        let part = parts.iter().find(|part| part["metric"] == metric);
+        let part = part.unwrap_or_else(|| panic!("{found:#}"));
+        assert_eq!(part["baseline"], 0.0, "{found:#}");
+        let candidate = part["candidate"].as_f64().expect("a number");
+        assert!((45.0..=63.0).contains(&candidate), "{found:#}");
     }
     let (_, json) = gate("again");
     let text = json["findings"].to_string();

@@ -124,3 +124,80 @@ fn what_the_kernel_counts_of_the_same_reads_is_the_same_finding() {
     assert_eq!(finding.row.metric, Metric::CallsRead);
     assert_eq!(finding.also, [Metric::CallsOpen, Metric::ReadCalls]);
 }
+
+/// Runs of a thread that makes stats, exactly known, of which functions are known to make so many, in each run.
+fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome) {
+    let mut names = Names::default();
+    let mut runs = Vec::new();
+    for number in 0..6 {
+        let side = [Side::Baseline, Side::Candidate][number / 3];
+        let about = About {
+            label: number.to_string(),
+            started_unix_ns: number as u64,
+            complete: true,
+            knows_system_calls: true,
+            knows_callers: true,
+            ..About::default()
+        };
+        let mut builder = Builder::new(side, about);
+        let role = role_of(&mut names, "main");
+        let mut values = crate::metric::Values::default();
+        values.set(Metric::CallsStat, all[number]);
+        builder.thread(role, &values);
+        for (path, counts) in paths {
+            let mut place = builder.tree.child(ROOT, Label::Role(role));
+            for function in *path {
+                let name = names.function(function, *function == "fstatat", side);
+                place = builder.tree.child(place, Label::Function(name));
+            }
+            if counts[number] > 0 {
+                builder.calls(place, Metric::CallsStat, counts[number]);
+            }
+        }
+        runs.push(builder.finish(1_000_000_000));
+    }
+    let table = Table::new(runs, names);
+    let outcome = judge(&table, &Rules::default());
+    (table, outcome)
+}
+
+#[test]
+fn the_function_that_makes_more_calls_is_named() {
+    let all = [1000, 1000, 1000, 1500, 1500, 1500];
+    let (table, outcome) = by_function(
+        all,
+        &[
+            (
+                &["serve", "find", "fstatat"],
+                [900, 980, 940, 930, 950, 910],
+            ),
+            (&["serve", "check", "fstatat"], [0, 0, 0, 510, 480, 500]),
+        ],
+    );
+    let [finding] = &outcome.findings[..] else {
+        panic!("{:#?}", outcome.findings);
+    };
+    assert_eq!(finding.row.comparison.shift, 500.0);
+    let explanation = &finding.explanation;
+    let function = explanation.function.expect("is known");
+    assert_eq!(table.names.text(function), "check");
+    assert_eq!(explanation.path, ["serve", "check", "fstatat"]);
+    let part = explanation
+        .parts
+        .iter()
+        .find(|p| p.metric == Metric::CallsStat);
+    let part = part.expect("is evidence");
+    assert_eq!(part.baseline, 0.0);
+    assert!((part.candidate - 496.7).abs() < 0.1, "{part:?}");
+
+    // Where it is not known who made more, nobody is named.
+    let (_, outcome) = by_function(
+        all,
+        &[(&["serve", "find"], [1000, 1000, 1000, 1100, 1100, 1100])],
+    );
+    let [finding] = &outcome.findings[..] else {
+        panic!("{:#?}", outcome.findings);
+    };
+    assert_eq!(finding.explanation.function, None);
+    assert_eq!(finding.row.comparison.shift, 500.0);
+}
