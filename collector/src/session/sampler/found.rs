@@ -84,16 +84,12 @@ impl Stranger {
     }
 }
 
-/// Since when threads of a process may have waited that are seen for the first time, in cycles.
-pub(super) fn earliest(
-    shared: &Shared,
-    process: &ProcessEntry,
-    is_searched: bool,
-    now: u64,
-) -> u64 {
+/// Since when threads of a process may have waited that are seen for the first time, in cycles. `was_there`: it is the
+/// first search there.
+pub(super) fn earliest(shared: &Shared, process: &ProcessEntry, was_there: bool, now: u64) -> u64 {
     let start = process.start_cycles.load(Ordering::Relaxed);
     let is_new = shared.cycles_to_ns(now.saturating_sub(start)) < SINCE_BEGIN_NS;
-    match is_new && !is_searched {
+    match is_new && was_there {
         true => start.min(now),
         false => now,
     }

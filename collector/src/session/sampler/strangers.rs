@@ -22,6 +22,8 @@ use crate::session::shared::{Shared, count};
 const STRANGER_LOOK_NS: u64 = 100_000_000;
 const MEETING_LOOK_NS: u64 = 5_000_000;
 const STRANGER_SHARE: u64 = 200;
+/// The same while threads are not told apart that were there before their process took part: a few searches each.
+const FIRST_SHARE: u64 = 10;
 /// Threads without an entry that are interrupted in one look, and how long each is waited for, because
 /// one at a time can be announced.
 const MEETINGS_PER_LOOK: u32 = 16;
@@ -38,6 +40,8 @@ pub(super) struct Stranger {
     /// Signals sent to it.
     sent: u64,
     pub seen: Seen,
+    /// The first search of its process found it.
+    was_there: bool,
     /// What was made for it. It may have taken that over since.
     pub entry: Option<Entry>,
 }
@@ -45,7 +49,8 @@ pub(super) struct Stranger {
 impl Sampler {
     /// Looks for threads of live processes that no hook has registered. Gives the time to the next look, ns.
     pub(super) fn look_for_strangers(&mut self, shared: &Shared, now_ns: u64) -> u64 {
-        let began = Instant::now();
+        // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
+        let began_ns = sys::thread_cpu_ns();
         let mut look = Look {
             now_ns,
             now: clock::now(shared.clock_source()),
@@ -55,12 +60,17 @@ impl Sampler {
         self.meet_strangers(shared, &mut look);
         self.awaits_strangers = self.strangers.values().any(Stranger::is_undecided);
         look.goes_on |= self.awaits_strangers;
-        let took = began.elapsed().saturating_sub(look.free).as_nanos() as u64;
+        let took_ns = (sys::thread_cpu_ns() - began_ns).saturating_sub(look.newcomers_ns);
+        let is_first = |stranger: &Stranger| stranger.was_there && stranger.is_undecided();
+        let share = match self.strangers.values().any(is_first) {
+            true => FIRST_SHARE,
+            false => STRANGER_SHARE,
+        };
         let least_ns = match look.goes_on {
             true => MEETING_LOOK_NS,
             false => STRANGER_LOOK_NS,
         };
-        (took * STRANGER_SHARE).max(least_ns)
+        (took_ns * share).max(least_ns)
     }
 
     /// Whether a process has another number of threads than are registered: counting them is cheap, and going
@@ -119,13 +129,14 @@ impl Sampler {
                 .filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok())
                 .filter(|tid| !registered.contains(&(process.pid, *tid)));
             let (uid, pid) = (process.uid, process.pid);
-            let earliest = found::earliest(shared, entry, process.is_searched, look.now);
-            process.is_searched = true;
+            let was_there = !std::mem::replace(&mut process.is_searched, true);
+            let earliest = found::earliest(shared, entry, was_there, look.now);
             let mut found: Vec<(u32, Stranger)> = tids
                 .map(|tid| {
                     let known = self.strangers.get(&(uid, tid)).copied();
                     let newcomer = || Stranger {
                         pid,
+                        was_there,
                         ..Stranger::default()
                     };
                     (tid, known.unwrap_or_else(newcomer))
@@ -171,9 +182,9 @@ struct Look {
     now: u64,
     /// How many more it may interrupt.
     meetings: u32,
-    /// Time that is no reason to look less often: signals were waited for, and newcomers asked about, which is done
-    /// a few times for each.
-    free: Duration,
+    /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to look less
+    /// often.
+    newcomers_ns: u64,
     /// Some are to be met soon.
     goes_on: bool,
 }
@@ -201,12 +212,12 @@ impl Look {
         if stranger.entry.is_some() {
             return None;
         }
-        let began = Instant::now();
-        let is_new = stranger.is_undecided();
-        let waits = stranger.watch(tid, since, self.now);
-        if is_new {
-            self.free += began.elapsed();
+        if !stranger.is_undecided() {
+            return stranger.watch(tid, since, self.now);
         }
+        let began_ns = sys::thread_cpu_ns();
+        let waits = stranger.watch(tid, since, self.now);
+        self.newcomers_ns += sys::thread_cpu_ns() - began_ns;
         waits
     }
 
@@ -263,7 +274,6 @@ impl Look {
         while gate::is_announced(&entry.stranger) && sent.elapsed() < MEETING {
             std::thread::sleep(MEETING_STEP);
         }
-        self.free += sent.elapsed();
         self.goes_on |= gate::is_announced(&entry.stranger);
     }
 }
