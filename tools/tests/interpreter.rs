@@ -242,7 +242,8 @@ fn limits_of_the_group_are_counters() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let join = "echo $$ > \"$1/cgroup.procs\"; shift; exec \"$@\"";
-    let script = "import time; kept = bytearray(50 << 20); time.sleep(2.5)";
+    // It grows between two looks, and does nothing when the next one is due.
+    let script = "import time; time.sleep(0.6); kept = bytearray(50 << 20); time.sleep(2.5)";
     let recorded = Command::new("sh")
         .args(["-c", join, "sh"])
         .arg(&group.0)

@@ -108,6 +108,8 @@ struct Reader {
     counters: Counters,
     limits: Option<Limits>,
     next_limits_ns: u64,
+    /// Somebody did something since the last look at them.
+    limits_are_due: bool,
     next_write_ns: u64,
     page_bytes: i64,
 }
@@ -121,6 +123,7 @@ impl Reader {
             counters: Counters::default(),
             limits: None,
             next_limits_ns: 0,
+            limits_are_due: false,
             next_write_ns: now_ns() + WRITE_NS,
             // SAFETY: asks for a constant of the system.
             page_bytes: unsafe { libc::sysconf(libc::_SC_PAGESIZE) },
@@ -154,7 +157,9 @@ impl Reader {
                 }
             }
         }
-        if is_active && now >= self.next_limits_ns {
+        self.limits_are_due |= is_active;
+        if self.limits_are_due && now >= self.next_limits_ns {
+            self.limits_are_due = false;
             self.next_limits_ns = now + LIMITS_NS;
             if self.limits.is_none() {
                 let first = self.processes.values().map(|p| p.pid).min();
