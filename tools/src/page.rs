@@ -94,8 +94,8 @@ struct ThreadMeta<'a> {
     runnable_ns: u64,
     allocated_bytes: u64,
     samples: u64,
-    /// System calls, and how many of each kind in words.
-    calls: u64,
+    /// System calls, and how many of each kind in words; `None`: not known.
+    calls: Option<u64>,
     calls_by_kind: String,
 }
 
@@ -183,7 +183,7 @@ pub fn render(report: &Report) -> Result<String> {
             runnable_ns: time.amounts.runnable_ns,
             allocated_bytes: time.amounts.allocated_bytes,
             samples: time.amounts.samples,
-            calls: t.system_calls.map_or(0, |calls| calls.sum()),
+            calls: t.system_calls.map(|calls| calls.sum()),
             calls_by_kind: system_calls::kinds(&t.system_calls.unwrap_or_default()),
         }
     });

@@ -124,7 +124,7 @@ class Tables {
       return {
         i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,
         wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, runnable: t.runnable_ns, blocked, gap: t.gap_ns,
-        bytes: t.allocated_bytes, calls: t.calls, samples: t.samples, chosen: view.scope === "t" + i,
+        bytes: t.allocated_bytes, calls: t.calls ?? -1, samples: t.samples, chosen: view.scope === "t" + i,
       };
     });
     const kinds = (r) => {
@@ -149,7 +149,7 @@ class Tables {
       { key: "bytes", title: "Allocated", format: formatBytes, optional: true },
       {
         key: "calls", title: "System calls", hint: "Those that passed hooks, by kind below the pointer", optional: true,
-        cell: (r) => (r.calls ? element("span", { title: r.t.calls_by_kind.replaceAll(", ", "\n") }, formatCount(r.calls)) : "0"),
+        cell: (r) => (r.calls < 0 ? "?" : r.calls ? element("span", { title: r.t.calls_by_kind.replaceAll(", ", "\n") }, formatCount(r.calls)) : "0"),
       },
       { key: "samples", title: "Samples", format: formatCount, optional: true },
       { key: "running", title: "Where", class: "short optional", cell: kinds },
