@@ -260,10 +260,13 @@ impl Capture<'_> {
         }
         if request.is_chosen() && tick < TICK_RUNNING {
             // Beside the ticks, like counted captures: functions that wake others would be met more often than their share.
-            return match self.is_paid(now, class) {
-                true => self.capture(registers, now),
-                false => 0,
-            };
+            if !self.is_paid(now, class) {
+                return 0;
+            }
+            let node = self.capture(registers, now);
+            // With the CPU time of the same moment it says when a wait outside any hook began.
+            self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
+            return node;
         }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
