@@ -274,9 +274,9 @@ pub fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
     Ok(waits && flags & (PF_EXITING | PF_IO_WORKER) == 0)
 }
 
-/// Whether a process has a thread with this tid.
+/// Whether a process has a thread with this tid; true when that cannot be told.
 pub fn has_thread(pid: u32, tid: u32) -> bool {
-    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
 }
 
 /// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status); signal 1 is

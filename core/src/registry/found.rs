@@ -32,27 +32,33 @@ pub fn keep(mapping: &Mapping, i: u32) {
 
 /// Collector: the thread has an entry of its own, unless it takes this one at this moment.
 pub fn take_back(mapping: &Mapping, i: u32) {
-    if let Some(entry) = mapping.thread(i)
-        && handover::take_back(entry)
-    {
-        make_room(mapping, i);
-        forget(mapping, entry);
+    if let Some(entry) = mapping.thread(i) {
+        // Once it is free, others write there.
+        let process = entry.process.load(Ordering::Relaxed);
+        if handover::take_back(entry) {
+            forget(mapping, process);
+            make_room(mapping, i);
+        }
     }
 }
 
-/// Collector: the thread is gone, and has never passed a hook.
+/// Collector: the thread is gone, and has never passed a hook. An entry that was taken over since goes on.
 pub fn end(mapping: &Mapping, i: u32, cycles: u64) {
     if let Some(entry) = mapping.thread(i)
         && entry.state.load(Ordering::Acquire) == state::FOUND
     {
-        super::end_thread(entry, cycles);
-        forget(mapping, entry);
-        show_sign(mapping, i, entry);
+        let process = entry.process.load(Ordering::Relaxed);
+        entry.end_cycles.store(cycles, Ordering::Relaxed);
+        if handover::change(entry, state::FOUND, state::ENDED) {
+            forget(mapping, process);
+            show_sign(mapping, i, entry);
+        }
     }
 }
 
-fn forget(mapping: &Mapping, entry: &ThreadEntry) {
-    if let Some(process) = mapping.process(entry.process.load(Ordering::Relaxed)) {
+/// An entry of this process waits for its thread no longer.
+fn forget(mapping: &Mapping, process: u32) {
+    if let Some(process) = mapping.process(process) {
         process.found.fetch_sub(1, Ordering::Relaxed);
     }
 }
