@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
-use crate::waiters;
+use crate::{sys, waiters};
 
 /// Who a process is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +117,16 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
         }
         entry.stack_low.store(new.stack.0, Ordering::Relaxed);
         entry.stack_high.store(new.stack.1, Ordering::Relaxed);
+        if new.creator_uid != 0 {
+            let creator = (&entry.creator_uid, &entry.creator_node);
+            creator.0.store(new.creator_uid, Ordering::Relaxed);
+            creator.1.store(new.creator_node, Ordering::Relaxed);
+        }
+        // It runs at this moment: a wait that is found later cannot have begun before.
+        entry
+            .last_capture_cycles
+            .store(new.cycles, Ordering::Relaxed);
+        entry.cpu_ns.store(sys::thread_cpu_ns(), Ordering::Relaxed);
         announce(mapping);
         show_sign(mapping, i, entry);
         return Some((i, entry));

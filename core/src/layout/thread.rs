@@ -46,12 +46,13 @@ pub struct ThreadEntry {
     pub tick_index: AtomicU32,
     /// Records committed so far: the number of the next one.
     pub records: AtomicU64,
+    /// Or when the thread took over what the collector had made for it; 0: neither was.
     pub last_capture_cycles: AtomicU64,
     /// Sub-buffer in use: index + 1, 0 none.
     pub buffer: AtomicU32,
     /// Generation + 1 of the CallstackTable that a capture under way uses, 0: no capture under way.
     pub capturing: AtomicU32,
-    /// CPU time at the last capture, or when the collector found the thread.
+    /// CPU time at that moment, or when the collector found the thread.
     pub cpu_ns: AtomicU64,
 
     // Line 1: who it is.

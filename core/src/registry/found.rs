@@ -117,6 +117,8 @@ mod tests {
         let late = NewThread {
             cycles: 1000,
             stack: (16, 32),
+            creator_uid: 3,
+            creator_node: 4,
             ..THREAD
         };
         let (i, entry) = add_thread(&mapping, &late).expect("its own");
@@ -126,6 +128,15 @@ mod tests {
         assert_eq!(entry.start_cycles.load(Ordering::Relaxed), 5);
         assert_eq!(entry.cpu_before_ns.load(Ordering::Relaxed), 9);
         assert_eq!(entry.stack_high.load(Ordering::Relaxed), 32);
+        let creator = (&entry.creator_uid, &entry.creator_node);
+        let creator = (
+            creator.0.load(Ordering::Relaxed),
+            creator.1.load(Ordering::Relaxed),
+        );
+        assert_eq!(creator, (3, 4));
+        // It ran when it took it.
+        assert_eq!(entry.last_capture_cycles.load(Ordering::Relaxed), 1000);
+        assert!(entry.cpu_ns.load(Ordering::Relaxed) > 9);
         assert_eq!(found(&mapping), 1);
         // An offer can be taken before it is kept.
         let (i, _) = add_thread(&mapping, &other).expect("its own");

@@ -8,6 +8,7 @@ use stackbeat_core::handover;
 use stackbeat_core::layout::{ProcessEntry, entry_state};
 use stackbeat_core::registry::{self, NewThread, found};
 use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1::process::Origin;
 
 use super::strangers::Stranger;
 use crate::session::procfs::{self, Scheduled};
@@ -85,11 +86,12 @@ impl Stranger {
 }
 
 /// Since when threads of a process may have waited that are seen for the first time, in cycles. `was_there`: it is the
-/// first search there.
+/// first search there. What a process that was started with the agent has then may be as new as the search.
 pub(super) fn earliest(shared: &Shared, process: &ProcessEntry, was_there: bool, now: u64) -> u64 {
     let start = process.start_cycles.load(Ordering::Relaxed);
     let is_new = shared.cycles_to_ns(now.saturating_sub(start)) < SINCE_BEGIN_NS;
-    match is_new && was_there {
+    let is_attached = process.origin.load(Ordering::Relaxed) == Origin::Attached as u32;
+    match is_new && was_there && is_attached {
         true => start.min(now),
         false => now,
     }
