@@ -13,7 +13,10 @@ use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
-use libc::{SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_ERR, sighandler_t, siginfo_t};
+use libc::{
+    SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_ERR, SIGBUS, SIGFPE, SIGILL, SIGSEGV, sighandler_t,
+    siginfo_t,
+};
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
 use stackbeat_core::sys;
@@ -130,11 +133,26 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
         // SAFETY: what the kernel passed.
         unsafe { agent::on_fault(signal, info, context) };
     }
-    // The default, and the same signal again: it arrives when this handler returns, where it came the first time, so that
-    // a core has the registers and the reason of that.
     // SAFETY: the original, with the default; what the kernel passed.
     unsafe {
         sigaction::call(signal, &default(), null_mut());
-        sys::send_again(signal, info);
+        if !comes_by_itself(signal, (*info).si_code) {
+            // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
+            // has the registers and the reason of that.
+            sys::send_again(signal, info);
+        }
+    }
+}
+
+/// Whether the instruction that a handler returns to faults again, so that the kernel's own signal ends the process.
+fn comes_by_itself(signal: c_int, code: c_int) -> bool {
+    /// A broken page that nobody has touched yet.
+    const BUS_MCEERR_AO: c_int = 5;
+
+    match signal {
+        SIGSEGV | SIGILL | SIGFPE => code > 0,
+        SIGBUS => code > 0 && code != BUS_MCEERR_AO,
+        // A breakpoint is behind the thread, a system call that a filter denies as well.
+        _ => false,
     }
 }

@@ -70,6 +70,7 @@ static void illegal(void) { __builtin_trap(); }
 static void trap(void) { raise(SIGTRAP); }
 static void divides(void) { kill(getpid(), SIGFPE); }
 static void executed(void) { execl(program, program, "executed", (char *)NULL); }
+static void at_end(void) { atexit(fault); exit(0); }
 static void by_handler(void) { install(SIGSEGV, raises, 0); fault(); }
 static void at_once(void) { install(SIGSEGV, raises, SA_NODEFER); fault(); }
 static void on_stack(void) { take_stack(); install(SIGSEGV, raises, SA_ONSTACK); fault(); }
@@ -127,7 +128,7 @@ static void looks(void) {
 static const struct { const char *name; void (*run)(void); } ways[] = {
     {"plain", plain}, {"thread", thread}, {"aborts", aborts}, {"from_outside", from_outside},
     {"illegal", illegal}, {"trap", trap}, {"divides", divides}, {"executed", executed},
-    {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
+    {"at_end", at_end}, {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
@@ -163,7 +164,7 @@ int main(int count, char **arguments) {
 "#;
 
 /// Those whose thread and stack are known: the signal, and a function of the stack.
-const SEEN: [(&str, &str, &str); 13] = [
+const SEEN: [(&str, &str, &str); 14] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
     ("aborts", "SIGABRT", "abort"),
@@ -172,6 +173,7 @@ const SEEN: [(&str, &str, &str); 13] = [
     ("trap", "SIGTRAP", "trap"),
     ("divides", "SIGFPE", "divides"),
     ("executed", "SIGSEGV", "fault"),
+    ("at_end", "SIGSEGV", "fault"),
     ("by_handler", "SIGSEGV", "fault"),
     ("at_once", "SIGSEGV", "fault"),
     ("on_stack", "SIGSEGV", "fault"),

@@ -40,7 +40,8 @@ impl Census {
         for uid in over {
             if let Some(process) = self.processes.remove(&uid) {
                 let entry = mapping.process(process.entry);
-                let crash = entry.filter(|e| is_without_a_word(e)).and_then(Crash::of);
+                // Also of one that was ending already: destructors run late.
+                let crash = entry.and_then(Crash::of);
                 self.crashes
                     .extend(crash.map(|crash| (crash, process.packet.executable.clone())));
                 self.ended_processes.insert(uid);
