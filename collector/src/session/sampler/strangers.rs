@@ -166,9 +166,10 @@ impl Sampler {
         }
         found::make_entries(shared, &mut strangers, &wanted);
         let before = std::mem::replace(&mut self.strangers, strangers);
-        for ((uid, tid), stranger) in &before {
-            if !self.strangers.contains_key(&(*uid, *tid)) {
-                stranger.is_found(shared, *tid, look.now);
+        // A list of threads that change while it is read may lack one, which must not get another entry with the next.
+        for (key, stranger) in before {
+            if !self.strangers.contains_key(&key) && stranger.is_found(shared, key.1, look.now) {
+                self.strangers.insert(key, stranger);
             }
         }
     }
