@@ -17,6 +17,9 @@ pub fn name(signal: i32) -> Option<&'static str> {
     found.map(|(_, name)| *name)
 }
 
+/// Stands for the node of a stack that could not be captured.
+pub const NO_NODE: u32 = u32::MAX;
+
 /// Stands for the signal where a process has ended by itself.
 const NO_SIGNAL: u32 = 0x80;
 

@@ -352,7 +352,7 @@ pub struct ProcessEntry {
     /// The signal of `crate::fault` that is about to end it, 0: none so far. Where the process could not say so itself, its
     /// parent does when it is over, of any signal, and knows nothing of what follows.
     pub fatal_signal: AtomicU32,
-    /// Which thread got it: uid, tid, the node of its stack (0: not known), when, and its name, NUL padded.
+    /// Which thread got it: uid, tid, the node of its stack (0: not yet; `fault::NO_NODE`), when, and its name, NUL padded.
     pub fatal_thread_uid: AtomicU32,
     pub fatal_tid: AtomicU32,
     pub fatal_node: AtomicU32,

@@ -64,6 +64,18 @@ static void thread(void) {
     pthread_create(&one, NULL, in_thread, "thread");
     pthread_join(one, NULL);
 }
+static pthread_barrier_t start;
+static void *at_once_with_another(void *nothing) {
+    pthread_barrier_wait(&start);
+    fault();
+    return nothing;
+}
+static void both(void) {
+    pthread_t one;
+    pthread_barrier_init(&start, NULL, 2);
+    pthread_create(&one, NULL, at_once_with_another, NULL);
+    at_once_with_another(NULL);
+}
 static void aborts(void) { abort(); }
 static void from_outside(void) { for (;;) pause(); }
 static void illegal(void) { __builtin_trap(); }
@@ -126,7 +138,7 @@ static void looks(void) {
 }
 
 static const struct { const char *name; void (*run)(void); } ways[] = {
-    {"plain", plain}, {"thread", thread}, {"aborts", aborts}, {"from_outside", from_outside},
+    {"plain", plain}, {"thread", thread}, {"both", both}, {"aborts", aborts}, {"from_outside", from_outside},
     {"illegal", illegal}, {"trap", trap}, {"divides", divides}, {"executed", executed},
     {"at_end", at_end}, {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
@@ -164,9 +176,10 @@ int main(int count, char **arguments) {
 "#;
 
 /// Those whose thread and stack are known: the signal, and a function of the stack.
-const SEEN: [(&str, &str, &str); 14] = [
+const SEEN: [(&str, &str, &str); 15] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
+    ("both", "SIGSEGV", "at_once_with_another"),
     ("aborts", "SIGABRT", "abort"),
     ("from_outside", "SIGBUS", "from_outside"),
     ("illegal", "SIGILL", "illegal"),

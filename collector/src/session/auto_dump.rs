@@ -130,8 +130,13 @@ impl AutoDump {
         let shared = &self.session.shared;
         let pid = self.session.program_pid.load(Ordering::Relaxed);
         let crash = seen.or_else(|| Crash::of_pid(shared, pid));
-        let crash = crash.filter(|crash| crash.signal == signal);
-        let place = crash.as_ref().map_or(String::new(), Crash::place);
+        let place = match &crash {
+            // Of several threads the first is known; the kernel took another one's signal.
+            Some(crash) if crash.signal != signal => {
+                format!(", after {}{}", crash.signal, crash.place())
+            }
+            crash => crash.as_ref().map_or(String::new(), Crash::place),
+        };
         let core = match libc::WCOREDUMP(wait_status) {
             true => " (core dumped)",
             false => "",

@@ -47,7 +47,9 @@ impl Crash {
                 uid: get(&entry.fatal_thread_uid),
                 tid,
                 name: String::from_utf8_lossy(&name).into_owned(),
-                node: get(&entry.fatal_node),
+                node: Some(get(&entry.fatal_node))
+                    .filter(|node| *node != fault::NO_NODE)
+                    .unwrap_or(0),
                 cycles: entry.fatal_cycles.load(Ordering::Relaxed),
             }),
         })

@@ -8,6 +8,7 @@ use super::process;
 use crate::fault;
 use crate::layout::entry_state;
 use crate::registry;
+use crate::sys;
 use core::sync::atomic::Ordering;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -26,9 +27,17 @@ pub fn child_ended(pid: u32, status: i32) {
     let Some(mapping) = process::mapping() else {
         return;
     };
-    let images = registry::processes(mapping).filter(|(_, entry)| {
-        entry.pid.load(Ordering::Relaxed) == pid
-            && entry.state.load(Ordering::Acquire) == entry_state::LIVE
+    let live = |pid| {
+        registry::processes(mapping).filter(move |(_, entry)| {
+            entry.pid.load(Ordering::Relaxed) == pid
+                && entry.state.load(Ordering::Acquire) == entry_state::LIVE
+        })
+    };
+    // In another pid namespace the same number is somebody else's child. Orphans end at a process that did not start them.
+    let own_pid = sys::process_id();
+    let images = live(pid).filter(|(_, entry)| {
+        let parent = entry.parent_pid.load(Ordering::Relaxed);
+        parent == own_pid || live(parent).next().is_none()
     });
     if let Some((_, entry)) = images.max_by_key(|(_, entry)| entry.uid.load(Ordering::Relaxed)) {
         let word = &entry.fatal_signal;
