@@ -219,14 +219,14 @@ fn functions_get_the_calls_that_they_make_however_long_they_run() {
     let report = report(&recorded.trace);
     let stats = report["system_calls"]["stat"].as_u64().expect("a number");
     assert_eq!(stats, 20 * 1500, "{report:#}");
-    // What libc and the loader make of themselves passes no hook.
+    // What libc and the loader make of themselves passes no hook: they look for libraries in each folder of a path.
     let of_strace: u64 = KINDS
         .iter()
         .find(|(kind, ..)| *kind == "stat")
         .map_or(0, |kind| {
             kind.1.iter().filter_map(|call| theirs.get(*call)).sum()
         });
-    assert!((stats..stats + 50).contains(&of_strace), "{theirs:#?}");
+    assert!((stats..stats + 500).contains(&of_strace), "{theirs:#?}");
 
     let functions = report["system_call_functions"].as_array().expect("a list");
     let share = |call: &str, function: &str| {

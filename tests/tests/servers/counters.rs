@@ -154,7 +154,7 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
             at_rest.descriptors,
             "{at_rest:?}"
         );
-        let near = 4 * PERIOD.as_nanos() as u64;
+        let near = 10 * PERIOD.as_nanos() as u64;
         for reading in &seen.busy {
             let (from, to) = (reading.at_ns - near, reading.at_ns + near);
             let (low, high) = memory.range(from, to);

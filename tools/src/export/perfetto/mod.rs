@@ -189,7 +189,12 @@ impl Exporter<'_> {
         take(meters, &mut |thread: ThreadIndex, reading: &Reading| {
             let first = uuids.identities.thread(thread);
             let owner = counters::Owner::Thread(first, trace.thread(first).tid);
-            counters.write(owner, reading, uuids, packets)
+            // Its first bucket may begin before it, while an image before it still has the track.
+            let reading = Reading {
+                time_ns: reading.time_ns.max(trace.thread(thread).start_ns),
+                ..*reading
+            };
+            counters.write(owner, &reading, uuids, packets)
         })
     }
 }
