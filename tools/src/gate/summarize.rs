@@ -52,40 +52,26 @@ impl Reader {
                     .insert(*id, (function.file.clone(), function.line));
             }
         }
-        let mut calls = HashMap::new();
-        let mut places = HashMap::new();
+        let mut finder = Finder {
+            profile,
+            functions: &functions,
+            calls: self.calls_that_wait(profile, side),
+            builder: &mut builder,
+            places: HashMap::new(),
+        };
         let mut cells: Vec<_> = profile.cells.iter().collect();
         cells.sort_by_key(|(key, _)| **key);
         for ((thread, place), cell) in cells {
-            let role = roles[thread.0 as usize];
             let label = profile.tree.places()[*place as usize].label;
-            if let Label::Blocking(probe) = label {
-                calls
-                    .entry(label)
-                    .or_insert_with(|| self.names.function(&probe.name(), true, side));
-            }
-            let mut finder = Finder {
-                profile,
-                functions: &functions,
-                calls: &calls,
-                builder: &mut builder,
-                places: &mut places,
-            };
-            let at = finder.place(role, *place);
-            builder.add(at, &cell_values(label, cell));
+            let at = finder.place(roles[thread.0 as usize], *place);
+            finder.builder.add(at, &cell_values(label, cell));
         }
         let mut sites: Vec<_> = report.calls.iter().collect();
         sites.sort_unstable();
         for (thread, place, call, count) in sites {
-            let mut finder = Finder {
-                profile,
-                functions: &functions,
-                calls: &calls,
-                builder: &mut builder,
-                places: &mut places,
-            };
             let at = finder.place(roles[thread.0 as usize], place);
-            builder.calls(at, Metric::SYSTEM_CALLS[call as usize], count);
+            let metric = Metric::SYSTEM_CALLS[call as usize];
+            finder.builder.calls(at, metric, count);
         }
         for (thread, time) in profile.threads.iter().enumerate() {
             let calls = facts.threads[thread].system_calls;
@@ -111,6 +97,18 @@ impl Reader {
         });
         builder.scopes = scopes.collect();
         builder.finish(facts.recording.duration_ns)
+    }
+
+    /// The names of calls that waited.
+    fn calls_that_wait(&mut self, profile: &Profile, side: Side) -> HashMap<ProbeId, NameId> {
+        let labels = profile.tree.places().iter().map(|place| place.label);
+        let probes = labels.filter_map(|label| match label {
+            Label::Blocking(probe) => Some(probe),
+            _ => None,
+        });
+        probes
+            .map(|probe| (probe, self.names.function(&probe.name(), true, side)))
+            .collect()
     }
 
     /// Long waits: who held what was waited for, and who ended the wait.
@@ -213,9 +211,9 @@ pub fn load_by_role(path: &Path) -> Result<Report> {
 struct Finder<'a> {
     profile: &'a Profile,
     functions: &'a [NameId],
-    calls: &'a HashMap<Label, NameId>,
+    calls: HashMap<ProbeId, NameId>,
     builder: &'a mut Builder,
-    places: &'a mut HashMap<(RoleId, u32), u32>,
+    places: HashMap<(RoleId, u32), u32>,
 }
 
 impl Finder<'_> {
@@ -240,7 +238,7 @@ impl Finder<'_> {
         for at in chain.into_iter().rev() {
             let label = match self.profile.tree.places()[at as usize].label {
                 Label::Function(f) => run::Label::Function(self.functions[f.0 as usize]),
-                label @ Label::Blocking(_) => run::Label::Call(self.calls[&label]),
+                Label::Blocking(probe) => run::Label::Call(self.calls[&probe]),
                 Label::Gap | Label::NoStack | Label::Root => run::Label::Gap,
                 Label::Small => run::Label::Small,
             };
