@@ -8,14 +8,19 @@
 //!   ────────┤  A's stack  ├──── gap, if any ────┤  B's stack  ├─ the call ─┤
 //! ```
 
+mod amounts;
+mod between;
+
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
+use self::amounts::{difference, share, split_off_call, take_share};
+use self::between::{Between, gap_bound_ns};
 use super::counted::{self, Counted};
 use super::waits::{self, Wait};
 use super::{
     Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex, ThreadIndex,
-    Trace, each,
+    Trace,
 };
 
 /// Interval assumed when the file does not say one.
@@ -31,29 +36,8 @@ struct Last {
     end_ns: u64,
     stack: StackIndex,
     record: u64,
-    /// Speaks for the time around it, see `Segmenter::speaks`.
+    /// Speaks for the time around it, see `Between::bounds`.
     speaks: bool,
-}
-
-/// The time between two samples.
-#[derive(Clone, Copy, Debug)]
-struct Between {
-    from: u64,
-    to: u64,
-    /// CPU time that the thread used in it.
-    cpu_ns: u64,
-    /// Samples are missing in it.
-    lost: bool,
-    /// The thread gave the CPU up only when another one was given it.
-    preempted: bool,
-    /// It was preempted and interrupted as soon as it came back: all the while it was where B is.
-    waited_at_b: bool,
-    /// B speaks for the time around it.
-    b_speaks: bool,
-    /// In this part of it nothing was captured, because the session was switched off.
-    off: Option<(u64, u64)>,
-    /// When the first wait in it began that was seen from outside.
-    wait_ns: Option<u64>,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -162,7 +146,7 @@ impl Segmenter {
         }
         let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
         let inside = if blocks {
-            self.split_off_call(&mut delta, row, begin - from, end - begin)
+            split_off_call(&mut delta, row, begin - from, end - begin)
         } else {
             Amounts::default()
         };
@@ -176,17 +160,20 @@ impl Segmenter {
         // B's own wait is a voluntary switch, but not one between A and B.
         let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
-        let (a_end, b_begin) = self.bounds(&Between {
+        let (a_end, b_begin) = Between {
             from,
             to: begin,
+            interval_ns: self.interval_ns,
             cpu_ns: delta.cpu_ns,
             lost,
             preempted,
             waited_at_b,
+            a_speaks: self.last.map(|last| last.speaks),
             b_speaks,
             off,
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
-        });
+        }
+        .bounds();
         let (a_end, b_begin) = match turn_ns {
             // The turn tells better than the middle where the change lies.
             Some(turn) if a_end == b_begin => {
@@ -201,7 +188,7 @@ impl Segmenter {
         let (a_wall, b_wall) = (a_end - from, begin - b_begin);
         let mut in_gap = Amounts::default();
         if off.is_some() {
-            in_gap = self.take_share(&mut delta, b_begin - a_end, begin - from);
+            in_gap = take_share(&mut delta, b_begin - a_end, begin - from);
         } else if lost && b_begin > a_end {
             // Nothing tells whose work it was.
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
@@ -327,7 +314,7 @@ impl Segmenter {
             _ if is_preempted => end,
             // Switched off and perhaps on again, without a sample since.
             Some((at, _)) => {
-                in_gap = self.take_share(&mut rest, end - at, end - from);
+                in_gap = take_share(&mut rest, end - at, end - from);
                 at
             }
             None => self.evident_until((from, end), rest.cpu_ns, waits),
@@ -361,12 +348,12 @@ impl Segmenter {
     /// How far the last sample speaks for a thread that has no more, and used this CPU time since.
     fn evident_until(&self, (from, end): (u64, u64), cpu_ns: u64, waits: &[Wait]) -> u64 {
         let off = (end - from).saturating_sub(cpu_ns);
-        if off <= self.gap_bound_ns() {
+        if off <= gap_bound_ns(self.interval_ns) {
             return end;
         }
         // A wait that begins soon after says when it was left.
         let until = end - off;
-        let soon = until.saturating_add(self.gap_bound_ns());
+        let soon = until.saturating_add(gap_bound_ns(self.interval_ns));
         match self.next_wait(waits, until) {
             Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
             _ => until,
@@ -385,15 +372,6 @@ impl Segmenter {
             0 => DEFAULT_INTERVAL_NS,
             ns => ns,
         };
-    }
-
-    /// Takes out of `amounts` the share of a stretch in which nobody looked.
-    fn take_share(&self, amounts: &mut Amounts, part: u64, whole: u64) -> Amounts {
-        let mut taken = Amounts::default();
-        each(&mut taken, amounts, |_, amount| share(amount, part, whole));
-        taken.samples = 0;
-        *amounts = difference(amounts, &taken);
-        taken
     }
 
     /// Totals that `row` adds to what has been seen.
@@ -423,81 +401,6 @@ impl Segmenter {
         delta
     }
 
-    /// Takes out of `delta` what belongs to the inside of a blocking call of `wall` ns, after
-    /// `between` ns without a sample.
-    fn split_off_call(
-        &self,
-        delta: &mut Amounts,
-        row: &SampleRow,
-        between: u64,
-        wall: u64,
-    ) -> Amounts {
-        // A call that waited used hardly any CPU; one that did not may have worked all the time.
-        let cpu = if row.flags & flags::BLOCKED != 0 {
-            delta.cpu_ns.saturating_sub(between).min(wall)
-        } else {
-            share(delta.cpu_ns, wall, between.saturating_add(wall))
-                .max(delta.cpu_ns.saturating_sub(between))
-                .min(wall)
-                .min(delta.cpu_ns)
-        };
-        delta.cpu_ns -= cpu;
-        Amounts {
-            cpu_ns: cpu,
-            voluntary_switches: std::mem::take(&mut delta.voluntary_switches),
-            ..Amounts::default()
-        }
-    }
-
-    fn gap_bound_ns(&self) -> u64 {
-        self.interval_ns.saturating_mul(GAP_INTERVALS)
-    }
-
-    /// Where, in an interval without sample, A's part ends and B's begins. They differ when there
-    /// is a gap.
-    ///
-    /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
-    /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they happened.
-    fn bounds(&self, between: &Between) -> (u64, u64) {
-        let Between { from, to, lost, .. } = *between;
-        if let Some((begin, end)) = between.off {
-            return match self.last {
-                Some(_) => (begin, end),
-                None => (from, end),
-            };
-        }
-        let length = to - from;
-        let running = between.cpu_ns.min(length);
-        let off = if lost { length } else { length - running };
-        let gap = off > self.gap_bound_ns() && (lost || !between.preempted);
-        // Of a gap's surroundings, what is not the gap; without gap, all.
-        let evident = match (gap, lost) {
-            (false, _) => length,
-            (true, false) => running,
-            (true, true) => self.gap_bound_ns(),
-        };
-        let a_speaks = self.last.map(|last| last.speaks);
-        let a_part = match (a_speaks, between.b_speaks) {
-            (None, _) | (Some(false), true) => 0,
-            (Some(true), false) => evident,
-            _ if between.waited_at_b && !gap => running / 2,
-            _ => evident / 2,
-        };
-        // A wait that was seen to begin says when A was left.
-        let a_part = match between.wait_ns {
-            Some(at) if gap => a_part.min(at - from),
-            _ => a_part,
-        };
-        (
-            from + a_part,
-            to - (if gap {
-                evident - a_part
-            } else {
-                length - a_part
-            }),
-        )
-    }
-
     /// The first wait from a moment on that was seen from outside.
     fn next_wait(&self, waits: &[Wait], from: u64) -> Option<Wait> {
         let waits = waits::of_thread(waits, self.thread);
@@ -520,7 +423,7 @@ impl Segmenter {
                 let before = std::mem::take(&mut amounts);
                 // Shortly before is part of the way there.
                 let (stack, kind) = match self.last {
-                    Some(last) if wait.begin_ns - at <= self.gap_bound_ns() => {
+                    Some(last) if wait.begin_ns - at <= gap_bound_ns(self.interval_ns) => {
                         (last.stack, SegmentKind::Running)
                     }
                     _ => (stack, SegmentKind::Gap),
@@ -587,24 +490,4 @@ impl Segmenter {
         }
         self.pending = None;
     }
-}
-
-/// `amount × part / whole`, rounded down; all of it when `whole` is 0.
-#[inline]
-fn share(amount: u64, part: u64, whole: u64) -> u64 {
-    if whole == 0 {
-        return amount;
-    }
-    let part = part.min(whole);
-    match amount.checked_mul(part) {
-        Some(product) => product / whole,
-        None => (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64,
-    }
-}
-
-fn difference(now: &Amounts, then: &Amounts) -> Amounts {
-    let mut difference = *now;
-    each(&mut difference, then, u64::saturating_sub);
-    difference.samples = 0;
-    difference
 }

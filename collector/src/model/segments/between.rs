@@ -1,0 +1,76 @@
+//! The time between two samples: where it passes from the one's stack to the other's.
+
+use super::GAP_INTERVALS;
+
+/// The time between two samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Between {
+    pub from: u64,
+    pub to: u64,
+    /// The interval in force, ns.
+    pub interval_ns: u64,
+    /// CPU time that the thread used in it.
+    pub cpu_ns: u64,
+    /// Samples are missing in it.
+    pub lost: bool,
+    /// The thread gave the CPU up only when another one was given it.
+    pub preempted: bool,
+    /// It was preempted and interrupted as soon as it came back: all the while it was where B is.
+    pub waited_at_b: bool,
+    /// A speaks for the time around it; `None`: there is none, the thread begins.
+    pub a_speaks: Option<bool>,
+    /// B does.
+    pub b_speaks: bool,
+    /// In this part of it nothing was captured, because the session was switched off.
+    pub off: Option<(u64, u64)>,
+    /// When the first wait in it began that was seen from outside.
+    pub wait_ns: Option<u64>,
+}
+
+impl Between {
+    /// Where A's part ends and B's begins. They differ when there is a gap.
+    ///
+    /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
+    /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they happened.
+    pub fn bounds(&self) -> (u64, u64) {
+        let Between { from, to, lost, .. } = *self;
+        if let Some((begin, end)) = self.off {
+            return match self.a_speaks {
+                Some(_) => (begin, end),
+                None => (from, end),
+            };
+        }
+        let length = to - from;
+        let running = self.cpu_ns.min(length);
+        let off = if lost { length } else { length - running };
+        let gap_bound_ns = gap_bound_ns(self.interval_ns);
+        let gap = off > gap_bound_ns && (lost || !self.preempted);
+        // Of a gap's surroundings, what is not the gap; without gap, all.
+        let evident = match (gap, lost) {
+            (false, _) => length,
+            (true, false) => running,
+            (true, true) => gap_bound_ns,
+        };
+        let a_part = match (self.a_speaks, self.b_speaks) {
+            (None, _) | (Some(false), true) => 0,
+            (Some(true), false) => evident,
+            _ if self.waited_at_b && !gap => running / 2,
+            _ => evident / 2,
+        };
+        // A wait that was seen to begin says when A was left.
+        let a_part = match self.wait_ns {
+            Some(at) if gap => a_part.min(at - from),
+            _ => a_part,
+        };
+        let b_part = match gap {
+            true => evident - a_part,
+            false => length - a_part,
+        };
+        (from + a_part, to - b_part)
+    }
+}
+
+/// Time off the CPU without evidence that still counts as part of the way from one sample to the next.
+pub(super) fn gap_bound_ns(interval_ns: u64) -> u64 {
+    interval_ns.saturating_mul(GAP_INTERVALS)
+}
