@@ -6,20 +6,22 @@
 //! is an error at all is its business, and nothing of ours runs before it. Handlers that end the process put the default back and
 //! raise the signal again: then ours is there again. Where the kernel itself puts the default back (SA_RESETHAND), where a signal is
 //! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
-//! (`agent::child_ended`).
+//! (`agent::child_ended`). Where a thread sends itself the signal, nothing has to run on its way: a hook notes it before.
 
-use crate::signal::sigaction;
+use crate::signal::{sigaction, with_all_blocked};
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 use libc::{
-    SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_ERR, SIGBUS, SIGFPE, SIGILL, SIGSEGV, sighandler_t,
-    siginfo_t,
+    SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_ERR, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV,
+    sighandler_t, siginfo_t,
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
 use stackbeat_core::sys;
+use stackbeat_core::unwind::Registers;
 
 type Action = libc::sigaction;
 
@@ -128,20 +130,23 @@ pub(crate) unsafe fn handle(
     shown(old)
 }
 
+/// All of it on another stack: alternate ones may have nothing left after the kernel's frame.
 unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    if agent::owns_memory() {
-        // SAFETY: what the kernel passed.
-        unsafe { agent::on_fault(signal, info, context) };
-    }
-    // SAFETY: the original, with the default; what the kernel passed.
-    unsafe {
-        sigaction::call(signal, &default(), null_mut());
-        if !comes_by_itself(signal, (*info).si_code) {
-            // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
-            // has the registers and the reason of that.
-            sys::send_again(signal, info);
+    agent::with_room(|has_room| {
+        // SAFETY: what the kernel passed; the original, with the default.
+        unsafe {
+            let code = (*info).si_code;
+            if agent::owns_memory() {
+                agent::on_fault(signal, code, &agent::interrupted(context), has_room);
+            }
+            sigaction::call(signal, &default(), null_mut());
+            if !comes_by_itself(signal, code) {
+                // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
+                // has the registers and the reason of that.
+                sys::send_again(signal, info);
+            }
         }
-    }
+    });
 }
 
 /// Whether the instruction that a handler returns to faults again, so that the kernel's own signal ends the process.
@@ -155,4 +160,109 @@ fn comes_by_itself(signal: c_int, code: c_int) -> bool {
         // A breakpoint is behind the thread, a system call that a filter denies as well.
         _ => false,
     }
+}
+
+/// The calling thread is about to send itself a signal that is watched. Where that will end the process, this notes it and puts
+/// the default back: ours would need room for a second frame of the kernel's on a stack that may be a handler's small one.
+/// True: it did. `unblocks`: the call does so before.
+fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
+    let mut ends = false;
+    agent::with_room(|has_room| {
+        // Handlers must not meet this stack.
+        with_all_blocked(|blocked| {
+            // SAFETY: the original, with local structures.
+            unsafe {
+                let mut found = default();
+                ends = sigaction::call(signal, core::ptr::null(), &mut found) == 0
+                    && found.sa_sigaction == OURS as usize
+                    && (unblocks || libc::sigismember(blocked, signal) == 0);
+                if ends {
+                    if agent::owns_memory() {
+                        agent::on_fault(signal, libc::SI_TKILL, registers, has_room);
+                    }
+                    sigaction::call(signal, &default(), null_mut());
+                }
+            }
+        });
+    });
+    ends
+}
+
+/// Runs a call by which the calling thread sends itself a signal.
+#[inline(never)]
+pub(crate) fn send_to_itself<R>(signal: c_int, call: impl FnOnce() -> R) -> R {
+    let ends = sends_itself(signal, &Registers::here(), false);
+    let result = call();
+    if ends {
+        // The first process of a pid namespace is spared, and a debugger or a filter may take the signal away.
+        agent::lives_on();
+        // SAFETY: the original, with a handler of ours.
+        unsafe { sigaction::call(signal, &ours(), null_mut()) };
+    }
+    result
+}
+
+original!(fn abort() -> ());
+
+/// The thread is about to call the original, whose address this gives, with these registers.
+unsafe extern "C" fn aborting(registers: &mut Registers) -> *mut c_void {
+    let original = abort::ORIGINAL.find();
+    if is_watched(SIGABRT) {
+        registers.pc = original as u64;
+        sends_itself(SIGABRT, registers, true);
+    }
+    original
+}
+
+/// Leaves no frame behind: a core shows who called it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn abort() {
+    // `Registers` as they are at the original's first instruction; pc comes later.
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 88",
+        ".cfi_adjust_cfa_offset 88",
+        "lea rax, [rsp + 88]",
+        "mov [rsp + 8], rax",
+        "mov [rsp + 16], rbp",
+        "mov qword ptr [rsp + 24], 0",
+        "mov [rsp + 32], rbx",
+        "mov [rsp + 40], r12",
+        "mov [rsp + 48], r13",
+        "mov [rsp + 56], r14",
+        "mov [rsp + 64], r15",
+        "mov rdi, rsp",
+        "call {aborting}",
+        "add rsp, 88",
+        ".cfi_adjust_cfa_offset -88",
+        "jmp rax",
+        ".cfi_endproc",
+        aborting = sym aborting,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-96]!",
+        ".cfi_def_cfa_offset 96",
+        ".cfi_offset x29, -96",
+        ".cfi_offset x30, -88",
+        "add x1, sp, #96",
+        "stp x1, x29, [sp, #24]",
+        "stp x30, xzr, [sp, #40]",
+        "stp xzr, xzr, [sp, #56]",
+        "stp xzr, xzr, [sp, #72]",
+        "mov x29, sp",
+        "add x0, sp, #16",
+        "bl {aborting}",
+        "mov x16, x0",
+        "ldp x29, x30, [sp], #96",
+        ".cfi_restore x29",
+        ".cfi_restore x30",
+        ".cfi_def_cfa_offset 0",
+        "br x16",
+        ".cfi_endproc",
+        aborting = sym aborting,
+    );
 }

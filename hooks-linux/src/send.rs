@@ -2,6 +2,7 @@
 //!
 //! Signals to groups of processes, and those that the kernel and timers send, tell nobody who sent them.
 
+use crate::fault;
 use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
@@ -36,6 +37,9 @@ unsafe fn tid_of(thread: pthread_t) -> u32 {
 #[inline(always)]
 pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
     agent::count(SystemCall::Signal);
+    if fault::is_watched(signal) && is_to_itself(pid, tid) {
+        return fault::send_to_itself(signal, call);
+    }
     // 0 asks whether the process is there; other numbers below 1 mean many processes.
     if signal == 0 || pid <= 0 || tid == Some(0) || !agent::finds_wakers() {
         return call();
@@ -44,6 +48,13 @@ pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl Fn
     let result = call();
     wake.end(Probe::SignalSend, signal as u64);
     result
+}
+
+/// Whether the calling thread will get it. The kernel gives what is sent to a process to its first thread, if that does not block it.
+#[cold]
+fn is_to_itself(pid: pid_t, tid: Option<u32>) -> bool {
+    let own = agent::own_pid();
+    agent::owns_memory() && pid == own && agent::is_own_tid(tid.unwrap_or(own as u32))
 }
 
 macro_rules! sends {

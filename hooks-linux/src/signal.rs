@@ -73,7 +73,7 @@ impl Kept {
     /// Stores what the program asks for. All signals are blocked meanwhile, so that a handler on this
     /// thread never meets an odd version.
     fn ask(&self, handler: sighandler_t, flags: c_int, mask: usize) {
-        with_all_blocked(|| {
+        with_all_blocked(|_| {
             let free = |v: u32| (v & 1 == 0).then_some(v + 1);
             while self
                 .version
@@ -149,8 +149,8 @@ impl Kept {
     }
 }
 
-/// Calls `f` with all signals of the calling thread blocked that a program can block.
-pub(crate) fn with_all_blocked<T>(f: impl FnOnce() -> T) -> T {
+/// Calls `f` with all signals of the calling thread blocked that a program can block; it gets the mask of before.
+pub(crate) fn with_all_blocked<T>(f: impl FnOnce(&sigset_t) -> T) -> T {
     let mut old = MaybeUninit::<sigset_t>::uninit();
     // SAFETY: local sets; restored below.
     unsafe {
@@ -158,8 +158,9 @@ pub(crate) fn with_all_blocked<T>(f: impl FnOnce() -> T) -> T {
         libc::sigfillset(all.as_mut_ptr());
         crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
     }
-    let result = f();
-    // SAFETY: `old` was filled above.
+    // SAFETY: filled above, with valid arguments.
+    let result = f(unsafe { old.assume_init_ref() });
+    // SAFETY: as above.
     unsafe { crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
     result
 }
@@ -205,7 +206,7 @@ pub(crate) fn look_at_mask(mask: usize) {
         return;
     }
     // A handler that comes in between would find it busy.
-    with_all_blocked(|| {
+    with_all_blocked(|_| {
         if BUSY.swap(true, Ordering::AcqRel) {
             return;
         }

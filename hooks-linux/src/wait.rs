@@ -1,5 +1,6 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
+use crate::fault;
 use crate::lock::{is_shared_mutex, valid, word};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{
@@ -21,15 +22,30 @@ hooks! {
     wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemWait, set;
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemWait, set;
 
-    // While one of our signals pends in a thread that blocks it, the kernel would drop the thread's own.
-    wait fn raise(signal: c_int) -> c_int = SignalWait, signal;
-
     wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = Read, queue;
     wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = Write, queue;
     wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = Read, queue;
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = Read, queue;
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = Write, queue;
     wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = Write, queue;
+}
+
+original!(fn raise(signal: c_int) -> c_int = SignalWait);
+/// A wait: while one of our signals pends in a thread that blocks it, the kernel would drop the thread's own.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn raise(signal: c_int) -> c_int {
+    // SAFETY: the caller's argument, passed on.
+    let call = || unsafe { raise::call(signal) };
+    if fault::is_watched(signal) {
+        return fault::send_to_itself(signal, call);
+    }
+    if !agent::hit_quietly() {
+        raise::called();
+    }
+    let wait = agent::begin_wait(Probe::SignalWait, signal as u64);
+    let result = call();
+    wait.end(result.into());
+    result
 }
 
 /// The calls that wait for a signal. Where the condition holds for their result, one came: those that wait for

@@ -82,7 +82,7 @@ fn withdraw(categories: u64) -> bool {
     // SAFETY: errno of the calling thread is always there.
     let errno = unsafe { *libc::__errno_location() };
     // A handler could leave by longjmp, with the turn, or find the pages of the slots closed behind it.
-    let is_done = signal::with_all_blocked(|| {
+    let is_done = signal::with_all_blocked(|_| {
         let Some(turn) = Turn::take() else {
             return false;
         };

@@ -87,6 +87,29 @@ static void by_handler(void) { install(SIGSEGV, raises, 0); fault(); }
 static void at_once(void) { install(SIGSEGV, raises, SA_NODEFER); fault(); }
 static void on_stack(void) { take_stack(); install(SIGSEGV, raises, SA_ONSTACK); fault(); }
 static void overflow_seen(void) { take_stack(); deep(0); }
+static void on_small_stack(void (*handler)(int)) {
+    stack_t stack = {.ss_sp = malloc(1 << 13), .ss_size = 1 << 13};
+    sigaltstack(&stack, NULL);
+    install(SIGUSR1, handler, SA_ONSTACK);
+    raise(SIGUSR1);
+}
+static void with_buffer(void (*die)(void)) {
+    volatile char bytes[3000];
+    bytes[0] = bytes[2999] = 0;
+    die();
+    bytes[1] = 0;
+}
+static void raises_abort(void) { raise(SIGABRT); }
+static void kills(void) { kill(getpid(), SIGFPE); }
+static void kills_thread(void) { pthread_kill(pthread_self(), SIGBUS); }
+static void late_abort(int number) { with_buffer(abort); }
+static void late_raise(int number) { with_buffer(raises_abort); }
+static void late_kill(int number) { with_buffer(kills); }
+static void late_kill_thread(int number) { with_buffer(kills_thread); }
+static void small_abort(void) { on_small_stack(late_abort); }
+static void small_raise(void) { on_small_stack(late_raise); }
+static void small_kill(void) { on_small_stack(late_kill); }
+static void small_thread(void) { on_small_stack(late_kill_thread); }
 static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
 
 static void handled_once(void) { install(SIGSEGV, says, SA_RESETHAND); fault(); }
@@ -142,6 +165,8 @@ static const struct { const char *name; void (*run)(void); } ways[] = {
     {"illegal", illegal}, {"trap", trap}, {"divides", divides}, {"executed", executed},
     {"at_end", at_end}, {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
+    {"small_abort", small_abort}, {"small_raise", small_raise}, {"small_kill", small_kill},
+    {"small_thread", small_thread},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
     {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
@@ -175,8 +200,11 @@ int main(int count, char **arguments) {
 }
 "#;
 
+/// Without lazy binding, which needs kilobytes of its own on a handler's stack.
+const FLAGS: [&str; 2] = ["-fno-inline", "-Wl,-z,now"];
+
 /// Those whose thread and stack are known: the signal, and a function of the stack.
-const SEEN: [(&str, &str, &str); 15] = [
+const SEEN: [(&str, &str, &str); 19] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
     ("both", "SIGSEGV", "at_once_with_another"),
@@ -192,6 +220,10 @@ const SEEN: [(&str, &str, &str); 15] = [
     ("on_stack", "SIGSEGV", "fault"),
     ("overflow_seen", "SIGSEGV", "deep"),
     ("with_flags", "SIGSEGV", "fault"),
+    ("small_abort", "SIGABRT", "abort"),
+    ("small_raise", "SIGABRT", "raises_abort"),
+    ("small_kill", "SIGFPE", "kills"),
+    ("small_thread", "SIGBUS", "kills_thread"),
 ];
 
 /// Signals of those of which only the parent can tell.
@@ -226,7 +258,7 @@ fn deaths(trace: &Path) -> Vec<(String, String)> {
 #[test]
 fn children_die_as_ever_and_their_deaths_are_noted() {
     let folder = scratch();
-    let crasher = compile(folder.path(), "crasher.c", CRASHER, &["-fno-inline"]);
+    let crasher = compile(folder.path(), "crasher.c", CRASHER, &FLAGS);
     let options = options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let program = Program::new([crasher.to_str().expect("UTF-8")]).options(&options);
@@ -315,7 +347,7 @@ for target in crash, os.abort:
 #[test]
 fn faults_are_left_alone_unless_somebody_wants_to_know() {
     let folder = scratch();
-    let crasher = compile(folder.path(), "crasher.c", CRASHER, &["-fno-inline"]);
+    let crasher = compile(folder.path(), "crasher.c", CRASHER, &FLAGS);
     let program = Program::new([crasher.to_str().expect("UTF-8")]);
     let recorded = program.record_and_compare(folder.path(), verbatim);
     assert_eq!(deaths(&recorded.trace), []);

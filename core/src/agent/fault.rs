@@ -12,7 +12,7 @@ use crate::sys;
 use core::sync::atomic::Ordering;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use signal::on_fault;
+pub use signal::{interrupted, lives_on, on_fault, with_room};
 
 /// Whether processes are to say which signal ended them.
 pub fn watches_crashes() -> bool {

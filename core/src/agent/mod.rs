@@ -51,9 +51,9 @@ pub use children::{
     vfork_parent,
 };
 pub use event::event;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use fault::on_fault;
 pub use fault::{child_ended, watches_crashes};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use fault::{interrupted, lives_on, on_fault, with_room};
 pub use process::{
     Refusal, attach, detach, follow_children, handler_installed, init, process_exiting, say,
     second_handler_installed, watch_masks,

@@ -9,62 +9,90 @@ use crate::sys::{self, Backing, tls};
 use crate::unwind::Registers;
 use core::sync::atomic::Ordering;
 
-/// A signal that will end the process has come to this thread, which is noted and captured. The first one counts.
+/// Bytes of the stack that [`with_room`] maps: a walk and the drawing up of a record take some 10 KiB.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Calls `f` on a stack of its own: a handler may stand on an alternate one that has little left. With false: there is no
+/// memory for one, and this is the caller's.
+pub fn with_room(mut f: impl FnMut(bool)) {
+    extern "C" fn call<F: FnMut(bool)>(f: *mut core::ffi::c_void) {
+        // SAFETY: the only caller passes its own, which lives and which nobody else uses.
+        unsafe { (*f.cast::<F>())(true) }
+    }
+
+    fn call_on<F: FnMut(bool)>(stack: *mut u8, f: &mut F) {
+        // SAFETY: the mapping is nobody else's; `call` takes an `F`.
+        unsafe {
+            sys::call_on(stack.add(STACK_BYTES), call::<F>, (&raw mut *f).cast());
+            sys::unmap(stack, STACK_BYTES);
+        }
+    }
+
+    match sys::map(STACK_BYTES, Backing::Anonymous, 0) {
+        Ok(stack) => call_on(stack, &mut f),
+        Err(_) => f(false),
+    }
+}
+
+/// Where the kernel interrupted a thread.
 ///
 /// # Safety
-/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
-pub unsafe fn on_fault(signal: i32, info: *const libc::siginfo_t, context: *mut core::ffi::c_void) {
-    /// A handler may have found an alternate stack with no room for a capture.
-    const STACK_BYTES: usize = 64 << 10;
+/// `context` is what the kernel passed to a handler with SA_SIGINFO.
+pub unsafe fn interrupted(context: *mut core::ffi::c_void) -> Registers {
+    // SAFETY: by contract.
+    unsafe { capture::registers_of(context) }
+}
 
+/// A signal that will end the process has come to this thread (or will at once), which is noted and captured. The first
+/// one counts.
+///
+/// `code`: that of its `siginfo_t`. `has_room`: a walk fits on the stack where this runs.
+pub fn on_fault(signal: i32, code: i32, registers: &Registers, has_room: bool) {
     if !process::is_active() {
         return;
     }
-    // SAFETY: by contract.
-    let mut fault = unsafe {
-        Fault {
-            signal,
-            code: (*info).si_code,
-            registers: capture::registers_of(context),
-        }
+    let fault = Fault {
+        signal,
+        code,
+        registers,
     };
-    let fault = (&raw mut fault).cast();
-    match sys::map(STACK_BYTES, Backing::Anonymous, 0) {
-        // SAFETY: the mapping is nobody else's; `note` takes a `Fault`, which outlives the call.
-        Ok(stack) => unsafe {
-            sys::call_on(stack.add(STACK_BYTES), note, fault);
-            sys::unmap(stack, STACK_BYTES);
-        },
-        // A walk might not fit where this runs.
-        Err(_) => {
-            // SAFETY: a `Fault`, as above.
-            if tell(unsafe { &*fault.cast::<Fault>() })
-                && let Some(process) = own_entry()
-            {
-                process.fatal_node.store(NO_NODE, Ordering::Release);
-            }
+    if has_room {
+        note(&fault);
+    } else if tell(&fault)
+        && let Some(process) = own_entry()
+    {
+        process.fatal_node.store(NO_NODE, Ordering::Release);
+    }
+}
+
+/// The signal that this thread noted has not ended the process after all: something outside took it away.
+pub fn lives_on() {
+    if let Some(process) = own_entry()
+        && process.fatal_tid.load(Ordering::Acquire) == sys::thread_id()
+    {
+        for word in [&process.fatal_tid, &process.fatal_node] {
+            word.store(0, Ordering::Relaxed);
         }
+        process.fatal_signal.store(0, Ordering::Release);
     }
 }
 
 /// A signal that has come.
-struct Fault {
+struct Fault<'a> {
     signal: i32,
     code: i32,
-    registers: Registers,
+    registers: &'a Registers,
 }
 
 /// Notes a [`Fault`] and captures where it came.
-extern "C" fn note(fault: *mut core::ffi::c_void) {
+fn note(fault: &Fault) {
     /// For the first one's capture; its thread may have been killed meanwhile.
     const PATIENCE_NS: u64 = 50_000_000;
 
-    // SAFETY: the only caller passes one that lives.
-    let fault = unsafe { &*fault.cast::<Fault>() };
     let is_first = tell(fault);
     let node = capture::slow(&Request {
         arg: Some((fault.signal as u64, fault.code.into())),
-        interrupted: Some(&fault.registers),
+        interrupted: Some(fault.registers),
         exempt: true,
         ..Request::point(Probe::Fault)
     });
