@@ -1,5 +1,5 @@
 //! From the samples of one thread to its segments: a state machine that sees one sample after the
-//! other and keeps only the last one. `docs/slices.md` says why it decides as it does.
+//! other and keeps only the last one, and what ticks met in bursts between waits. `docs/slices.md` says why it decides as it does.
 //!
 //! Two neighbouring samples A and B leave an interval between the end of A and the begin of B:
 //!
@@ -10,12 +10,15 @@
 
 mod amounts;
 mod between;
+mod bursts;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
 
 use self::amounts::{difference, share, split_off_call, take_share};
 use self::between::{Between, gap_bound_ns};
+use self::bursts::Burst;
+pub(super) use self::bursts::Bursts;
 use super::counted::{self, Counted};
 use super::waits::{self, Wait};
 use super::{
@@ -62,6 +65,9 @@ pub(super) struct Segmenter {
     counted: Counted,
     /// Samples are missing before a counted one.
     lost: bool,
+    /// The samples since the last one that does not speak, and the stack of that one.
+    burst: Burst,
+    burst_from: Option<StackIndex>,
 }
 
 impl Segmenter {
@@ -89,6 +95,8 @@ impl Segmenter {
             turn: false,
             counted: Counted::default(),
             lost: false,
+            burst: Burst::default(),
+            burst_from: None,
         }
     }
 
@@ -120,6 +128,7 @@ impl Segmenter {
         stack: StackIndex,
         turn_ns: Option<u64>,
         trace: &Trace,
+        bursts: &mut Bursts,
         out: &mut impl FnMut(&Segment),
     ) {
         let (stacks, settings) = (&trace.stacks, &trace.settings);
@@ -151,7 +160,7 @@ impl Segmenter {
             Amounts::default()
         };
 
-        let turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
+        let mut turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
         let b_speaks =
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
         let wait = self.next_wait(&trace.waits, from);
@@ -160,6 +169,18 @@ impl Segmenter {
         // B's own wait is a voluntary switch, but not one between A and B.
         let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
+        // A burst that no tick met is that of a stack which one has met there.
+        let busy_ns = match preempted && involuntary > 0 {
+            true => begin - from,
+            false => delta.cpu_ns.min(begin - from),
+        };
+        let is_torn = lost || off.is_some();
+        let found = match self.last {
+            Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => {
+                bursts.spend(last.stack, stack, busy_ns)
+            }
+            _ => None,
+        };
         let (a_end, b_begin) = Between {
             from,
             to: begin,
@@ -168,7 +189,7 @@ impl Segmenter {
             lost,
             preempted,
             waited_at_b,
-            a_speaks: self.last.map(|last| last.speaks),
+            a_speaks: self.last.map(|last| last.speaks || found.is_some()),
             b_speaks,
             off,
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
@@ -176,7 +197,7 @@ impl Segmenter {
         .bounds();
         let (a_end, b_begin) = match turn_ns {
             // The turn tells better than the middle where the change lies.
-            Some(turn) if a_end == b_begin => {
+            Some(turn) if a_end == b_begin && found.is_none() => {
                 let turn = turn.clamp(from, begin);
                 (turn, turn)
             }
@@ -218,17 +239,15 @@ impl Segmenter {
             a_amounts.runnable_ns = a_wall.saturating_sub(a_amounts.cpu_ns);
             delta.runnable_ns = (b_to - b_begin).saturating_sub(delta.cpu_ns);
         }
+        if found.is_some() {
+            self.turn |= std::mem::take(&mut turned);
+        }
         if let Some(last) = self.last
             && (a_wall != 0 || a_amounts != Amounts::default())
         {
-            self.push(
-                last.stack,
-                SegmentKind::Running,
-                from,
-                a_end,
-                a_amounts,
-                out,
-            );
+            let stack = found.unwrap_or(last.stack);
+            self.push(stack, SegmentKind::Running, from, a_end, a_amounts, out);
+            self.burst.run(a_amounts.cpu_ns + a_amounts.runnable_ns);
         }
         self.hand_out_counted(a_end, out);
         if b_begin > a_end {
@@ -239,6 +258,19 @@ impl Segmenter {
             self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
         }
         self.turn |= turned;
+        if is_torn {
+            self.burst_from = None;
+        }
+        self.burst.run(delta.cpu_ns + delta.runnable_ns);
+        if !b_speaks {
+            if let Some(from) = self.burst_from {
+                bursts.keep(from, stack, &self.burst, self.interval_ns);
+            }
+            self.burst = Burst::default();
+            self.burst_from = Some(stack);
+        } else if !matches!(probe.known(), Some(Probe::ThreadStart | Probe::Fault)) {
+            self.burst.met(stack);
+        }
         if blocks {
             if b_wall != 0 || delta != Amounts::default() {
                 self.push(stack, SegmentKind::Running, b_begin, begin, delta, out);

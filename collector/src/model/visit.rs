@@ -9,7 +9,7 @@ use stackbeat_proto::v1::{self, packet::Body};
 
 use super::calls::{self, Calls, CallsMade};
 use super::counted;
-use super::segments::Segmenter;
+use super::segments::{Bursts, Segmenter};
 use super::slices::Slicer;
 use super::wakeups::{Joiner, LongWait};
 use super::{
@@ -110,6 +110,7 @@ impl Trace {
             live: HashMap::new(),
             done: vec![false; self.threads.len()],
             rows: Vec::new(),
+            bursts: Bursts::default(),
             wakeups: Joiner::new(self),
         }
         .run()
@@ -123,6 +124,7 @@ struct Visit<'a> {
     live: HashMap<ThreadIndex, Box<ThreadState>>,
     done: Vec<bool>,
     rows: Vec<SampleRow>,
+    bursts: Bursts,
     wakeups: Joiner<'a>,
 }
 
@@ -231,7 +233,7 @@ impl Visit<'_> {
                 next_turn,
                 ..
             } = &mut **state;
-            let visitor = &mut *self.visitor;
+            let (visitor, bursts) = (&mut *self.visitor, &mut self.bursts);
             for row in &self.rows {
                 let stack = trace.stacks.of_node(row.node);
                 if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
@@ -256,7 +258,7 @@ impl Visit<'_> {
                     *next_turn += 1;
                 }
                 visitor.sample(trace, index, row, stack);
-                segmenter.sample(row, stack, turn, trace, &mut |segment| {
+                segmenter.sample(row, stack, turn, trace, bursts, &mut |segment| {
                     deliver(trace, visitor, slicer, totals, segment);
                 });
             }

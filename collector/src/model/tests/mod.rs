@@ -1,5 +1,6 @@
 //! The model on synthetic traces.
 
+mod bursts;
 mod calls;
 mod damage;
 mod random;
