@@ -22,7 +22,7 @@ pub struct Budget {
     pub max: f64,
 }
 
-/// The wall time of a scope.
+/// The scopes that are meant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scoped {
     pub name: String,
@@ -37,7 +37,7 @@ pub enum Per {
     Run,
     /// Their mean.
     Call,
-    /// The longest.
+    /// The longest; of wall time only.
     Longest,
 }
 
@@ -77,9 +77,12 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
         let column = spent(table, budget);
         let is_idle = column.is_none();
         let spent = column.map_or(0.0, |column| median(table.split(&column).1));
-        let is_counted = budget.scope.is_some()
-            || table.counts(budget.metric)
-                && (budget.function.is_none() || table.knows_callers(budget.metric));
+        let metric = budget.metric;
+        let is_whole_or_threads = budget.scope.is_none() && budget.function.is_none();
+        let scope = budget.scope.as_ref();
+        let is_counted = table.counts(metric)
+            && (is_whole_or_threads || table.knows_callers(metric))
+            && scope.is_none_or(|scope| knows_inside(table, scope, metric));
         BudgetRow {
             is_idle: is_idle && is_counted,
             is_uncounted: !is_counted && spent <= budget.max,
@@ -93,7 +96,7 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
 /// What each run spends; `None` when nothing has the names of the budget.
 fn spent(table: &Table, budget: &Budget) -> Option<Column> {
     if let Some(scope) = &budget.scope {
-        return of_scope(table, scope);
+        return of_scope(table, scope, budget.metric);
     }
     let is_meant = |role: RoleId| {
         let thread = &table.names.roles()[role.0 as usize].thread;
@@ -133,7 +136,13 @@ fn spent(table: &Table, budget: &Budget) -> Option<Column> {
     })
 }
 
-fn of_scope(table: &Table, scope: &Scoped) -> Option<Column> {
+/// Whether a metric of scopes is known in all runs that have them.
+fn knows_inside(table: &Table, scope: &Scoped, metric: Metric) -> bool {
+    let mut scopes = table.runs.iter().flat_map(|run| &run.scopes);
+    metric == Metric::Wall || scopes.all(|one| one.knows_inside || !is_like(&one.name, &scope.name))
+}
+
+fn of_scope(table: &Table, scope: &Scoped, metric: Metric) -> Option<Column> {
     let mut is_known = false;
     let column = table.runs.iter().map(|run| {
         let found = run.scopes.iter().filter(|s| is_like(&s.name, &scope.name));
@@ -141,7 +150,7 @@ fn of_scope(table: &Table, scope: &Scoped) -> Option<Column> {
         for one in found {
             is_known = true;
             count += one.count;
-            total += one.total_ns;
+            total += one.values.get(metric);
             longest = one.longest_ns.max(longest);
         }
         match scope.per {
@@ -157,6 +166,7 @@ fn of_scope(table: &Table, scope: &Scoped) -> Option<Column> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::Values;
     use crate::run::{About, Builder, Names, ScopeSum, Side};
 
     #[test]
@@ -190,23 +200,26 @@ mod tests {
         assert_eq!(row(Metric::CallsSync, false), (true, false));
     }
 
-    fn row(per: Per, name: &str) -> BudgetRow {
+    fn row(per: Per, name: &str, metric: Metric) -> BudgetRow {
         let scopes = |factor: u64| {
+            let scope = |name: &str, count, (wall, longest_ns), is_asynchronous: bool| {
+                let mut values = Values::default();
+                values.set(Metric::Wall, wall);
+                if !is_asynchronous {
+                    values.set(Metric::Allocations, 8 * factor);
+                }
+                ScopeSum {
+                    name: name.into(),
+                    count,
+                    longest_ns,
+                    values,
+                    knows_inside: !is_asynchronous,
+                }
+            };
             vec![
-                ScopeSum {
-                    name: "parse header".into(),
-                    count: 4,
-                    total_ns: 100 * factor,
-                    longest_ns: 70 * factor,
-                    calls: Vec::new(),
-                },
-                ScopeSum {
-                    name: "store".into(),
-                    count: 1,
-                    total_ns: 5,
-                    longest_ns: 5,
-                    calls: Vec::new(),
-                },
+                scope("parse header", 4, (100 * factor, 70 * factor), false),
+                scope("store", 1, (5, 5), false),
+                scope("download", 1, (5, 5), true),
             ]
         };
         let runs = [
@@ -225,7 +238,7 @@ mod tests {
                 name: name.into(),
                 per,
             }),
-            metric: Metric::Wall,
+            metric,
             max: 210.0,
             ..Budget::default()
         };
@@ -238,12 +251,21 @@ mod tests {
 
     #[test]
     fn scopes_are_summed_by_what_was_asked() {
-        let run = row(Per::Run, "parse *");
+        let wall = |per, name| row(per, name, Metric::Wall);
+        let run = wall(Per::Run, "parse *");
         assert_eq!((run.spent, run.is_exceeded()), (300.0, true));
-        let call = row(Per::Call, "parse *");
+        let call = wall(Per::Call, "parse *");
         assert_eq!((call.spent, call.is_exceeded()), (75.0, false));
-        assert_eq!(row(Per::Longest, "parse header").spent, 210.0);
-        assert_eq!(row(Per::Run, "*").spent, 305.0);
-        assert!(row(Per::Run, "parse").is_idle);
+        assert_eq!(wall(Per::Longest, "parse header").spent, 210.0);
+        assert_eq!(wall(Per::Run, "*").spent, 310.0);
+        assert!(wall(Per::Run, "parse").is_idle);
+        let allocations = |per, name| row(per, name, Metric::Allocations);
+        assert_eq!(allocations(Per::Run, "parse *").spent, 24.0);
+        assert_eq!(allocations(Per::Call, "parse *").spent, 6.0);
+        assert!(!allocations(Per::Run, "parse *").is_uncounted);
+        // What asynchronous work allocates is not known.
+        assert!(allocations(Per::Run, "*").is_uncounted);
+        assert!(allocations(Per::Run, "download").is_uncounted);
+        assert!(!wall(Per::Run, "download").is_uncounted);
     }
 }

@@ -235,8 +235,14 @@ impl Judge<'_> {
         let is_missing = |metric: &&Metric| !self.table.counts(**metric);
         let metric = self.rules.required.iter().find(is_missing).copied();
         let limited = budgets.iter().find(|row| row.is_uncounted);
+        let of_scope = limited.filter(|row| row.budget.scope.is_some());
         let metric = metric.or(limited.map(|row| row.budget.metric))?;
-        let why = if metric.is_system_call() {
+        let why = if of_scope.is_some()
+            && self.table.counts(metric)
+            && self.table.knows_callers(metric)
+        {
+            "of asynchronous work only the time is known; give its budget to a scope within one thread"
+        } else if metric.is_system_call() {
             "a run does not know its system calls, because it was recorded by an older version, is a dump, or did not \
              end regularly; record it again"
         } else if metric.is_transfer() {

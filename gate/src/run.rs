@@ -229,10 +229,11 @@ pub struct About {
 pub struct ScopeSum {
     pub name: String,
     pub count: u64,
-    pub total_ns: u64,
     pub longest_ns: u64,
-    /// System calls inside, by samples.
-    pub calls: Vec<(Metric, u64)>,
+    /// What happened inside, by samples; the wall time is exact.
+    pub values: Values,
+    /// Beside the wall time, more is known.
+    pub knows_inside: bool,
 }
 
 /// One run.

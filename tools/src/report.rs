@@ -10,7 +10,7 @@ mod load;
 pub mod long_waits;
 pub mod profile;
 pub mod rows;
-mod scope_calls;
+pub mod scope_sums;
 pub mod system_calls;
 mod tables;
 mod tree;

@@ -181,6 +181,18 @@ impl Amounts {
     pub fn add(&mut self, other: &Amounts) {
         each(self, other, u64::saturating_add);
     }
+
+    /// What was added since they were `before`.
+    pub fn since(mut self, before: &Amounts) -> Amounts {
+        each(&mut self, before, u64::saturating_sub);
+        self
+    }
+
+    /// Each of them as `change` makes it.
+    pub fn map(mut self, change: impl Fn(u64) -> u64) -> Amounts {
+        each(&mut self, &Amounts::default(), |amount, _| change(amount));
+        self
+    }
 }
 
 /// Combines each amount with the other's.

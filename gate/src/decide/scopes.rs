@@ -1,29 +1,51 @@
-//! Scopes that the program itself names: their time on both sides, and how often they were entered.
+//! Scopes that the program itself names: what happened inside of them on both sides, and how often they were entered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Judge, Row};
+use crate::compare::Answer;
 use crate::explain::Part;
 use crate::metric::Metric;
 use crate::run::ScopeSum;
 use crate::stats::median;
 use crate::table::Column;
 
-/// All scopes of one name.
+/// What scopes are compared by.
+const COMPARED: [Metric; 9] = [
+    Metric::Wall,
+    Metric::Cpu,
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+    Metric::Allocations,
+    Metric::AllocatedBytes,
+    Metric::MinorFaults,
+];
+
+/// A metric of all scopes of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScopeRow {
     pub name: String,
-    /// Wall time of all of them in a run together.
+    /// Of all of them in a run together.
     pub row: Row,
     /// How often they were entered in a run, medians of the baseline and of the candidate.
     pub calls: (f64, f64),
-    /// System calls inside that became more or fewer, the largest change first.
+    /// With the wall time: system calls inside that became more or fewer, the largest change first.
     pub system_calls: Vec<Part>,
 }
 
+impl ScopeRow {
+    /// Whether it is worth a line: the wall time always, all else where it is different.
+    pub fn is_worth_a_line(&self) -> bool {
+        let answer = self.row.comparison.answer;
+        self.row.metric == Metric::Wall || matches!(answer, Answer::Higher | Answer::Lower)
+    }
+}
+
 impl Judge<'_> {
-    /// Scopes whose time in a run is worth a comparison, the largest change first. They are one family. By
-    /// themselves they make no regression: a policy's budget does that.
+    /// Scopes whose time in a run is worth a comparison, that with the largest change of wall time first. All their metrics are one
+    /// family. By themselves they make no regression: a policy's budget does that.
     pub(super) fn scopes(&self) -> Vec<ScopeRow> {
         let runs = &self.table.runs;
         let names: BTreeSet<&str> = runs
@@ -37,42 +59,50 @@ impl Judge<'_> {
             });
             of_run.collect()
         };
-        let times: Vec<(&str, Column)> = names
-            .into_iter()
-            .map(|name| (name, column(name, &|s| s.total_ns)))
-            .filter(|(_, times)| {
-                let (baseline, candidate) = self.table.split(times);
-                median(baseline).max(median(candidate)) >= self.floor(Metric::Wall)
-            })
+        let of = |name: &str, metric| column(name, &|scope| scope.values.get(metric));
+        let is_worth = |metric, column: &Column| {
+            let (baseline, candidate) = self.table.split(column);
+            median(baseline).max(median(candidate)) >= self.floor(metric)
+        };
+        let members: Vec<(&str, Metric, Column)> = names
+            .iter()
+            .filter(|name| is_worth(Metric::Wall, &of(name, Metric::Wall)))
+            .flat_map(|name| COMPARED.map(|metric| (*name, metric, of(name, metric))))
+            .filter(|(_, metric, column)| is_worth(*metric, column))
             .collect();
-        let family: Vec<_> = times.iter().map(|(_, c)| (Metric::Wall, c)).collect();
+        let family: Vec<_> = members.iter().map(|(_, m, c)| (*m, c)).collect();
         let adjusted = self.adjusted(&family);
-        let mut rows: Vec<ScopeRow> = times
+        let mut rows: Vec<ScopeRow> = members
             .iter()
             .zip(adjusted)
-            .map(|((name, times), p)| {
+            .map(|((name, metric, of_scope), p)| {
                 let calls = column(name, &|s| s.count);
                 let (baseline, candidate) = self.table.split(&calls);
                 ScopeRow {
                     name: (*name).to_string(),
                     row: Row {
-                        metric: Metric::Wall,
-                        comparison: self.compare(times, Metric::Wall, false),
+                        metric: *metric,
+                        comparison: self.compare(of_scope, *metric, false),
                         adjusted_p: Some(p),
                     },
                     calls: (median(baseline), median(candidate)),
-                    system_calls: self.calls_inside(&|kind| {
-                        column(name, &|scope| {
-                            let found = scope.calls.iter().find(|(metric, _)| *metric == kind);
-                            found.map_or(0, |(_, count)| *count)
-                        })
-                    }),
+                    system_calls: match metric {
+                        Metric::Wall => self.calls_inside(&|kind| of(name, kind)),
+                        _ => Vec::new(),
+                    },
                 }
             })
             .collect();
+        let of_wall = |row: &&ScopeRow| row.row.metric == Metric::Wall;
+        let changes: BTreeMap<String, f64> = (rows.iter().filter(of_wall))
+            .map(|row| (row.name.clone(), row.row.comparison.shift.abs()))
+            .collect();
         rows.sort_by(|a, b| {
-            let size = |r: &ScopeRow| r.row.comparison.shift.abs();
-            size(b).total_cmp(&size(a)).then(a.name.cmp(&b.name))
+            let change = |row: &ScopeRow| changes.get(&row.name).copied().unwrap_or_default();
+            let by_change = change(b).total_cmp(&change(a));
+            by_change
+                .then_with(|| a.name.cmp(&b.name))
+                .then(a.row.metric.cmp(&b.row.metric))
         });
         rows
     }

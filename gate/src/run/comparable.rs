@@ -24,7 +24,8 @@ impl Run {
     /// Drops what was counted of allocations.
     fn forget_allocations(&mut self) {
         let values = self.roles.iter_mut().map(|(_, values)| values);
-        for values in values.chain([&mut self.whole]) {
+        let scopes = self.scopes.iter_mut().map(|scope| &mut scope.values);
+        for values in values.chain(scopes).chain([&mut self.whole]) {
             for metric in Metric::ALL.into_iter().filter(|m| m.is_of_allocation()) {
                 values.set(metric, 0);
             }

@@ -83,7 +83,7 @@ pub fn render(gate: &Gate) -> String {
             )
         }),
     );
-    let rows = gate.outcome.scopes.iter().take(50);
+    let rows = super::view::scopes(&gate.outcome).take(50);
     table(
         &mut body,
         gate,

@@ -52,7 +52,7 @@ pub fn render(gate: &Gate) -> String {
         })
         .collect();
     table(&mut out, gate, "Threads", &rows);
-    let scopes = outcome.scopes.iter().take(20);
+    let scopes = view::scopes(outcome).take(20);
     let rows: Vec<(String, &Row)> = scopes.map(|s| (view::scope(s), &s.row)).collect();
     table(&mut out, gate, "Scopes", &rows);
     let rows: Vec<(String, &Row)> = outcome

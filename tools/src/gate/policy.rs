@@ -178,10 +178,20 @@ fn budget_of(settings: &DeTable<'_>) -> Result<Budget> {
             })?
         }
     };
-    if scope.is_some() && (function.is_some() || thread.is_some() || metric != Metric::Wall) {
-        bail!("a budget of a `scope` is of its `wall` time, without `function` and `thread`");
+    if scope.is_some() && (function.is_some() || thread.is_some()) {
+        bail!("a budget of a `scope` has no `function` and no `thread`");
     }
-    let narrower = [("function", &function), ("thread", &thread)];
+    if scope.is_some() && matches!(metric, Metric::Threads | Metric::Calls) {
+        bail!("{} are not known of a `scope`", metric.title());
+    }
+    if per == Per::Longest && metric != Metric::Wall {
+        bail!("`per = \"longest\"` is for `wall`: of single scopes only the time is known");
+    }
+    let narrower = [
+        ("function", &function),
+        ("thread", &thread),
+        ("scope", &scope),
+    ];
     let narrower = narrower.into_iter().find(|(_, name)| name.is_some());
     if let Some((key, _)) = narrower
         && metric.is_transfer()
@@ -324,8 +334,16 @@ mod tests {
                 vec!["p.toml:2:1:", "no such key `fn`", "function, thread"],
             ),
             (
-                "[[budget]]\nscope = \"parse\"\nmetric = \"cpu\"\nmax = \"5ms\"",
-                vec!["p.toml:1:1:", "of its `wall` time"],
+                "[[budget]]\nscope = \"parse\"\nper = \"longest\"\nmetric = \"cpu\"\nmax = \"5ms\"",
+                vec!["p.toml:1:1:", "only the time is known"],
+            ),
+            (
+                "[[budget]]\nscope = \"parse\"\nmetric = \"threads\"\nmax = 1",
+                vec!["p.toml:1:1:", "threads are not known of a `scope`"],
+            ),
+            (
+                "[[budget]]\nscope = \"parse\"\nthread = \"main\"\nmetric = \"cpu\"\nmax = \"5ms\"",
+                vec!["p.toml:1:1:", "no `thread`"],
             ),
             (
                 "[[budget]]\nscope = \"parse\"\nper = \"day\"\nmetric = \"wall\"\nmax = \"5ms\"",

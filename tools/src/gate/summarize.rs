@@ -84,16 +84,17 @@ impl Reader {
                 builder.whole(metric, u64::try_from(counter.last).unwrap_or(0));
             }
         }
-        let calls = |calls: SystemCalls| {
-            let kinds = Metric::SYSTEM_CALLS.into_iter().zip(calls.0);
-            kinds.filter(|(_, count)| *count > 0).collect()
-        };
-        let scopes = facts.scopes.iter().map(|scope| ScopeSum {
-            calls: calls(scope.system_calls.unwrap_or_default()),
-            name: scope.name.clone(),
-            count: scope.count,
-            total_ns: scope.total_ns,
-            longest_ns: scope.longest_ns,
+        let scopes = facts.scopes.iter().map(|scope| {
+            let inside = scope.inside.unwrap_or_default();
+            let mut values = thread_values(&inside.time, Some(inside.system_calls));
+            values.set(Metric::Wall, scope.total_ns);
+            ScopeSum {
+                name: scope.name.clone(),
+                count: scope.count,
+                longest_ns: scope.longest_ns,
+                values,
+                knows_inside: scope.inside.is_some(),
+            }
         });
         builder.scopes = scopes.collect();
         builder.finish(facts.recording.duration_ns)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stackbeat_collector::model::FunctionIndex;
 use stackbeat_gate::decide::Moved;
-use stackbeat_gate::metric::Metric;
+use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
 
@@ -94,9 +94,9 @@ fn a_required_scope_that_is_missing_is_an_error() {
     let scope = |name: &str| ScopeSum {
         name: name.into(),
         count: 1,
-        total_ns: 5,
         longest_ns: 5,
-        calls: Vec::new(),
+        values: Values::default(),
+        knows_inside: true,
     };
     for run in &mut table.runs {
         run.scopes = vec![scope("parse header"), scope("store")];
@@ -120,12 +120,24 @@ fn scopes_are_compared_in_every_format() {
     let mut gate = gate(1.0);
     for (number, run) in gate.table.runs.iter_mut().enumerate() {
         let is_slower = run.side == Side::Candidate;
+        let mut values = Values::default();
+        let more = |ns| if is_slower { ns } else { 0 };
+        values.set(
+            Metric::Wall,
+            40_000_000 + 1000 * number as u64 + more(9_000_000),
+        );
+        values.set(
+            Metric::Cpu,
+            20_000_000 + 1000 * number as u64 + more(9_000_000),
+        );
+        values.set(Metric::Sleep, 20_000_000);
+        values.set(Metric::CallsStat, if is_slower { 2020 } else { 20 });
         run.scopes = vec![ScopeSum {
             name: "parse <header>".into(),
             count: if is_slower { 2500 } else { 2000 },
-            total_ns: 40_000_000 + 1000 * number as u64 + if is_slower { 9_000_000 } else { 0 },
             longest_ns: 5,
-            calls: vec![(Metric::CallsStat, if is_slower { 2020 } else { 20 })],
+            values,
+            knows_inside: true,
         }];
         run.about.knows_callers = true;
     }
@@ -145,9 +157,15 @@ fn scopes_are_compared_in_every_format() {
     let escaped = "parse &lt;header&gt; (2000 → 2500 calls;";
     assert!(markdown::render(&gate).contains(escaped));
     assert!(html::render(&gate).contains(escaped));
+    // Of what is the same there is no line.
+    assert!(text.contains("CPU time: parse <header>"), "{text}");
+    assert!(!text.contains("blocked: sleep: parse"), "{text}");
     let json = json::render(&gate);
     assert_eq!(json["scopes"][0]["scope"], "parse <header>");
     assert_eq!(json["scopes"][0]["calls"][1], 2500.0);
+    let metrics = json["scopes"].as_array().expect("rows").iter();
+    let metrics: Vec<&str> = metrics.filter_map(|row| row["metric"].as_str()).collect();
+    assert_eq!(metrics, ["wall", "cpu", "sleep"]);
     let inside = &json["scopes"][0]["system_calls"];
     assert_eq!(inside[0]["metric"], "calls:stat");
     assert_eq!(inside[0]["candidate"], 2020.0);

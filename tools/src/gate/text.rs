@@ -125,7 +125,7 @@ fn scopes(gate: &Gate, width: Option<usize>, style: Style) -> String {
         return String::new();
     }
     let mut table = Table::new(columns("SCOPES"));
-    for scope in gate.outcome.scopes.iter().take(SHOWN) {
+    for scope in view::scopes(&gate.outcome).take(SHOWN) {
         table.row(cells(
             gate,
             &scope.row,

@@ -363,6 +363,8 @@ pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
             match row.budget.metric {
                 metric if metric.is_system_call() => "a run does not know its system calls",
                 metric if metric.is_transfer() => "a run does not know what it read and wrote",
+                metric if row.budget.scope.is_some() && !metric.is_of_allocation() =>
+                    "of asynchronous work only the time is known",
                 _ => "a run's hooks of allocation were withdrawn",
             }
         )
@@ -412,9 +414,18 @@ pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
     )
 }
 
-/// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls; system calls: stat 20 → 2,020)`.
+/// Scopes that are shown, the wall time of each before its other metrics.
+pub fn scopes(outcome: &Outcome) -> impl Iterator<Item = &ScopeRow> {
+    outcome.scopes.iter().filter(|row| row.is_worth_a_line())
+}
+
+/// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls; system calls: stat 20 → 2,020)`;
+/// of all but the wall time `CPU time: parse header`.
 pub fn scope(row: &ScopeRow) -> String {
     const SHOWN: usize = 2;
+    if row.row.metric != Metric::Wall {
+        return format!("{}: {}", row.row.metric.title(), row.name);
+    }
     let count = |calls: f64| units::count(calls.round().max(0.0) as u64);
     let (before, after) = (count(row.calls.0), count(row.calls.1));
     let entered = match before == after {

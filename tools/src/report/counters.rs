@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use stackbeat_collector::model::{CallsMade, Counter, Segment, ThreadIndex, Trace};
-use stackbeat_core::system_call::SystemCalls;
+use stackbeat_collector::model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event};
 
-use super::facts::by_kind;
-use super::scope_calls::ScopeCalls;
+use super::scope_sums::{Inside, ScopeSums};
 use super::system_calls;
 use super::tables::{Layout, more, title};
 use crate::meters::{Meters, Reading, Totals};
@@ -77,9 +75,9 @@ pub struct ScopeRow {
     /// Begin of the longest one, since the recording's start.
     pub longest_at_ns: u64,
     pub longest_thread_uid: u32,
-    /// System calls inside, by samples; of asynchronous work they are not known.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
-    pub system_calls: Option<SystemCalls>,
+    /// What happened inside; of asynchronous work it is not known.
+    #[serde(skip)]
+    pub inside: Option<Inside>,
 }
 
 /// Collects both while a trace is read.
@@ -89,7 +87,7 @@ pub struct Collected {
     scopes: BTreeMap<String, ScopeRow>,
     open: Open,
     /// Of traces that have scopes.
-    calls: Option<ScopeCalls>,
+    sums: Option<ScopeSums>,
     asynchronous: Asynchronous,
     meters: Option<Meters>,
     /// Of threads, with the reading before the next.
@@ -134,20 +132,20 @@ impl CounterRow {
 impl Collected {
     pub fn new(trace: &Trace) -> Collected {
         Collected {
-            calls: trace.has_scopes().then(ScopeCalls::default),
+            sums: trace.has_scopes().then(|| ScopeSums::new(trace)),
             ..Collected::default()
         }
     }
 
     pub fn system_calls(&mut self, made: &CallsMade) {
-        if let Some(calls) = &mut self.calls {
-            calls.made(made);
+        if let Some(sums) = &mut self.sums {
+            sums.system_calls(made);
         }
     }
 
-    pub fn sample(&mut self, thread: ThreadIndex, at_ns: u64) {
-        if let Some(calls) = &mut self.calls {
-            calls.sample(thread, at_ns);
+    pub fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
+        if let Some(sums) = &mut self.sums {
+            sums.sample(thread, row);
         }
     }
 
@@ -165,6 +163,9 @@ impl Collected {
     }
 
     pub fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        if let Some(sums) = &mut self.sums {
+            sums.segment(segment);
+        }
         let meters = self.meters.get_or_insert_with(|| {
             let length_ns = trace.end_ns().saturating_sub(trace.start_ns());
             Meters::with_width(trace, PERIOD_NS.max(length_ns / MOST_POINTS as u64))
@@ -179,7 +180,9 @@ impl Collected {
     }
 
     pub fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) {
-        self.sample(thread, u64::MAX);
+        if let Some(sums) = &mut self.sums {
+            sums.thread_end(thread, trace.thread(thread).totals.as_ref());
+        }
         let Some(meters) = &mut self.meters else {
             return;
         };
@@ -238,13 +241,13 @@ impl Collected {
         match event.kind() {
             event::Kind::ScopeBegin => {
                 self.open.begin(thread, &event.name, event.time_ns);
-                if let Some(calls) = &mut self.calls {
-                    calls.begin(thread, &event.name, event.time_ns);
+                if let Some(sums) = &mut self.sums {
+                    sums.begin(thread, &event.name, event.time_ns);
                 }
             }
             event::Kind::ScopeEnd => {
-                if let Some(calls) = &mut self.calls {
-                    calls.end(thread, event.time_ns);
+                if let Some(sums) = &mut self.sums {
+                    sums.end(thread, event.time_ns);
                 }
                 if let Some(scope) = self.open.end(thread, event.time_ns) {
                     self.scope(trace, scope);
@@ -282,8 +285,8 @@ impl Collected {
         for work in asynchronous.finish(|process| trace.process(process).end_ns) {
             self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
         }
-        for (name, calls) in self.calls.map(ScopeCalls::finish).unwrap_or_default() {
-            self.scopes.entry(name).or_default().system_calls = Some(calls);
+        for (name, inside) in self.sums.map(ScopeSums::finish).unwrap_or_default() {
+            self.scopes.entry(name).or_default().inside = Some(inside);
         }
         let named = self.scopes.into_iter();
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();
@@ -345,17 +348,25 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
         Column::number("LONGEST", 1),
         Column::number("MEAN", 2),
         Column::number("COUNT", 0),
+        Column::number("CPU", 1),
+        Column::number("BLOCKED", 1),
+        Column::number("ALLOCATED", 2),
         Column::text("SCOPE", 0),
         Column::list("SYSTEM CALLS", 2),
     ]);
     for row in rows.iter().take(layout.top) {
+        let inside = row.inside.as_ref();
+        let of = |cell: &dyn Fn(&Inside) -> String| inside.map_or("-".to_owned(), cell);
         table.row(vec![
             duration(row.total_ns),
             duration(row.longest_ns),
             duration(row.total_ns / row.count.max(1)),
             count(row.count),
+            of(&|inside| duration(inside.time.amounts.cpu_ns)),
+            of(&|inside| duration(inside.time.all_blocked_ns())),
+            of(&|inside| bytes(inside.time.amounts.allocated_bytes)),
             row.name.clone(),
-            system_calls::kinds(&row.system_calls.unwrap_or_default()),
+            of(&|inside| system_calls::kinds(&inside.system_calls)),
         ]);
     }
     out.push_str(&table.render(layout.width, layout.style));

@@ -37,7 +37,7 @@ pub struct ReportJson<'a> {
     system_call_sites: Vec<system_calls::SiteJson>,
     waits: waits::WaitsJson,
     deadlocks: Vec<deadlocks::DeadlockJson>,
-    scopes: Vec<ScopeRow>,
+    scopes: Vec<ScopeJson>,
     counters: Vec<CounterRow>,
     events: Vec<EventJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +109,16 @@ struct SiteJson {
     longest_thread_uid: u32,
     /// Innermost first.
     stack: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ScopeJson {
+    #[serde(flatten)]
+    row: ScopeRow,
+    #[serde(flatten)]
+    time: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
+    system_calls: Option<SystemCalls>,
 }
 
 #[derive(Serialize)]
@@ -193,7 +203,7 @@ pub fn report<'a>(
         system_call_sites,
         waits: waits::json(report, wanted, top),
         deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
-        scopes: facts.scopes.clone(),
+        scopes: facts.scopes.iter().map(scope).collect(),
         counters: facts.counters.clone(),
         events: events(facts, profile),
         focus,
@@ -206,6 +216,15 @@ fn name_of(facts: &Facts, function: u32) -> FunctionName {
         .get(function as usize)
         .cloned()
         .unwrap_or_default()
+}
+
+fn scope(row: &ScopeRow) -> ScopeJson {
+    ScopeJson {
+        row: row.clone(),
+        time: row.inside.map(|inside| (&inside.time).into()),
+        system_calls: (row.inside.map(|inside| inside.system_calls))
+            .filter(|calls| calls.sum() > 0),
+    }
 }
 
 fn events(facts: &Facts, profile: &Profile) -> Vec<EventJson> {

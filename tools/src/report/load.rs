@@ -450,7 +450,7 @@ impl Visitor for Adder {
     }
 
     fn sample(&mut self, _: &Trace, thread: ThreadIndex, row: &SampleRow, _: StackIndex) {
-        self.collected.sample(thread, row.time_ns);
+        self.collected.sample(thread, row);
     }
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) {

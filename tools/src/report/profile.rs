@@ -164,6 +164,15 @@ impl ThreadTime {
         self.running_ns + self.all_blocked_ns() + self.gap_ns
     }
 
+    /// Adds a segment without its amounts.
+    pub fn add_time(&mut self, kind: SegmentKind, time_ns: u64) {
+        match kind {
+            SegmentKind::Running => self.running_ns += time_ns,
+            SegmentKind::Blocked(probe) => self.blocked_ns[probe.cause() as usize] += time_ns,
+            SegmentKind::Gap => self.gap_ns += time_ns,
+        }
+    }
+
     /// Adds another thread's.
     pub fn add(&mut self, other: &ThreadTime) {
         self.running_ns += other.running_ns;
@@ -172,6 +181,30 @@ impl ThreadTime {
         }
         self.gap_ns += other.gap_ns;
         self.amounts.add(&other.amounts);
+    }
+
+    /// What was added since it was `before`.
+    pub fn since(&self, before: &ThreadTime) -> ThreadTime {
+        let mut blocked_ns = self.blocked_ns;
+        for (now, then) in blocked_ns.iter_mut().zip(before.blocked_ns) {
+            *now = now.saturating_sub(then);
+        }
+        ThreadTime {
+            running_ns: self.running_ns.saturating_sub(before.running_ns),
+            blocked_ns,
+            gap_ns: self.gap_ns.saturating_sub(before.gap_ns),
+            amounts: self.amounts.since(&before.amounts),
+        }
+    }
+
+    /// Each time and amount as `change` makes it.
+    pub fn map(&self, change: impl Fn(u64) -> u64) -> ThreadTime {
+        ThreadTime {
+            running_ns: change(self.running_ns),
+            blocked_ns: self.blocked_ns.map(&change),
+            gap_ns: change(self.gap_ns),
+            amounts: self.amounts.map(change),
+        }
     }
 }
 
@@ -208,11 +241,7 @@ impl Profile {
         }
         let thread = &mut self.threads[index];
         let time_ns = segment.end_ns.saturating_sub(segment.begin_ns);
-        match segment.kind {
-            SegmentKind::Running => thread.running_ns += time_ns,
-            SegmentKind::Blocked(probe) => thread.blocked_ns[probe.cause() as usize] += time_ns,
-            SegmentKind::Gap => thread.gap_ns += time_ns,
-        }
+        thread.add_time(segment.kind, time_ns);
         thread.amounts.add(&segment.amounts);
         place
     }
