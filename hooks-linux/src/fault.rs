@@ -137,7 +137,7 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
         unsafe {
             let code = (*info).si_code;
             if agent::owns_memory() {
-                agent::on_fault(signal, code, &agent::interrupted(context), has_room);
+                agent::on_fault(signal, code, &agent::interrupted(info, context), has_room);
             }
             sigaction::call(signal, &default(), null_mut());
             if !comes_by_itself(signal, code) {
@@ -228,6 +228,7 @@ unsafe extern "C" fn abort() {
         "mov [rsp + 8], rax",
         "mov [rsp + 16], rbp",
         "mov qword ptr [rsp + 24], 0",
+        "mov qword ptr [rsp + 72], 0",
         "mov [rsp + 32], rbx",
         "mov [rsp + 40], r12",
         "mov [rsp + 48], r13",
@@ -253,6 +254,7 @@ unsafe extern "C" fn abort() {
         "stp x30, xzr, [sp, #40]",
         "stp xzr, xzr, [sp, #56]",
         "stp xzr, xzr, [sp, #72]",
+        "str xzr, [sp, #88]",
         "mov x29, sp",
         "add x0, sp, #16",
         "bl {aborting}",

@@ -110,6 +110,15 @@ static void small_abort(void) { on_small_stack(late_abort); }
 static void small_raise(void) { on_small_stack(late_raise); }
 static void small_kill(void) { on_small_stack(late_kill); }
 static void small_thread(void) { on_small_stack(late_kill_thread); }
+__attribute__((noinline)) static int calls(int (*where)(int)) {
+    volatile int bytes[100] = {1};
+    return where(bytes[0]) + bytes[7];
+}
+static int calls_through(void *where) { return calls((int (*)(int))where) + 1; }
+static int data[100];
+static void null_call(void) { calls_through(NULL); }
+static void data_call(void) { calls_through(data); }
+static void wild_call(void) { calls_through((void *)0x4141414141414141); }
 static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
 
 static void handled_once(void) { install(SIGSEGV, says, SA_RESETHAND); fault(); }
@@ -166,7 +175,8 @@ static const struct { const char *name; void (*run)(void); } ways[] = {
     {"at_end", at_end}, {"by_handler", by_handler}, {"at_once", at_once}, {"on_stack", on_stack},
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
     {"small_abort", small_abort}, {"small_raise", small_raise}, {"small_kill", small_kill},
-    {"small_thread", small_thread},
+    {"small_thread", small_thread}, {"null_call", null_call}, {"data_call", data_call},
+    {"wild_call", wild_call},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
     {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
@@ -203,8 +213,8 @@ int main(int count, char **arguments) {
 /// Without lazy binding, which needs kilobytes of its own on a handler's stack.
 const FLAGS: [&str; 2] = ["-fno-inline", "-Wl,-z,now"];
 
-/// Those whose thread and stack are known: the signal, and a function of the stack.
-const SEEN: [(&str, &str, &str); 19] = [
+/// Those whose thread and stack are known: the signal, and functions of the stack.
+const SEEN: [(&str, &str, &str); 22] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
     ("both", "SIGSEGV", "at_once_with_another"),
@@ -224,6 +234,9 @@ const SEEN: [(&str, &str, &str); 19] = [
     ("small_raise", "SIGABRT", "raises_abort"),
     ("small_kill", "SIGFPE", "kills"),
     ("small_thread", "SIGBUS", "kills_thread"),
+    ("null_call", "SIGSEGV", "calls calls_through null_call"),
+    ("data_call", "SIGSEGV", "calls calls_through data_call"),
+    ("wild_call", "SIGSEGV", "calls calls_through wild_call"),
 ];
 
 /// Signals of those of which only the parent can tell.
@@ -280,15 +293,15 @@ fn children_die_as_ever_and_their_deaths_are_noted() {
             }
         }
     }
-    for (name, signal, function) in SEEN {
+    for (name, signal, functions) in SEEN {
         let (died_of, stack) = seen
             .remove(name)
             .unwrap_or_else(|| panic!("{name}: {noted:#?}"));
         assert_eq!(died_of, signal, "{name}");
-        assert!(
-            stack.contains(&format!("\"{function}\"")),
-            "{name}: {stack}"
-        );
+        for function in functions.split(' ') {
+            let is_there = stack.contains(&format!("\"{function}\""));
+            assert!(is_there, "{name}: {function} in {stack}");
+        }
     }
     assert!(seen.is_empty(), "{seen:?}");
     told.sort_unstable();

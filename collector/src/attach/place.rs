@@ -219,6 +219,7 @@ impl<'a> Judge<'a> {
                 registers.r14,
                 registers.r15,
             ],
+            is_wild: false,
         };
         self.stack.forget();
         let start = Start {

@@ -43,6 +43,8 @@ pub struct Registers {
     /// The other callee-saved registers: rbx, r12 to r15. Few frames need them (those of lazy
     /// binding); where they are not known they are 0, and such a frame ends the walk.
     pub saved: [u64; 5],
+    /// There is no code at `pc`: the thread has called it through a pointer that leads nowhere.
+    pub is_wild: bool,
 }
 
 impl Registers {
@@ -88,6 +90,7 @@ impl Registers {
             fp,
             lr,
             saved: [0; 5],
+            is_wild: false,
         }
     }
 }

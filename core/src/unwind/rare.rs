@@ -1,10 +1,10 @@
 //! The steps of a walk that are rare: signal frames, realigned stacks, words outside of the own stack,
 //! and frames that need all registers. Pure like `walk`, and apart from its loop.
 
-use super::WalkEnd;
 use super::full::AllRegisters;
 use super::rule::{Kind, Rule};
 use super::walk::{ReadStack, Rules, Start};
+use super::{Registers, WalkEnd};
 
 /// Most steps taken with all registers to reach a frame that needs them.
 const FULL_STEPS: usize = 64;
@@ -24,6 +24,30 @@ impl State {
         let r = from.registers;
         (self.pc, self.sp, self.fp, self.exact) == (r.pc, r.sp, r.fp, from.exact)
     }
+}
+
+/// Whence a walk's first pc, where no code is, was called. `None`: not from code that is known.
+#[cold]
+#[inline(never)]
+pub(super) fn caller_of_nothing<M: ReadStack, R: Rules>(
+    from: &Start,
+    rules: &R,
+    memory: &mut M,
+) -> Option<State> {
+    let Registers { sp, fp, lr, .. } = *from.registers;
+    // A call puts its return address on the stack where there is no link register.
+    let (pc, sp) = match lr {
+        0 => (memory.read(sp)?, sp.wrapping_add(8)),
+        lr => (lr, sp),
+    };
+    let pc = super::strip(pc);
+    let is_known = rules.rule(pc, false).kind() != Kind::Nowhere;
+    is_known.then_some(State {
+        pc,
+        sp,
+        fp,
+        exact: false,
+    })
 }
 
 /// Goes to the caller where the common way does not lead.

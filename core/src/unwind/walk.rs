@@ -13,7 +13,7 @@
 //! Pure: registers, rules and a way to read memory go in, addresses come out. No allocation, no lock.
 
 use super::full::AllRegisters;
-use super::rare::{State, rare_step};
+use super::rare::{State, caller_of_nothing, rare_step};
 use super::rule::{Kind, Rule};
 use super::{MAX_DEPTH, Registers, WalkEnd};
 
@@ -242,6 +242,19 @@ impl Stack {
             |address: u64| address.is_multiple_of(8) && address.wrapping_sub(own.0) < own.1;
         let mut steps = 0;
         let mut unproven = None;
+        if from.registers.is_wild
+            && let Some(caller) = caller_of_nothing(from, rules, memory)
+        {
+            self.steps[0] = Step {
+                pc,
+                sp,
+                fp,
+                rule: Rule::NOWHERE,
+                flags: STEP_EXACT | STEP_IRREGULAR,
+            };
+            steps = 1;
+            State { pc, sp, fp, exact } = caller;
+        }
         // The frame of the last walk to compare with next.
         let mut candidate = reusable;
         let mut candidate_sp = self.sp_of(candidate);

@@ -81,6 +81,7 @@ fn any_registers_over_any_stack() {
                 fp: word(&mut random),
                 lr: word(&mut random),
                 saved: [0; 5].map(|_: u64| word(&mut random)),
+                is_wild: random.below(4) == 0,
             };
             if random.below(10) == 0 {
                 registers.sp = word(&mut random);

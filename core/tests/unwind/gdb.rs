@@ -85,6 +85,7 @@ fn equals_gdb(program: &Program, folder: &Path, least: usize) {
         fp: registers[2],
         lr: 0,
         saved: registers[3..8].try_into().expect("five"),
+        is_wild: false,
     };
     let process = Process::open(pid);
     let mut stack = Stack::boxed();

@@ -78,6 +78,7 @@ pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> 
             register(libc::REG_R14),
             register(libc::REG_R15),
         ],
+        is_wild: false,
     }
 }
 
@@ -95,5 +96,6 @@ pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> 
         fp: m.regs[29],
         lr: m.regs[30],
         saved: [0; 5],
+        is_wild: false,
     }
 }

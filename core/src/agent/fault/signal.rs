@@ -34,13 +34,33 @@ pub fn with_room(mut f: impl FnMut(bool)) {
     }
 }
 
-/// Where the kernel interrupted a thread.
+/// Where a signal of `crate::fault` interrupted a thread.
 ///
 /// # Safety
-/// `context` is what the kernel passed to a handler with SA_SIGINFO.
-pub unsafe fn interrupted(context: *mut core::ffi::c_void) -> Registers {
-    // SAFETY: by contract.
-    unsafe { capture::registers_of(context) }
+/// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
+pub unsafe fn interrupted(
+    info: *const libc::siginfo_t,
+    context: *mut core::ffi::c_void,
+) -> Registers {
+    /// The processor has refused an address, which the kernel does not tell then: include/uapi/asm-generic/siginfo.h.
+    const SI_KERNEL: i32 = 0x80;
+    /// That of no program.
+    const LEAST_REFUSED: u64 = 1 << 47;
+
+    // SAFETY: by contract; the address belongs to signals that the kernel has made from a fault.
+    unsafe {
+        let mut registers = capture::registers_of(context);
+        let is_access =
+            matches!((*info).si_signo, libc::SIGSEGV | libc::SIGBUS) && (*info).si_code > 0;
+        let is_refused = (*info).si_code == SI_KERNEL;
+        let pc = registers.pc;
+        registers.is_wild = is_access
+            && match is_refused {
+                true => pc >= LEAST_REFUSED,
+                false => (*info).si_addr().addr() as u64 == pc,
+            };
+        registers
+    }
 }
 
 /// A signal that will end the process has come to this thread (or will at once), which is noted and captured. The first
