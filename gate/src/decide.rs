@@ -7,10 +7,12 @@
 //! whose change drowns in the noise of the whole.
 
 mod findings;
+mod parts;
 mod scopes;
 mod system_calls;
 mod warnings;
 
+pub use parts::{ProcessRow, RoleRow};
 pub use scopes::ScopeRow;
 
 use crate::budget::{self, BudgetRow};
@@ -59,13 +61,6 @@ impl Row {
             && (self.comparison.p.is_none()
                 || self.adjusted_p.is_some_and(|p| p <= rules.alpha_of_half()))
     }
-}
-
-/// A metric of a role's threads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RoleRow {
-    pub role: RoleId,
-    pub row: Row,
 }
 
 /// A metric of a function itself.
@@ -118,6 +113,8 @@ pub struct Moved {
 pub struct Outcome {
     pub verdict: Verdict,
     pub whole: Vec<Row>,
+    /// Of programs of several processes, where these are more than a role.
+    pub processes: Vec<ProcessRow>,
     pub roles: Vec<RoleRow>,
     /// Functions that changed in either direction, the largest change first.
     pub functions: Vec<FunctionRow>,
@@ -202,6 +199,7 @@ impl Judge<'_> {
             obstacle: obstacle.filter(|_| verdict == Verdict::CannotTell),
             confirmation: None,
             scopes: self.scopes(),
+            processes: self.processes(&worse),
             roles,
             functions: across,
             findings,
@@ -342,36 +340,6 @@ impl Judge<'_> {
             .collect();
         for (at, p) in tested.iter().zip(self.adjusted(&family)) {
             rows[*at].adjusted_p = Some(p);
-        }
-        rows
-    }
-
-    /// Roles, by the metrics that the whole run is worse in.
-    fn roles(&self, worse: &[Metric]) -> Vec<RoleRow> {
-        let mut rows = Vec::new();
-        for metric in worse {
-            let columns: Vec<(RoleId, Column)> = self
-                .table
-                .roles()
-                .into_iter()
-                .map(|role| (role, self.table.role(role, *metric)))
-                .filter(|(_, column)| median(column) >= self.floor(*metric))
-                .collect();
-            let family: Vec<_> = columns
-                .iter()
-                .map(|(_, column)| (*metric, column))
-                .collect();
-            let adjusted = self.adjusted(&family);
-            for ((role, column), p) in columns.iter().zip(adjusted) {
-                rows.push(RoleRow {
-                    role: *role,
-                    row: Row {
-                        metric: *metric,
-                        comparison: self.compare(column, *metric, metric.is_exact()),
-                        adjusted_p: Some(p),
-                    },
-                });
-            }
         }
         rows
     }

@@ -71,6 +71,13 @@ pub fn render(gate: &Gate) -> String {
         "Whole run",
         rows.map(|r| (r.metric.title().to_string(), r)),
     );
+    let rows = gate.outcome.processes.iter();
+    table(
+        &mut body,
+        gate,
+        "Processes",
+        rows.map(|p| (super::view::process(p), &p.row)),
+    );
     let rows = gate.outcome.roles.iter();
     table(
         &mut body,

@@ -30,6 +30,9 @@ pub fn render(gate: &Gate) -> Value {
         "candidate": runs(gate, Side::Candidate),
         "findings": outcome.findings.iter().map(|f| finding(gate, f)).collect::<Vec<_>>(),
         "whole": outcome.whole.iter().map(row).collect::<Vec<_>>(),
+        "processes": outcome.processes.iter().map(|p| {
+            with(row(&p.row), &[("process", json!(p.process))])
+        }).collect::<Vec<_>>(),
         "roles": outcome.roles.iter().map(|r| {
             with(row(&r.row), &[("role", role(gate, r.role))])
         }).collect::<Vec<_>>(),

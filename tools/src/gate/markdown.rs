@@ -41,6 +41,9 @@ pub fn render(gate: &Gate) -> String {
         .map(|row| (row.metric.title().to_string(), row))
         .collect();
     table(&mut out, gate, "The whole run", &rows);
+    let processes = outcome.processes.iter();
+    let rows: Vec<(String, &Row)> = processes.map(|p| (view::process(p), &p.row)).collect();
+    table(&mut out, gate, "Processes", &rows);
     let rows: Vec<(String, &Row)> = outcome
         .roles
         .iter()

@@ -45,6 +45,7 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     }
     out.push('\n');
     out.push_str(&whole(gate, width, style));
+    out.push_str(&processes(gate, width, style));
     out.push_str(&roles(gate, width, style));
     out.push_str(&scopes(gate, width, style));
     out.push_str(&functions(gate, width, style));
@@ -105,6 +106,21 @@ fn whole(gate: &Gate, width: Option<usize>, style: Style) -> String {
         table.row(cells(gate, row, row.metric.title().into()));
     }
     table.render(width, style)
+}
+
+fn processes(gate: &Gate, width: Option<usize>, style: Style) -> String {
+    if gate.outcome.processes.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(columns("PROCESSES"));
+    for row in &gate.outcome.processes {
+        table.row(cells(
+            gate,
+            &row.row,
+            clean(&view::process(row)).into_owned(),
+        ));
+    }
+    format!("\n{}", table.render(width, style))
 }
 
 fn roles(gate: &Gate, width: Option<usize>, style: Style) -> String {

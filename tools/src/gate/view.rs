@@ -3,7 +3,7 @@
 use stackbeat_gate::budget::{Budget, BudgetRow, Per};
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Finding, Outcome, Row, ScopeRow, Verdict, Way};
+use stackbeat_gate::decide::{Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
 use stackbeat_gate::run::RoleId;
@@ -412,6 +412,11 @@ pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
         fresh_pairs(confirmation, "did not show"),
         evidence_of(confirmation)
     )
+}
+
+/// `CPU time: nginx`.
+pub fn process(row: &ProcessRow) -> String {
+    format!("{}: {}", row.row.metric.title(), row.process)
 }
 
 /// Scopes that are shown, the wall time of each before its other metrics.
