@@ -118,6 +118,16 @@ fn throttled_wait(bencher: Bencher) {
     });
 }
 
+#[divan::bench(name = "b3_throttled_wait_that_moves_bytes (1000 calls)")]
+fn throttled_wait_that_moves_bytes(bencher: Bencher) {
+    session();
+    bencher.bench_local(|| {
+        for i in 0..CALLS {
+            agent::begin_wait(Probe::Read, black_box(i as u64)).end_moving(64, black_box(64));
+        }
+    });
+}
+
 #[divan::bench(name = "b4_throttled_system_call (1000 calls)")]
 fn throttled_system_call(bencher: Bencher) {
     session();

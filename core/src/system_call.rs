@@ -1,14 +1,18 @@
-//! Kinds of system calls, as reports and the gate tell them apart.
+//! Kinds of system calls, as reports and the gate tell them apart, and the bytes that calls moved.
 //!
 //! Each hooked function that is a system call, or stands for one, counts once for its thread, whatever it calls
 //! inside. Functions that get by without one as long as nobody has to wait (locks, conditions, semaphores), and
 //! clocks, which are read in the program's own memory, are none.
+//!
+//! Bytes are those that the calls returned: of reads and receives as read, of writes and sends as written, of what moves
+//! data between descriptors as both.
 
 use crate::probe::{Category, Probe};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
-        /// What a system call does. The numbers are part of the trace format: never reuse or renumber one.
+        /// What is counted of system calls: those that do one thing, and what they moved. The numbers are part of the
+        /// trace format: never reuse or renumber one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum SystemCall {
@@ -33,8 +37,8 @@ macro_rules! kinds {
     };
 }
 
-/// Number of kinds, for arrays indexed by `SystemCall as usize`.
-pub const SYSTEM_CALLS: usize = 18;
+/// Number of kinds, those of bytes included, for arrays indexed by `SystemCall as usize`.
+pub const SYSTEM_CALLS: usize = 20;
 
 kinds! {
     /// Reads from a file, pipe, queue or the source of random numbers.
@@ -68,10 +72,22 @@ kinds! {
     /// Futexes of the program's own locks, by `syscall`; libc's own pass no hook.
     Futex = 16, "futex";
     Yield = 17, "yield";
+    /// Bytes that calls have read.
+    BytesRead = 18, "bytes read";
+    /// Bytes that calls have written.
+    BytesWritten = 19, "bytes written";
 }
 
 impl SystemCall {
-    /// The category of the probes whose calls are of this kind; of locks on files, that of other calls on files.
+    /// The kinds of bytes.
+    pub const BYTES: [SystemCall; 2] = [SystemCall::BytesRead, SystemCall::BytesWritten];
+
+    /// Counts bytes, not calls.
+    pub const fn is_bytes(self) -> bool {
+        matches!(self, SystemCall::BytesRead | SystemCall::BytesWritten)
+    }
+
+    /// The category of the probes whose calls are of this kind; of locks on files, and of bytes, that of calls on files.
     pub const fn category(self) -> Category {
         match self {
             SystemCall::Read
@@ -81,7 +97,9 @@ impl SystemCall {
             | SystemCall::Close
             | SystemCall::Sync
             | SystemCall::Stat
-            | SystemCall::Control => Category::Io,
+            | SystemCall::Control
+            | SystemCall::BytesRead
+            | SystemCall::BytesWritten => Category::Io,
             SystemCall::Socket | SystemCall::Send | SystemCall::Receive => Category::Net,
             SystemCall::Poll => Category::Poll,
             SystemCall::Sleep => Category::Sleep,
@@ -122,6 +140,16 @@ impl Probe {
             _ => return None,
         })
     }
+
+    /// Whether a call of this probe reads, and whether it writes, the bytes that it says it moved.
+    pub const fn moves(self) -> (bool, bool) {
+        match self.system_call() {
+            Some(SystemCall::Read | SystemCall::Receive) => (true, false),
+            Some(SystemCall::Write | SystemCall::Send) => (false, true),
+            Some(SystemCall::Copy) => (true, true),
+            _ => (false, false),
+        }
+    }
 }
 
 /// How many of each kind, by `SystemCall as usize`.
@@ -145,16 +173,30 @@ impl SystemCalls {
         }
     }
 
-    /// How many of all kinds.
+    /// Whether a file's list is of a version that counts bytes.
+    pub fn list_has_bytes(counts: &[u64]) -> bool {
+        counts.len() > SystemCall::BytesWritten as usize
+    }
+
+    /// How many calls of all kinds.
     pub fn sum(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |sum, count| sum.saturating_add(*count))
+        self.calls()
+            .fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Each kind with its number.
     pub fn iter(&self) -> impl Iterator<Item = (SystemCall, u64)> + '_ {
         SystemCall::ALL.into_iter().zip(self.0)
+    }
+
+    /// Each kind of calls with its number.
+    pub fn calls(&self) -> impl Iterator<Item = (SystemCall, u64)> + '_ {
+        self.iter().filter(|(kind, _)| !kind.is_bytes())
+    }
+
+    /// How many of a kind.
+    pub fn of(&self, kind: SystemCall) -> u64 {
+        self.0[kind as usize]
     }
 }
 

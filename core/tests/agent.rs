@@ -247,6 +247,35 @@ fn a_session_in_this_process() {
     assert_eq!(all_samples(&mapping).0.len(), 0);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
 
+    // And the bytes that they move: of one large read in a hundred small ones, its share.
+    for i in 0..1000 {
+        let bytes = if i % 100 == 50 { 100_000 } else { 1000 };
+        agent::begin_wait(Probe::Read, 0).end_moving(bytes, bytes);
+        agent::begin_wait(Probe::Read, 0).end_moving(-1, -1);
+    }
+    agent::begin_wait(Probe::Sendfile, 0).end_moving(1 << 40, 1 << 40);
+    let all = 990 * 1000 + 10 * 100_000 + (1 << 40);
+    let moved = [SystemCall::BytesRead, SystemCall::BytesWritten].map(made);
+    assert_eq!(moved, [all, 1 << 40]);
+    assert_eq!(made(SystemCall::Read), 2000);
+    let (seen, _) = all_samples(&mapping);
+    let amounts = |call: SystemCall| -> Vec<u64> {
+        let is_one = |s: &&Seen| s.probe == Probe::CountedCall as u8 && s.words[7] == call as u64;
+        seen.iter().filter(is_one).map(|s| s.words[8]).collect()
+    };
+    let (read, written) = (
+        amounts(SystemCall::BytesRead),
+        amounts(SystemCall::BytesWritten),
+    );
+    assert!((40..=150).contains(&read.len()), "{read:?}");
+    // Distances have grown; the copy is met, and is more than all distances before.
+    let (last, before) = read.split_last().expect("is one");
+    let before: u64 = before.iter().sum();
+    assert!((1_000_000..2_000_000).contains(&before), "{read:?}");
+    assert!(all - before - last < 1_000_000, "{read:?}");
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert!(written[0] > (1 << 40) - 10_000, "{written:?}");
+
     // A wait that a tick passed in has its length and result; its gate is open again.
     let wait = agent::begin_wait(Probe::Nanosleep, 3);
     assert_eq!(me.closed.load(Ordering::Relaxed), 1);

@@ -80,7 +80,7 @@ impl Cause {
             Metric::Wait | Metric::Poll | Metric::Join | Metric::Process => Cause::Wait,
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
             Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
-            metric if metric.is_transfer() => Cause::Transfers,
+            metric if metric.is_transfer() || metric.is_call_bytes() => Cause::Transfers,
             metric if metric.is_system_call() => Cause::SystemCalls,
             _ => Cause::Unclear,
         }
@@ -96,7 +96,9 @@ impl Cause {
             | Metric::CallsClose
             | Metric::CallsSync
             | Metric::CallsStat
-            | Metric::CallsControl => Some(Cause::Io),
+            | Metric::CallsControl
+            | Metric::BytesRead
+            | Metric::BytesWritten => Some(Cause::Io),
             Metric::CallsSocket | Metric::CallsSend | Metric::CallsReceive => Some(Cause::Net),
             Metric::CallsSleep => Some(Cause::Sleep),
             Metric::CallsProcess => Some(Cause::Wait),

@@ -78,8 +78,8 @@ impl Rules {
             (Metric::MinorFaults, _) => FLOOR_FAULTS.max(self.floor_share * cpu_ns / FAULT_NS),
             (Metric::MajorFaults, _) => FLOOR_FAULTS,
             (Metric::ReadCalls | Metric::WriteCalls, _) => FLOOR_CALLS,
-            (metric, _) if metric.is_system_call() => FLOOR_CALLS,
             (_, Unit::Bytes) => 1024.0,
+            (metric, _) if metric.is_system_call() => FLOOR_CALLS,
             _ => 1.0,
         }
     }

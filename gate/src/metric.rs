@@ -74,6 +74,9 @@ metrics! {
     CallsSignal = "calls:signal", "system calls: signal";
     CallsFutex = "calls:futex", "system calls: futex";
     CallsYield = "calls:yield", "system calls: yield";
+    /// Bytes that these calls moved. The kernel counts others in `read-bytes`.
+    BytesRead = "bytes:read", "bytes read by system calls";
+    BytesWritten = "bytes:written", "bytes written by system calls";
     /// Calls that read, whatever from. This and the next three are known of the whole run only.
     ReadCalls = "read-calls", "read calls";
     WriteCalls = "write-calls", "write calls";
@@ -101,9 +104,9 @@ const fn from<const N: usize>(first: Metric) -> [Metric; N] {
 }
 
 impl Metric {
-    /// System calls by kind, in the order of the kinds' numbers.
-    pub const SYSTEM_CALLS: [Metric; Metric::CallsYield as usize - Metric::CallsRead as usize + 1] =
-        from(Metric::CallsRead);
+    /// System calls by kind, and what they moved, in the order of the kinds' numbers.
+    pub const SYSTEM_CALLS: [Metric;
+        Metric::BytesWritten as usize - Metric::CallsRead as usize + 1] = from(Metric::CallsRead);
 
     /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
     pub const TRANSFERS: [Metric; 4] = from(Metric::ReadCalls);
@@ -123,7 +126,11 @@ impl Metric {
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::AllocatedBytes | Metric::ReadBytes | Metric::WrittenBytes => Unit::Bytes,
+            Metric::AllocatedBytes
+            | Metric::BytesRead
+            | Metric::BytesWritten
+            | Metric::ReadBytes
+            | Metric::WrittenBytes => Unit::Bytes,
             m if (m as u8) < Metric::Allocations as u8 => Unit::Nanoseconds,
             _ => Unit::Count,
         }
@@ -166,10 +173,27 @@ impl Metric {
 
     /// One of `SYSTEM_CALLS`.
     pub fn is_system_call(self) -> bool {
-        (Metric::CallsRead..=Metric::CallsYield).contains(&self)
+        (Metric::CallsRead..=Metric::BytesWritten).contains(&self)
     }
 
-    /// A kind of system call of which a program that does the same makes as many. How often it asks for events, waits for
+    /// A kind of system call that moves bytes.
+    pub fn moves(self) -> bool {
+        matches!(
+            self,
+            Metric::CallsRead
+                | Metric::CallsWrite
+                | Metric::CallsCopy
+                | Metric::CallsSend
+                | Metric::CallsReceive
+        )
+    }
+
+    /// What system calls moved.
+    pub fn is_call_bytes(self) -> bool {
+        matches!(self, Metric::BytesRead | Metric::BytesWritten)
+    }
+
+    /// A kind of system call of which a program that does the same makes as many, or what they move. How often it asks for events, waits for
     /// a lock or gives up the CPU is decided by time.
     pub fn is_steady_call(self) -> bool {
         self.is_system_call()

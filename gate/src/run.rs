@@ -220,6 +220,8 @@ pub struct About {
     pub knows_system_calls: bool,
     /// So is who makes them.
     pub knows_callers: bool,
+    /// What they moved is known, and who did.
+    pub knows_call_bytes: bool,
     /// How long the calibration loop took.
     pub calibration_ns: Option<u64>,
 }

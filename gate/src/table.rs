@@ -38,6 +38,7 @@ impl Table {
         let mut runs = self.runs.iter().map(|run| &run.about);
         match metric {
             metric if metric.is_of_allocation() => !runs.any(|run| run.counts_end_early),
+            metric if metric.is_call_bytes() => runs.all(|run| run.knows_call_bytes),
             metric if metric.is_system_call() => runs.all(|run| run.knows_system_calls),
             metric if metric.is_transfer() => self.runs.iter().all(Run::knows_transfers),
             _ => true,
@@ -46,8 +47,12 @@ impl Table {
 
     /// Whether it is known of all runs which functions have the metric.
     pub fn knows_callers(&self, metric: Metric) -> bool {
-        let mut runs = self.runs.iter();
-        !metric.is_system_call() || runs.all(|run| run.about.knows_callers)
+        let mut runs = self.runs.iter().map(|run| &run.about);
+        match metric {
+            metric if metric.is_call_bytes() => runs.all(|run| run.knows_call_bytes),
+            metric if metric.is_system_call() => runs.all(|run| run.knows_callers),
+            _ => true,
+        }
     }
 
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {

@@ -4,6 +4,7 @@
 //! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
 //! original with all registers as they came.
 
+use crate::net::in_messages;
 use crate::send::send;
 use core::arch::naked_asm;
 use core::ffi::c_long;
@@ -155,6 +156,22 @@ unsafe extern "C-unwind" fn looked(
     waiting::called();
     let wait = agent::begin_wait_for(probe, a as u64, awaited);
     let result = original();
-    wait.end(result);
+    // SAFETY: the call's own arguments, and what it has returned.
+    wait.end_moving(result, unsafe { moved(number, b, c, result) });
+    result
+}
+
+/// How many bytes a system call with this result has moved, if it is one that moves any.
+///
+/// # Safety
+/// `b` and `c` are its second and third argument.
+unsafe fn moved(number: c_long, b: c_long, c: c_long, result: c_long) -> i64 {
+    if number == SYS_sendmmsg || number == SYS_recvmmsg {
+        // SAFETY: the messages, as many as the result says.
+        return unsafe { in_messages(result as c_int, b as *const mmsghdr) };
+    }
+    if number == SYS_msgsnd || number == SYS_mq_timedsend {
+        return if result == 0 { c } else { 0 };
+    }
     result
 }

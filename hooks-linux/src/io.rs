@@ -235,10 +235,19 @@ unsafe extern "C-unwind" fn eventfd_read(file: c_int, value: *mut u64) -> c_int 
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { eventfd_read::call(file, value) };
     // What `read` would have said.
-    wait.end(if result == 0 { 8 } else { -1 });
+    let bytes = if result == 0 { 8 } else { -1 };
+    wait.end_moving(bytes, bytes);
     result
 }
 
+unsafe fn a_number(result: c_int, value: u64) -> i64 {
+    if result == 0 {
+        size_of_val(&value) as i64
+    } else {
+        0
+    }
+}
+
 hooks! {
-    wait fn eventfd_write(file: c_int, value: u64) -> c_int = Write, file, writes file;
+    wait fn eventfd_write(file: c_int, value: u64) -> c_int = Write, file, writes file, moves a_number(value);
 }

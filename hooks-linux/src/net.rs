@@ -8,20 +8,30 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_core::waiters::How;
 
-hooks! {
+/// The bytes of the messages that a call has sent or received.
+///
+/// # Safety
+/// There are as many messages as `sent` says, filled in by the call.
+pub(crate) unsafe fn in_messages(sent: c_int, messages: *const mmsghdr) -> i64 {
+    let count = usize::try_from(sent).unwrap_or(0);
+    // SAFETY: by contract.
+    let bytes = (0..count).map(|i| unsafe { (*messages.add(i)).msg_len });
+    bytes.map(i64::from).sum()
+}
 
+hooks! {
     wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
     wait fn __send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
     wait fn sendto(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int, to: *const sockaddr, to_bytes: socklen_t) -> ssize_t = Send, socket, writes socket;
     wait fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t = Send, socket, writes socket;
-    wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send, socket, writes socket;
+    wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send, socket, writes socket, moves in_messages(messages);
 
     wait fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
     wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
     wait fn recvfrom(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
     wait fn __recvfrom_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
     wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
-    wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves in_messages(messages);
 
     hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt, socket;
     hit fn setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, bytes: socklen_t) -> c_int = Getsockopt, socket;

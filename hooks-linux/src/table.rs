@@ -22,6 +22,9 @@
 //!                                                 the same for the end of what they read
 //!       wait  fn …  = Probe, argument, makes NOTED;
 //!                                                 may block; the result, a descriptor, is noted by a function
+//!       wait  fn …  …, moves FUNCTION(an argument);
+//!                                                 how many bytes it moved: the function gets the result and that
+//!                                                 argument. Otherwise the result says it, where it is an `ssize_t`
 //!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, for AWAITED, if condition;
 //!                                                 tries first; only a failed try is a wait, for the lock
 //!                                                 described; where the condition fails (invalid
@@ -85,19 +88,46 @@ macro_rules! versions {
 
 /// Calls the original as a wait, for something that another thread lets go of when that is given.
 macro_rules! waited {
-    ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)?) => {{
+    ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))?) => {{
         let wait = waited!(begin Probe::$probe, $value as u64 $(, $awaited)?);
         // SAFETY: the arguments of the hook's caller, passed on.
         let result = unsafe { $name::call($($arg),*) };
-        wait.end(result as i64);
+        wait.end_moving(result as i64, waited!(moved result $(, $moved($of))?));
         result
     }};
+    (moved $result:ident) => {
+        $crate::table::Moved::bytes($result)
+    };
+    (moved $result:ident, $moved:ident($of:ident)) => {
+        // SAFETY: the call has ended with this result for this argument of its caller's.
+        unsafe { $moved($result, $of) }
+    };
     (begin $probe:expr, $value:expr) => {
         agent::begin_wait($probe, $value)
     };
     (begin $probe:expr, $value:expr, $awaited:expr) => {
         agent::begin_wait_for($probe, $value, $awaited)
     };
+}
+
+/// How many bytes a call says that it moved, by its result.
+pub(crate) trait Moved {
+    fn bytes(self) -> i64;
+}
+
+impl Moved for libc::ssize_t {
+    #[inline(always)]
+    fn bytes(self) -> i64 {
+        self as i64
+    }
+}
+
+/// Zero or a descriptor, or -1; no number of bytes.
+impl Moved for core::ffi::c_int {
+    #[inline(always)]
+    fn bytes(self) -> i64 {
+        0
+    }
 }
 
 macro_rules! hooks {
@@ -171,14 +201,14 @@ macro_rules! hooks {
         }
         hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr $(, for $awaited:expr)?; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            waited!($name($($arg),*) = $probe, $value $(, for $awaited)?)
+            waited!($name($($arg),*) = $probe, $value $(, for $awaited)? $(, moves $moved($of))?)
         }
         hooks! { $($rest)* }
     };
@@ -196,14 +226,14 @@ macro_rules! hooks {
         }
         hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, reads $file:ident $(if $may_wait:expr)?; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, reads $file:ident $(if $may_wait:expr)? $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn waiting($($arg: $type,)* object: u64) -> $result {
-                waited!($name($($arg),*) = $probe, $value, for agent::written(object))
+                waited!($name($($arg),*) = $probe, $value, for agent::written(object) $(, moves $moved($of))?)
             }
             if !agent::hit_quietly() {
                 $name::called();
@@ -214,17 +244,17 @@ macro_rules! hooks {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { waiting($($arg,)* object) };
             }
-            waited!($name($($arg),*) = $probe, $value)
+            waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
         hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, writes $file:ident; $($rest:tt)*) => {
-        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by writes($file), then (|_| ()); $($rest)* }
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, writes $file:ident $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
+        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by writes($file), then (|_| ()) $(, moves $moved($of))?; $($rest)* }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, closes $file:ident; $($rest:tt)*) => {
         hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by closes($file), then ($crate::descriptor::forget); $($rest)* }
     };
-    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, by $announce:ident($file:ident), then $before:expr; $($rest:tt)*) => {
+    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, by $announce:ident($file:ident), then $before:expr $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -233,7 +263,7 @@ macro_rules! hooks {
             unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
                 let wake = $crate::descriptor::$announce($file);
                 $before($file);
-                let result = waited!($name($($arg),*) = $probe, $value);
+                let result = waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?);
                 wake.end(Probe::$probe, $value as u64);
                 result
             }
@@ -245,7 +275,7 @@ macro_rules! hooks {
                 return unsafe { awaited($($arg),*) };
             }
             $before($file);
-            waited!($name($($arg),*) = $probe, $value)
+            waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
         hooks! { $($rest)* }
     };

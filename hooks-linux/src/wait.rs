@@ -23,11 +23,19 @@ hooks! {
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemWait, set;
 
     wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = Read, queue;
-    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = Write, queue;
+    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = Write, queue, moves all(bytes);
     wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = Read, queue;
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = Read, queue;
-    wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = Write, queue;
-    wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = Write, queue;
+    wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = Write, queue, moves all(bytes);
+    wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = Write, queue, moves all(bytes);
+}
+
+/// What a call has moved that moves all or nothing.
+///
+/// # Safety
+/// None; hooks call it beside others that have a contract.
+pub(crate) unsafe fn all(result: c_int, bytes: size_t) -> i64 {
+    if result == 0 { bytes as i64 } else { 0 }
 }
 
 original!(fn raise(signal: c_int) -> c_int = SignalWait);

@@ -268,3 +268,196 @@ fn functions_get_the_calls_that_they_make_however_long_they_run() {
     let all = report["totals"]["cpu_ns"].as_f64().expect("a number");
     assert!(own("computes") > 0.8 * all, "{report:#}");
 }
+
+/// Threads copy between a file, a pipe and sockets with every kind of call that moves bytes; the numbers differ.
+const MOVERS: &str = r#"
+import os, socket, sys, threading
+def files():
+    f = os.open("moved", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    for i in range(300):
+        os.pwrite(f, b"x" * (100 + i), 0)
+        os.writev(f, [b"a" * 11, b"b" * 22])
+        os.lseek(f, 0, 0)
+        os.read(f, 50000)
+        os.readv(f, [bytearray(7), bytearray(7)])
+        os.pread(f, 64, 0)
+        os.read(f, 50000)
+    try: os.write(-1, b"none")
+    except OSError: pass
+def sockets():
+    a, b = socket.socketpair()
+    r, w = os.pipe()
+    f = os.open("moved2", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    os.write(f, b"y" * 5000)
+    for i in range(200):
+        a.send(b"z" * (i + 1))
+        b.recv(1000)
+        b.sendmsg([b"1234", b"56"])
+        a.recvmsg(100)
+        os.sendfile(w, f, 0, 1000 + i)
+        os.read(r, 4096)
+for work in (files, sockets):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"#;
+
+/// The bytes that strace saw calls of each thread return, those that read and those that wrote; by thread in the order of
+/// their first call.
+fn moved_by_strace(folder: &Path, program: &[&str]) -> Vec<(u64, u64)> {
+    let out = folder.join("moves.txt");
+    let calls = "read,readv,pread64,write,writev,pwrite64,sendto,sendmsg,recvfrom,recvmsg,sendfile,getrandom";
+    let mut command = Command::new("strace");
+    command
+        .current_dir(folder)
+        .args([
+            "-f",
+            "-e",
+            &format!("trace={calls}"),
+            "-e",
+            "signal=none",
+            "-o",
+        ])
+        .arg(&out)
+        .args(program);
+    let ran = run(command);
+    assert!(ran.output.status.success(), "{}", ran.stderr());
+    let text = std::fs::read_to_string(&out).expect("strace writes its lines");
+    let mut threads: Vec<(&str, u64, u64)> = Vec::new();
+    for line in text.lines() {
+        let Some((tid, call)) = line.split_once(' ') else {
+            continue;
+        };
+        let result = call.rsplit_once(" = ").map(|(_, result)| result.trim());
+        let Some(bytes) = result.and_then(|r| r.parse::<u64>().ok()) else {
+            continue;
+        };
+        let name = call.trim_start().split('(').next().unwrap_or("");
+        let at = threads.iter().position(|(t, ..)| *t == tid);
+        let at = at.unwrap_or_else(|| {
+            threads.push((tid, 0, 0));
+            threads.len() - 1
+        });
+        let reads = [
+            "read",
+            "readv",
+            "pread64",
+            "recvfrom",
+            "recvmsg",
+            "sendfile",
+            "getrandom",
+        ];
+        let writes = [
+            "write", "writev", "pwrite64", "sendto", "sendmsg", "sendfile",
+        ];
+        let (is_read, is_write) = (reads.contains(&name), writes.contains(&name));
+        assert!(is_read || is_write, "{line}");
+        threads[at].1 += if is_read { bytes } else { 0 };
+        threads[at].2 += if is_write { bytes } else { 0 };
+    }
+    threads.into_iter().map(|(_, r, w)| (r, w)).collect()
+}
+
+#[test]
+fn threads_move_as_many_bytes_as_strace_sees_their_calls_return() {
+    let folder = scratch();
+    let program = [&python(), "-c", MOVERS];
+    let theirs = moved_by_strace(folder.path(), &program);
+    let recorded = Program::new(program)
+        .folder(folder.path())
+        .record(folder.path());
+    let report = report(&recorded.trace);
+    let threads = report["threads"].as_array().expect("a list");
+    let bytes = |of: &Value| {
+        let bytes = &of["call_bytes"];
+        let one = |name: &str| bytes[name].as_u64().unwrap_or_else(|| panic!("{of:#}"));
+        (one("read"), one("written"))
+    };
+    let own = threads.iter().filter(|t| t["is_main"] == false);
+    let mut ours: Vec<(u64, u64)> = own.map(bytes).collect();
+    // The first thread that strace sees is the main one.
+    let mut theirs = theirs[1..].to_vec();
+    ours.sort_unstable();
+    theirs.sort_unstable();
+    assert_eq!(ours, theirs, "{threads:#?}");
+    assert!(
+        ours.iter().all(|(r, w)| *r > 10_000 && *w > 10_000),
+        "{ours:?}"
+    );
+    let sum = threads.iter().map(bytes);
+    let sum = sum.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    assert_eq!(bytes(&report), sum, "{report:#}");
+}
+
+/// Each round, `large` reads 6000 bytes in one call, `small` 3000 in six, and `computes` 1000, before which nearly all the
+/// time passes; `puts` writes 1000.
+const READERS: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+static volatile uint64_t sink;
+static int zero, null;
+static char bytes[6000];
+static inline __attribute__((always_inline)) void take(size_t count) { if (read(zero, bytes, count) != (ssize_t)count) abort(); }
+__attribute__((noinline)) void large(void) { take(6000); sink++; }
+__attribute__((noinline)) void small(void) { for (int i = 0; i < 6; i++) take(500); sink++; }
+__attribute__((noinline)) void computes(void) {
+    for (int i = 0; i < 300000; i++) sink += i;
+    take(1000);
+    sink++;
+}
+__attribute__((noinline)) void puts_some(void) {
+    if (write(null, bytes, 1000) != 1000) abort();
+    sink++;
+}
+int main(int count, char **arguments) {
+    zero = open("/dev/zero", O_RDONLY);
+    null = open("/dev/null", O_WRONLY);
+    for (int i = 0; i < atoi(arguments[1]); i++) { large(); small(); computes(); puts_some(); }
+    return 0;
+}
+"#;
+
+/// Bounds are at more than four times the error of the samples that there are at least.
+#[test]
+fn functions_get_the_bytes_that_their_calls_move() {
+    let folder = scratch();
+    let binary = compile(folder.path(), "readers.c", READERS, &[]);
+    let recorded = Program::new([binary.to_str().expect("UTF-8"), "3000"])
+        .options(&["--interval", "100us", "--budget", "0"])
+        .record(folder.path());
+    let report = report(&recorded.trace);
+    assert_eq!(report["call_bytes"]["read"], 10_000 * 3000, "{report:#}");
+    assert_eq!(report["call_bytes"]["written"], 1000 * 3000, "{report:#}");
+    let functions = report["call_byte_functions"].as_array().expect("a list");
+    let share = |kind: &str, function: &str| {
+        let found = functions
+            .iter()
+            .find(|row| row["bytes"] == kind && row["name"] == function);
+        let all = report["call_bytes"][kind].as_f64().expect("a number");
+        found.map_or(0.0, |row| row["total"].as_f64().expect("a number")) / all
+    };
+    for (function, expected) in [("large", 0.6), ("small", 0.3), ("computes", 0.1)] {
+        let share = share("read", function);
+        assert!((share - expected).abs() < 0.13, "{function}: {share}");
+    }
+    for (kind, function) in [
+        ("read", "main"),
+        ("written", "main"),
+        ("written", "puts_some"),
+    ] {
+        assert!(
+            share(kind, function) > 0.99,
+            "{kind} {function}: {report:#}"
+        );
+    }
+    let sites = report["call_byte_sites"].as_array().expect("a list");
+    let first = sites.iter().find(|site| site["bytes"] == "read");
+    let stack = &first.expect("is there")["stack"];
+    let names = ["take", "large", "main"];
+    assert!(
+        (names.iter().enumerate()).all(|(at, name)| stack[at] == *name),
+        "{stack:#}"
+    );
+}

@@ -24,9 +24,11 @@ use stackbeat_core::probe::Cause;
 use crate::report::Report;
 use crate::report::counters::CounterRow;
 use crate::report::events::EventRow;
-use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use crate::report::facts::{
+    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts,
+};
 use crate::report::profile::{CAUSES, Label};
-use crate::report::system_calls::{self, CallRow};
+use crate::report::system_calls::{self, CallRow, Counted};
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
 pub const BAR_BUDGET: usize = 600_000;
@@ -70,6 +72,8 @@ struct Meta<'a> {
     waits: Vec<WaitMeta<'a>>,
     /// Who makes system calls, in the whole recording.
     calls: Vec<CallRow>,
+    /// Who reads and writes so many bytes.
+    moved: Vec<CallRow>,
     cut: Cut,
 }
 
@@ -96,6 +100,7 @@ struct ThreadMeta<'a> {
     samples: u64,
     /// System calls, and how many of each kind in words; `None`: not known.
     calls: Option<u64>,
+    call_bytes: Option<CallBytes>,
     calls_by_kind: String,
 }
 
@@ -184,6 +189,7 @@ pub fn render(report: &Report) -> Result<String> {
             allocated_bytes: time.amounts.allocated_bytes,
             samples: time.amounts.samples,
             calls: t.system_calls.map(|calls| calls.sum()),
+            call_bytes: t.call_bytes,
             calls_by_kind: system_calls::kinds(&t.system_calls.unwrap_or_default()),
         }
     });
@@ -201,6 +207,7 @@ pub fn render(report: &Report) -> Result<String> {
         name: "several processes".to_owned(),
         ..ProcessRow::default()
     };
+    let callers = |what| (report.calls).rows(what, facts, profile, &|_| true, CALL_ROWS);
     let meta = Meta {
         recording: &facts.recording,
         processes: (facts.processes.iter())
@@ -235,7 +242,8 @@ pub fn render(report: &Report) -> Result<String> {
                 )
             })
             .collect(),
-        calls: report.calls.rows(facts, profile, &|_| true, CALL_ROWS),
+        calls: callers(Counted::Calls),
+        moved: callers(Counted::Bytes),
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),

@@ -13,7 +13,9 @@ use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
 use crate::page::timeline::{Bar, Timeline};
 use crate::report::Report;
-use crate::report::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use crate::report::facts::{
+    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts,
+};
 use crate::report::profile::{Profile, ROOT};
 use crate::report::system_calls::CallSites;
 
@@ -178,6 +180,9 @@ pub fn report() -> Report {
         (1, &[8, 5, 4], SystemCall::Write, 20),
         (2, &[8, 5, 3, 3, 9], SystemCall::Write, 30),
         (2, &[], SystemCall::Write, 10),
+        (0, &[0, 1, 4], SystemCall::BytesRead, 120 << 10),
+        (0, &[0, 1], SystemCall::BytesRead, 5 << 20),
+        (1, &[8, 5, 4], SystemCall::BytesWritten, 20 << 20),
     ] {
         let functions: Vec<_> = path.iter().map(|f| FunctionIndex(*f)).collect();
         let made = CallsMade {
@@ -294,6 +299,12 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         end_ns: duration_ns,
     };
     let names = ["shop", "worker-1", "worker-2", "sh"];
+    let calls = |i: usize| {
+        let mut calls = SystemCalls::from_list(&[1500, 20 * i as u64, 0, 3]).unwrap_or_default();
+        calls.0[SystemCall::BytesRead as usize] = 6 << 20;
+        calls.0[SystemCall::BytesWritten as usize] = (20 << 20) * i as u64;
+        calls
+    };
     let threads = names.iter().enumerate().map(|(i, name)| ThreadFacts {
         uid: i as u32 + 1,
         tid: 1001 + i as u32,
@@ -304,7 +315,9 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         is_main: i == 0 || i == 3,
         begin_ns: 0,
         end_ns: profile.threads[i].wall_ns(),
-        system_calls: SystemCalls::from_list(&[1500, 20 * i as u64, 0, 3]),
+        system_calls: Some(calls(i)),
+        // As with a trace of an older version.
+        call_bytes: (i != 3).then(|| CallBytes::of(&calls(i))),
         ..ThreadFacts::default()
     });
     let loss = |cause, count, description| LossRow {

@@ -1,4 +1,5 @@
-//! Who makes system calls: what a thread's counter of each kind grew by, by the samples that its calls caused.
+//! Who makes system calls, and who reads and writes: what a thread's counter of each kind grew by, by the samples that its
+//! calls caused.
 //!
 //! The agent captures at calls drawn at random, each kind by itself (`core/src/agent/counted.rs`), and notes how many
 //! calls of the kind there were since the last such sample. These belong to the sample's stack. What
@@ -10,7 +11,7 @@ use stackbeat_core::system_call::{SYSTEM_CALLS, SystemCall, SystemCalls};
 
 use super::{ProbeId, SampleRow, StackIndex, ThreadIndex};
 
-/// System calls of one kind that a stack has made.
+/// System calls of one kind that a stack has made, or bytes that they moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallsMade {
     pub thread: ThreadIndex,

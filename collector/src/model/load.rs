@@ -282,6 +282,7 @@ impl Loader {
                     capture_ns: 0,
                     totals: None,
                     system_calls: None,
+                    knows_call_bytes: false,
                     batches: 0,
                 },
                 creator_uid: 0,
@@ -319,6 +320,7 @@ impl Loader {
         facts.thread.records_written = Some(end.records_written);
         facts.thread.capture_ns = end.capture_ns;
         facts.thread.system_calls = SystemCalls::from_list(&end.system_calls);
+        facts.thread.knows_call_bytes = SystemCalls::list_has_bytes(&end.system_calls);
         facts.thread.totals = Some(Amounts {
             cpu_ns: end.cpu_ns,
             allocations: end.allocations,

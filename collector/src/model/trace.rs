@@ -123,6 +123,8 @@ pub struct Thread {
     pub totals: Option<Amounts>,
     /// System calls that passed hooks, when the file has them.
     pub system_calls: Option<SystemCalls>,
+    /// These have the bytes that they moved, too.
+    pub knows_call_bytes: bool,
     /// CPU time that captures took, ns; part of its CPU time.
     pub capture_ns: u64,
     /// Number of sample batches in the file.

@@ -13,7 +13,8 @@
 //!
 //! System calls are sampled in the same way, each kind by itself: a stat between a thousand reads is as likely to be met
 //! as it would be alone. They are fewer and dearer than allocations, so their means begin lower and
-//! grow in smaller steps. Such a sample says how many calls of its kind it stands for.
+//! grow in smaller steps. Such a sample says how many calls of its kind it stands for. So are the bytes that calls read and
+//! write: a sample is taken at the end of the call that moved a byte drawn at random.
 
 use core::sync::atomic::AtomicU64;
 
@@ -66,6 +67,7 @@ impl Kind {
         match self {
             Kind::Allocations => 32,
             Kind::Bytes => 4096,
+            Kind::Calls(call) if call.is_bytes() => 4096,
             Kind::Calls(_) => 8,
         }
     }
@@ -74,6 +76,8 @@ impl Kind {
     fn step(self) -> u64 {
         match self {
             Kind::Allocations | Kind::Bytes => 4,
+            // A few large calls are many bytes: samples of a short run would nearly all be of its first calls.
+            Kind::Calls(call) if call.is_bytes() => 16,
             Kind::Calls(_) => 8,
         }
     }
@@ -83,6 +87,7 @@ impl Kind {
         match self {
             Kind::Allocations => 1 << 12,
             Kind::Bytes => 1 << 20,
+            Kind::Calls(call) if call.is_bytes() => 1 << 20,
             Kind::Calls(_) => 1 << 8,
         }
     }
@@ -139,8 +144,13 @@ pub(super) fn capture() {
 /// Counts a system call, unless it is one to be captured. False: it is.
 #[inline(always)]
 pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
+    add_some_quietly(entry, call, 1)
+}
+
+#[inline(always)]
+fn add_some_quietly(entry: &ThreadEntry, call: SystemCall, more: u64) -> bool {
     let calls = &entry.system_calls[call as usize];
-    let made = calls.made.load(Ordering::Relaxed).wrapping_add(1);
+    let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
     let is_quiet = made < calls.next.load(Ordering::Relaxed);
     if is_quiet {
         calls.made.store(made, Ordering::Relaxed);
@@ -148,18 +158,18 @@ pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
     is_quiet
 }
 
-/// Counts a system call, and captures it if it is one to be captured.
+/// Counts a system call, or bytes that one has moved, and captures it if it is one to be captured.
 #[inline(always)]
-pub(super) fn add(entry: &ThreadEntry, call: SystemCall) {
-    if !add_quietly(entry, call) {
+pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
+    if !add_some_quietly(entry, call, more) {
         let calls = &entry.system_calls[call as usize];
-        let made = calls.made.load(Ordering::Relaxed).wrapping_add(1);
+        let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
         calls.made.store(made, Ordering::Relaxed);
         capture_call(call);
     }
 }
 
-/// The calling thread's calls of a kind have reached what was drawn.
+/// The calling thread's calls of a kind, or their bytes, have reached what was drawn.
 #[cold]
 #[inline(never)]
 fn capture_call(call: SystemCall) {
@@ -185,7 +195,7 @@ struct Pace {
     mean: u64,
     /// The thread's CPU time when the mean was last thought over.
     cpu_ns: u64,
-    /// What the counter was at the last sample, or when nothing was captured.
+    /// Up to where samples stand for what was counted, or nothing was captured.
     taken: u64,
 }
 
@@ -208,24 +218,17 @@ impl State {
     pub fn rest(&mut self, kind: Kind, block: &Block, entry: &ThreadEntry) {
         let next = kind.counter(entry).saturating_add(kind.idle());
         kind.next(block, entry).store(next, Ordering::Relaxed);
-        self.take(kind, entry);
+        self.pace[kind.number()].taken = kind.counter(entry);
     }
 
-    /// What the counter has grown by since this was last asked.
-    pub fn take(&mut self, kind: Kind, entry: &ThreadEntry) -> u64 {
-        let counter = kind.counter(entry);
-        let taken = &mut self.pace[kind.number()].taken;
-        counter.wrapping_sub(core::mem::replace(taken, counter))
-    }
-
-    /// Draws when the next sample of this kind is taken. True: one is due now.
+    /// Draws when the next sample of this kind is taken. `Some`: one is due now, and stands for so many of what is counted.
     pub fn draw(
         &mut self,
         kind: Kind,
         block: &Block,
         entry: &ThreadEntry,
         interval_ns: u32,
-    ) -> bool {
+    ) -> Option<u64> {
         let pace = &mut self.pace[kind.number()];
         let is_first = pace.mean == 0;
         if is_first {
@@ -238,19 +241,47 @@ impl State {
             pace.mean = pace.mean.saturating_add(longer);
         }
         pace.cpu_ns = entry.cpu_ns.load(Ordering::Relaxed);
-        let mean = pace.mean;
+        let (mean, taken) = (pace.mean, pace.taken);
         LAST_MEAN[kind.number()].store(mean, Ordering::Relaxed);
-        // A thread may make few calls: its first is as likely to be met as any other.
-        let (is_due, distance) = match kind {
-            Kind::Calls(_) if is_first => match self.random() % mean {
-                0 => (true, self.distance(kind)),
-                distance => (false, distance),
-            },
-            _ => (!is_first, self.distance(kind)),
+        let counter = kind.counter(entry);
+        let next = kind.next(block, entry);
+        let is_of_calls = matches!(kind, Kind::Calls(_));
+        // A thread may make few calls: its first is as likely to be met as any other, and each byte of it.
+        let drawn = match (is_of_calls, is_first) {
+            (true, true) => taken.saturating_add(1 + self.random() % mean),
+            (true, false) => next.load(Ordering::Relaxed).min(counter),
+            (false, _) => counter,
         };
-        let next = kind.counter(entry).saturating_add(distance);
-        kind.next(block, entry).store(next, Ordering::Relaxed);
-        is_due
+        if drawn > counter {
+            next.store(drawn, Ordering::Relaxed);
+            return None;
+        }
+        let (last, sooner) = self.next_after(kind, drawn, counter);
+        next.store(sooner, Ordering::Relaxed);
+        if is_first && !is_of_calls {
+            return None;
+        }
+        self.pace[kind.number()].taken = last;
+        Some(last.saturating_sub(taken))
+    }
+
+    /// The last number drawn up to the counter, and the first one after it, where `drawn` is one. A call that moves many bytes
+    /// may hold several. Distances begin at what was drawn, not at the end of the call: otherwise small calls after a
+    /// large one would be met less often than their share.
+    fn next_after(&mut self, kind: Kind, drawn: u64, counter: u64) -> (u64, u64) {
+        const FEW: usize = 8;
+        let mut last = drawn;
+        for _ in 0..FEW {
+            let next = last.saturating_add(self.distance(kind));
+            if next > counter {
+                return (last, next);
+            }
+            last = next;
+        }
+        let behind = self.random() % self.distance(kind);
+        last = last.max(counter.saturating_sub(behind));
+        let next = last.saturating_add(self.distance(kind));
+        (last, next.max(counter.saturating_add(1)))
     }
 
     /// At a tick: a thread that has come to allocate less, or to make fewer calls, than before is not waited for as long.

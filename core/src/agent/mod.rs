@@ -153,7 +153,7 @@ pub fn count(call: SystemCall) {
         None => registered_now(),
     };
     if let Some(entry) = entry {
-        counted::add(entry, call);
+        counted::add(entry, call, 1);
     }
 }
 
@@ -326,7 +326,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let gate_before = gate::close(entry, patience::await_signal);
     // Not before: what is stored just before the gate's locked instruction costs a nanosecond more.
     if let Some(call) = probe.system_call() {
-        counted::add(entry, call);
+        counted::add(entry, call, 1);
     }
     let begin = process::now();
     let [pc, sp, fp] = at;
@@ -405,12 +405,18 @@ impl Wait {
     /// The call has ended with this result (negative: an error).
     #[inline(always)]
     pub fn end(self, result: i64) {
+        self.end_moving(result, 0);
+    }
+
+    /// The same for a call that has moved this many bytes; a negative number is none.
+    #[inline(always)]
+    pub fn end_moving(self, result: i64, bytes: i64) {
         if let Some((entry, tick)) = self.still() {
             let long = match self.has_failed(result) {
                 true => wake::interrupted(&self, entry, result),
                 false => None,
             };
-            self.end_of(entry, tick, result, long);
+            self.end_of(entry, tick, result, bytes, long);
         }
     }
 
@@ -426,7 +432,7 @@ impl Wait {
         self.arg = u64::try_from(child).unwrap_or(0);
         if let Some((entry, tick)) = self.still() {
             let long = wake::waited_for_child(&self, entry, result);
-            self.end_of(entry, tick, result, long);
+            self.end_of(entry, tick, result, 0, long);
         }
     }
 
@@ -437,7 +443,14 @@ impl Wait {
     }
 
     #[inline(always)]
-    fn end_of(self, entry: &ThreadEntry, tick: &Tick, result: i64, long: Option<Waited>) {
+    fn end_of(
+        self,
+        entry: &ThreadEntry,
+        tick: &Tick,
+        result: i64,
+        bytes: i64,
+        long: Option<Waited>,
+    ) {
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -457,7 +470,25 @@ impl Wait {
         } else if is_poll {
             tls::block().turned.store(1, Ordering::Relaxed);
         }
+        if bytes > 0 {
+            // After the wait's own sample: this one would lie inside of the wait otherwise.
+            self.count_bytes(entry, bytes as u64);
+        }
         gate::reopen(entry, self.gate_before);
+    }
+}
+
+impl Wait {
+    /// What the call has moved.
+    #[inline(always)]
+    fn count_bytes(&self, entry: &ThreadEntry, bytes: u64) {
+        let (reads, writes) = self.probe.moves();
+        if reads {
+            counted::add(entry, SystemCall::BytesRead, bytes);
+        }
+        if writes {
+            counted::add(entry, SystemCall::BytesWritten, bytes);
+        }
     }
 }
 

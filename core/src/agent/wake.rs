@@ -93,16 +93,21 @@ pub fn begin_wait_for(probe: Probe, arg: u64, awaited: impl Into<Option<Awaited>
 impl WaitFor {
     /// The call has ended with this result (negative: an error).
     pub fn end(self, result: i64) {
-        self.finish(result, None);
+        self.finish(result, 0, None);
+    }
+
+    /// The same for a call that has moved this many bytes; a negative number is none.
+    pub fn end_moving(self, result: i64, bytes: i64) {
+        self.finish(result, bytes, None);
     }
 
     /// The same for a call that waits for several things: those that are ready are the ones for which
     /// `is_ready` is true.
     pub fn end_ready(self, result: i64, is_ready: &dyn Fn(u64) -> bool) {
-        self.finish(result, Some(is_ready));
+        self.finish(result, 0, Some(is_ready));
     }
 
-    fn finish(self, result: i64, is_ready: Option<&dyn Fn(u64) -> bool>) {
+    fn finish(self, result: i64, bytes: i64, is_ready: Option<&dyn Fn(u64) -> bool>) {
         let Some((entry, tick)) = self.wait.still() else {
             return;
         };
@@ -111,7 +116,7 @@ impl WaitFor {
             None if self.wait.has_failed(result) => interrupted(&self.wait, entry, result),
             None => None,
         };
-        self.wait.end_of(entry, tick, result, long);
+        self.wait.end_of(entry, tick, result, bytes, long);
     }
 }
 

@@ -22,13 +22,13 @@ pub mod loss {
 const SYSTEM_CALL_PLACES: usize = 23;
 const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
 
-/// System calls of one kind, beside each other because a hook that counts one looks at both.
+/// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks at both.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CallCount {
     /// Those that hooks have seen.
     pub made: AtomicU64,
-    /// The number at which the thread captures one (`crate::agent`, `counted`); 0: not drawn yet.
+    /// The number at which the thread captures (`crate::agent`, `counted`); 0: not drawn yet.
     pub next: AtomicU64,
 }
 
@@ -137,7 +137,7 @@ pub struct ThreadEntry {
     pub closed_by: AtomicU64,
 
     // Lines 7 to 12.
-    /// System calls by `crate::system_call::SystemCall as usize`.
+    /// System calls and what they moved by `crate::system_call::SystemCall as usize`.
     pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
     /// Collector: CPU time of a thread that it found (`crate::registry::found`), before that.
     pub cpu_before_ns: AtomicU64,

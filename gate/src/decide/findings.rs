@@ -107,9 +107,13 @@ impl Judge<'_> {
         let same = findings.iter_mut().find(|f| {
             let known = &f.explanation;
             if row.metric.is_system_call() {
-                // Time in such calls is seen where they are made.
-                let is_cause = known.cause == Cause::SystemCalls
-                    || Cause::of_time_in(row.metric) == Some(known.cause);
+                // Time in such calls is seen where they are made, and so are their bytes.
+                let moves = |metric: &Metric| metric.is_call_bytes() || metric.moves();
+                let mut metrics = f.also.iter().chain([&f.row.metric]);
+                let is_cause = match row.metric.is_call_bytes() {
+                    true => metrics.any(moves),
+                    false => known.cause == Cause::SystemCalls,
+                } || Cause::of_time_in(row.metric) == Some(known.cause);
                 return is_cause && known.role == explanation.role;
             }
             let same_cause = known.cause == explanation.cause
@@ -179,7 +183,11 @@ fn is_of_reads_or_writes(finding: &Finding) -> bool {
     metrics.any(|metric| {
         matches!(
             metric,
-            Metric::CallsRead | Metric::CallsWrite | Metric::CallsCopy
+            Metric::CallsRead
+                | Metric::CallsWrite
+                | Metric::CallsCopy
+                | Metric::BytesRead
+                | Metric::BytesWritten
         )
     })
 }

@@ -31,7 +31,7 @@ pub struct ScopeRow {
     pub row: Row,
     /// How often they were entered in a run, medians of the baseline and of the candidate.
     pub calls: (f64, f64),
-    /// With the wall time: system calls inside that became more or fewer, the largest change first.
+    /// With the wall time: system calls inside that became more or fewer, the largest change first; then what they moved.
     pub system_calls: Vec<Part>,
 }
 
@@ -112,10 +112,10 @@ impl Judge<'_> {
     fn calls_inside(&self, of_kind: &dyn Fn(Metric) -> Column) -> Vec<Part> {
         const SHARE: f64 = 0.2;
         const CALLS: f64 = 16.0;
-        if !self.table.knows_callers(Metric::CallsRead) {
-            return Vec::new();
-        }
-        let parts = Metric::SYSTEM_CALLS.into_iter().map(|metric| {
+        const BYTES: f64 = 16384.0;
+        let known = Metric::SYSTEM_CALLS.into_iter();
+        let known = known.filter(|metric| self.table.knows_callers(*metric));
+        let parts = known.map(|metric| {
             let column = of_kind(metric);
             let (baseline, candidate) = self.table.split(&column);
             Part {
@@ -124,9 +124,17 @@ impl Judge<'_> {
                 candidate: median(candidate),
             }
         });
-        let is_changed = |p: &Part| p.change().abs() >= CALLS.max(SHARE * p.baseline);
+        let least = |p: &Part| match p.metric.is_call_bytes() {
+            true => BYTES,
+            false => CALLS,
+        };
+        let is_changed = |p: &Part| p.change().abs() >= least(p).max(SHARE * p.baseline);
         let mut parts: Vec<Part> = parts.filter(is_changed).collect();
-        parts.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
+        parts.sort_by(|a, b| {
+            let is_bytes = |p: &Part| p.metric.is_call_bytes();
+            let size = |p: &Part| p.change().abs();
+            (is_bytes(a).cmp(&is_bytes(b))).then(size(b).total_cmp(&size(a)))
+        });
         parts
     }
 }

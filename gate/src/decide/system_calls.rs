@@ -1,4 +1,4 @@
-//! System calls by kind: threads that make more of them, for certain.
+//! System calls by kind, and what they move: threads that make more of them, or move more, for certain.
 //!
 //! They are judged by role, not over the whole run: one thread that asks for its events again and again, as often as time
 //! will have it, does not hide another that now opens a file each time.
@@ -9,7 +9,7 @@ use crate::metric::Metric;
 use crate::stats::median;
 
 impl Judge<'_> {
-    /// Roles whose threads make more calls of a kind, the largest change first.
+    /// Roles whose threads make more calls of a kind, the largest change first; then those that read or write more.
     pub(super) fn system_calls(&self) -> Vec<RoleRow> {
         let kinds: Vec<Metric> = Metric::SYSTEM_CALLS
             .into_iter()
@@ -21,7 +21,11 @@ impl Judge<'_> {
             for metric in &kinds {
                 let column = self.table.role(role, *metric);
                 let (baseline, candidate) = self.table.split(&column);
-                if !is_certain(baseline, candidate) || !is_plain(baseline, candidate) {
+                let least = match metric.is_call_bytes() {
+                    true => PLAIN_BYTES,
+                    false => PLAIN_CALLS,
+                };
+                if !is_certain(baseline, candidate) || !is_plain(baseline, candidate, least) {
                     continue;
                 }
                 let row = Row {
@@ -36,10 +40,19 @@ impl Judge<'_> {
                 }
             }
         }
-        rows.sort_by(|a, b| b.row.comparison.shift.total_cmp(&a.row.comparison.shift));
+        // More calls are the reason for more bytes.
+        rows.sort_by(|a, b| {
+            let is_bytes = |row: &RoleRow| row.row.metric.is_call_bytes();
+            let shift = |row: &RoleRow| row.row.comparison.shift;
+            (is_bytes(a).cmp(&is_bytes(b))).then(shift(b).total_cmp(&shift(a)))
+        });
         rows
     }
 }
+
+/// What two runs a side find.
+const PLAIN_CALLS: f64 = 50.0;
+const PLAIN_BYTES: f64 = 16384.0;
 
 /// Counts that are the same in two runs may vary all the same: then both sides have to be of one number each, or there
 /// have to be more runs of the baseline.
@@ -53,12 +66,11 @@ fn is_certain(baseline: &[f64], candidate: &[f64]) -> bool {
 }
 
 /// A count that has two values, for which chance decides, is the same in both runs of each side, and higher in the candidate,
-/// in one of sixteen gates. It varies by little, so two runs find only what is much more.
-fn is_plain(baseline: &[f64], candidate: &[f64]) -> bool {
+/// in one of sixteen gates. It varies by little, so two runs find only what is this much more.
+fn is_plain(baseline: &[f64], candidate: &[f64], least: f64) -> bool {
     const ENOUGH: usize = 3;
-    const CALLS: f64 = 50.0;
     const SHARE: f64 = 0.1;
     let before = median(baseline);
     let more = median(candidate) - before;
-    baseline.len().min(candidate.len()) >= ENOUGH || more >= CALLS.max(SHARE * before)
+    baseline.len().min(candidate.len()) >= ENOUGH || more >= least.max(SHARE * before)
 }

@@ -18,6 +18,11 @@ pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
             forget(&mut run.entries, Metric::is_system_call);
         }
     }
+    if !runs.iter().all(|run| run.about.knows_call_bytes) {
+        for run in &mut runs {
+            forget(&mut run.entries, Metric::is_call_bytes);
+        }
+    }
 }
 
 impl Run {

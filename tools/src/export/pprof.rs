@@ -16,7 +16,7 @@ use super::profile::{Entry, Leaf, Profile};
 use super::{Options, Selection, Summary, Weight};
 
 /// The sample types, in their order in each sample. pprof expects a count first.
-const TYPES: [(&str, &str); 9] = [
+const TYPES: [(&str, &str); 11] = [
     ("samples", "count"),
     ("wall", "nanoseconds"),
     ("cpu", "nanoseconds"),
@@ -26,7 +26,19 @@ const TYPES: [(&str, &str); 9] = [
     ("faults", "count"),
     ("switches", "count"),
     ("system_calls", "count"),
+    ("bytes_read", "bytes"),
+    ("bytes_written", "bytes"),
 ];
+
+/// Place of a kind among them.
+fn type_of(call: SystemCall) -> usize {
+    let after = match call {
+        SystemCall::BytesWritten => 1,
+        SystemCall::BytesRead => 2,
+        _ => 3,
+    };
+    TYPES.len() - after
+}
 
 pub(super) fn write(
     trace: &Trace,
@@ -258,19 +270,19 @@ impl<'a> Builder<'a> {
         location_id
     }
 
-    /// System calls of one kind: they are no part of the time of their stack, so they stand beside it.
+    /// System calls of one kind, or bytes that they moved: they are no part of the time of their stack, so they stand beside it.
     fn calls(&mut self, thread: ThreadIndex, stack: StackIndex, call: SystemCall, count: u64) {
         let location_id = self.stack(stack, Leaf::Code);
         let mut label = self.labels(thread);
-        label.push(pb::Label {
-            key: self.string("system call"),
-            str: self.string(call.name()),
-            ..pb::Label::default()
-        });
-        let mut value = vec![0; TYPES.len()];
-        if let Some(last) = value.last_mut() {
-            *last = count as i64;
+        if !call.is_bytes() {
+            label.push(pb::Label {
+                key: self.string("system call"),
+                str: self.string(call.name()),
+                ..pb::Label::default()
+            });
         }
+        let mut value = vec![0; TYPES.len()];
+        value[type_of(call)] = count as i64;
         self.profile.sample.push(pb::Sample {
             location_id,
             value,
@@ -298,6 +310,8 @@ impl<'a> Builder<'a> {
             amount.allocated_bytes,
             amount.minor_faults + amount.major_faults,
             amount.voluntary_switches + amount.involuntary_switches,
+            0,
+            0,
             0,
         ];
         self.profile.sample.push(pb::Sample {

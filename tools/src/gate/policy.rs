@@ -196,7 +196,10 @@ fn budget_of(settings: &DeTable<'_>) -> Result<Budget> {
     if let Some((key, _)) = narrower
         && metric.is_transfer()
     {
-        bail!("`{key}`: what is read and written is known of the whole run only; leave it out");
+        bail!(
+            "`{key}`: what the kernel counts is known of the whole run only; leave it out, or use `bytes:read`, \
+             `bytes:written`, `calls:read` or `calls:write`"
+        );
     }
     Ok(Budget {
         function,

@@ -285,6 +285,7 @@ fn about(report: &Report, path: &Path) -> About {
         knows_system_calls: calls.is_some(),
         knows_callers: calls.is_some_and(|calls| calls.sum() == 0)
             || report.calls.iter().next().is_some(),
+        knows_call_bytes: report.facts.call_bytes(&|_| true).is_some(),
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }
@@ -544,7 +545,11 @@ mod tests {
 
     #[test]
     fn kinds_of_system_calls_are_metrics() {
-        let names = |kind: SystemCall| format!("calls:{}", kind.name());
+        let names = |kind: SystemCall| match kind {
+            SystemCall::BytesRead => "bytes:read".to_owned(),
+            SystemCall::BytesWritten => "bytes:written".to_owned(),
+            kind => format!("calls:{}", kind.name()),
+        };
         let kinds = SystemCall::ALL.map(names);
         assert_eq!(
             kinds,

@@ -439,7 +439,8 @@ pub fn scope(row: &ScopeRow) -> String {
     };
     let parts = row.system_calls.iter().take(SHOWN).map(|p| {
         let title = p.metric.title();
-        format!("; {title} {} → {}", count(p.baseline), count(p.candidate))
+        let amounts = [p.baseline, p.candidate].map(|value| amount(p.metric, value));
+        format!("; {title} {} → {}", amounts[0], amounts[1])
     });
     let inside: String = parts.collect();
     format!("{} ({entered} calls{inside})", row.name)

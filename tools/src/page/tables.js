@@ -5,7 +5,7 @@ const ROWS = 300; // a table with more lines is searched, not read
 class Tables {
   constructor(data, view, colors, timeline) {
     Object.assign(this, { data, view, colors, timeline });
-    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], threads: ["wall", -1] };
+    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], threads: ["wall", -1] };
   }
 
   render(name) {
@@ -101,15 +101,21 @@ class Tables {
 
   calls() {
     const { view, data } = this;
-    const rows = data.meta.calls.filter((r) => !view.search || r.called_from.toLowerCase().includes(view.search.toLowerCase()));
-    const columns = [
-      { key: "count", title: "Calls", cell: (r) => this.share(r.count, r.of_kind, formatCount) },
+    const found = (rows) => rows.filter((r) => !view.search || r.called_from.toLowerCase().includes(view.search.toLowerCase()));
+    const columns = (title, format) => [
+      { key: "count", title, cell: (r) => this.share(r.count, r.of_kind, format) },
       { key: "call", title: "Kind", class: "short", format: (v) => v },
       { key: "called_from", title: "Called from", class: "name", cell: (r) => element("span", { title: r.called_from.replaceAll(" ← ", "\n") }, r.called_from) },
     ];
     const note = element("p", { class: "note" },
       "By samples of the calls themselves, over the whole recording; bars are shares of a kind. Exact numbers are among the threads.");
-    return [...this.table("calls", columns, rows, () => {}), note];
+    const parts = [...this.table("calls", columns("Calls", formatCount), found(data.meta.calls), () => {})];
+    const moved = found(data.meta.moved);
+    if (moved.length) {
+      parts.push(element("p", { class: "note" }, "Bytes read and written, by whose calls:"),
+        ...this.table("moved", columns("Bytes", formatBytes), moved, () => {}));
+    }
+    return [...parts, note];
   }
 
   chip(cause, text) {
@@ -124,9 +130,10 @@ class Tables {
       return {
         i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,
         wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, runnable: t.runnable_ns, blocked, gap: t.gap_ns,
-        bytes: t.allocated_bytes, calls: t.calls ?? -1, samples: t.samples, chosen: view.scope === "t" + i,
+        bytes: t.allocated_bytes, calls: t.calls ?? -1, read: t.call_bytes?.read ?? -1, written: t.call_bytes?.written ?? -1, samples: t.samples, chosen: view.scope === "t" + i,
       };
     });
+    const moved = (bytes) => (bytes < 0 ? "?" : formatBytes(bytes));
     const kinds = (r) => {
       const bar = element("span", { class: "kinds", title: this.causesOf(r) });
       const parts = [[0, r.running], ...r.t.blocked_ns.map((ns, cause) => [cause, cause ? ns : 0]).slice(1)];
@@ -151,6 +158,8 @@ class Tables {
         key: "calls", title: "System calls", hint: "Those that passed hooks, by kind below the pointer", optional: true,
         cell: (r) => (r.calls < 0 ? "?" : r.calls ? element("span", { title: r.t.calls_by_kind.replaceAll(", ", "\n") }, formatCount(r.calls)) : "0"),
       },
+      { key: "read", title: "Read", hint: "Bytes that calls read that passed hooks", format: moved, optional: true },
+      { key: "written", title: "Written", hint: "Bytes that calls wrote that passed hooks", format: moved, optional: true },
       { key: "samples", title: "Samples", format: formatCount, optional: true },
       { key: "running", title: "Where", class: "short optional", cell: kinds },
       { key: "tid", title: "Tid", cell: (r) => element("span", null, r.t.merged ? `${formatCount(r.t.merged)} threads` : String(r.tid)) },

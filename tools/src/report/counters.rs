@@ -7,6 +7,7 @@ use serde::Serialize;
 use stackbeat_collector::model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event};
 
+use super::facts::CallBytes;
 use super::scope_sums::{Inside, ScopeSums};
 use super::system_calls;
 use super::tables::{Layout, more, title};
@@ -78,6 +79,17 @@ pub struct ScopeRow {
     /// What happened inside; of asynchronous work it is not known.
     #[serde(skip)]
     pub inside: Option<Inside>,
+    /// The system calls inside have the bytes that they moved.
+    #[serde(skip)]
+    pub knows_call_bytes: bool,
+}
+
+impl ScopeRow {
+    /// What the system calls inside have moved, where that is known.
+    pub fn call_bytes(&self) -> Option<CallBytes> {
+        let inside = self.inside.filter(|_| self.knows_call_bytes)?;
+        Some(CallBytes::of(&inside.system_calls))
+    }
 }
 
 /// Collects both while a trace is read.
@@ -285,8 +297,11 @@ impl Collected {
         for work in asynchronous.finish(|process| trace.process(process).end_ns) {
             self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
         }
+        let knows_call_bytes = trace.threads().iter().all(|t| t.knows_call_bytes);
         for (name, inside) in self.sums.map(ScopeSums::finish).unwrap_or_default() {
-            self.scopes.entry(name).or_default().inside = Some(inside);
+            let scope = self.scopes.entry(name).or_default();
+            scope.inside = Some(inside);
+            scope.knows_call_bytes = knows_call_bytes;
         }
         let named = self.scopes.into_iter();
         let mut scopes: Vec<_> = named.map(|(name, row)| ScopeRow { name, ..row }).collect();
@@ -343,6 +358,10 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
         return out;
     }
     title(&mut out, layout, "Scopes of the program");
+    let moved = |row: &ScopeRow, of: fn(CallBytes) -> u64| match row.call_bytes().map(of) {
+        None | Some(0) => String::new(),
+        Some(amount) => bytes(amount),
+    };
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),
         Column::number("LONGEST", 1),
@@ -351,6 +370,8 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
         Column::number("CPU", 1),
         Column::number("BLOCKED", 1),
         Column::number("ALLOCATED", 2),
+        Column::number("READ", 2),
+        Column::number("WRITTEN", 2),
         Column::text("SCOPE", 0),
         Column::list("SYSTEM CALLS", 2),
     ]);
@@ -365,6 +386,8 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
             of(&|inside| duration(inside.time.amounts.cpu_ns)),
             of(&|inside| duration(inside.time.all_blocked_ns())),
             of(&|inside| bytes(inside.time.amounts.allocated_bytes)),
+            moved(row, |b| b.read),
+            moved(row, |b| b.written),
             row.name.clone(),
             of(&|inside| system_calls::kinds(&inside.system_calls)),
         ]);

@@ -3,7 +3,7 @@
 
 use serde::{Serialize, Serializer};
 use stackbeat_collector::model::ThreadIndex;
-use stackbeat_core::system_call::SystemCalls;
+use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
@@ -79,6 +79,9 @@ pub struct ThreadFacts {
     /// System calls that passed hooks, by kind.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
     pub system_calls: Option<SystemCalls>,
+    /// What these have moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_bytes: Option<CallBytes>,
     /// Of the CPU time, what the recording's captures took.
     pub capture_ns: u64,
     /// Threads that this row sums up; 0: it is one thread.
@@ -86,13 +89,30 @@ pub struct ThreadFacts {
     pub merged: u32,
 }
 
-/// Kinds that occur, by name.
+/// Bytes that system calls have moved, as far as they passed hooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CallBytes {
+    pub read: u64,
+    pub written: u64,
+}
+
+impl CallBytes {
+    /// Those among counts of all kinds.
+    pub fn of(calls: &SystemCalls) -> CallBytes {
+        CallBytes {
+            read: calls.of(SystemCall::BytesRead),
+            written: calls.of(SystemCall::BytesWritten),
+        }
+    }
+}
+
+/// Kinds of calls that occur, by name.
 pub(super) fn by_kind<S: Serializer>(
     calls: &Option<SystemCalls>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let calls = calls.unwrap_or_default();
-    let present = calls.iter().filter(|(_, count)| *count > 0);
+    let present = calls.calls().filter(|(_, count)| *count > 0);
     serializer.collect_map(present.map(|(kind, count)| (kind.name(), count)))
 }
 
@@ -151,6 +171,16 @@ impl Facts {
             sum.add(&thread.system_calls?);
             Some(sum)
         })
+    }
+
+    /// The same of the bytes that they moved.
+    pub fn call_bytes(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<CallBytes> {
+        let mut threads = self.threads.iter().enumerate();
+        let calls = self.system_calls(wanted)?;
+        let are_known = threads.all(|(index, thread)| {
+            !wanted(ThreadIndex(index as u32)) || thread.call_bytes.is_some()
+        });
+        are_known.then(|| CallBytes::of(&calls))
     }
 
     /// Losses summed over threads, heaviest first.

@@ -12,9 +12,12 @@ use stackbeat_core::system_call::SystemCalls;
 use super::Report;
 use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
-use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind};
+use super::facts::{
+    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind,
+};
 use super::functions::{Weights, blocking_sites, functions};
 use super::profile::{Profile, ThreadTime};
+use super::system_calls::Counted;
 use super::tables::label_text;
 use super::{deadlocks, system_calls, tree, waits};
 use crate::cli::SortKey;
@@ -28,6 +31,8 @@ pub struct ReportJson<'a> {
     /// The same of system calls, where they are known.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
     system_calls: Option<SystemCalls>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_bytes: Option<CallBytes>,
     losses: Vec<LossRow>,
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadJson<'a>>,
@@ -35,6 +40,8 @@ pub struct ReportJson<'a> {
     blocking_sites: Vec<SiteJson>,
     system_call_functions: Vec<system_calls::FunctionJson>,
     system_call_sites: Vec<system_calls::SiteJson>,
+    call_byte_functions: Vec<system_calls::FunctionJson>,
+    call_byte_sites: Vec<system_calls::SiteJson>,
     waits: waits::WaitsJson,
     deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeJson>,
@@ -119,6 +126,8 @@ struct ScopeJson {
     time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
     system_calls: Option<SystemCalls>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_bytes: Option<CallBytes>,
 }
 
 #[derive(Serialize)]
@@ -176,13 +185,15 @@ pub fn report<'a>(
         None => None,
     };
     let rows = functions(profile, wanted, sort).into_iter().take(top);
-    let (system_call_functions, system_call_sites) =
-        system_calls::json(&report.calls, facts, profile, wanted, top);
+    let callers = |what| system_calls::json(&report.calls, what, facts, profile, wanted, top);
+    let (system_call_functions, system_call_sites) = callers(Counted::Calls);
+    let (call_byte_functions, call_byte_sites) = callers(Counted::Bytes);
     Ok(ReportJson {
         schema: "stackbeat.report.v1",
         recording: facts.recording.clone(),
         totals: (&totals).into(),
         system_calls: facts.system_calls(wanted),
+        call_bytes: facts.call_bytes(wanted),
         losses: facts
             .losses
             .iter()
@@ -201,6 +212,8 @@ pub fn report<'a>(
         blocking_sites: sites(facts, profile, wanted, top),
         system_call_functions,
         system_call_sites,
+        call_byte_functions,
+        call_byte_sites,
         waits: waits::json(report, wanted, top),
         deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
         scopes: facts.scopes.iter().map(scope).collect(),
@@ -224,6 +237,7 @@ fn scope(row: &ScopeRow) -> ScopeJson {
         time: row.inside.map(|inside| (&inside.time).into()),
         system_calls: (row.inside.map(|inside| inside.system_calls))
             .filter(|calls| calls.sum() > 0),
+        call_bytes: (row.call_bytes()).filter(|bytes| *bytes != CallBytes::default()),
     }
 }
 

@@ -15,7 +15,7 @@ use stackbeat_proto::v1::summary::Outcome;
 use super::counters::Collected;
 use super::deadlocks::{Deadlocks, Places};
 use super::events::Events;
-use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::facts::{CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::long_waits::LongWaits;
 use super::profile::{Profile, ROOT};
 use super::rows::Rows;
@@ -162,6 +162,9 @@ fn facts(trace: &Trace) -> Facts {
             exact_allocations: t.totals.map(|a| a.allocations),
             exact_allocated_bytes: t.totals.map(|a| a.allocated_bytes),
             system_calls: t.system_calls,
+            call_bytes: (t.system_calls.as_ref())
+                .filter(|_| t.knows_call_bytes)
+                .map(CallBytes::of),
             capture_ns: t.capture_ns,
             merged: 0,
         }

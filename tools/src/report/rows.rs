@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use stackbeat_collector::model::ThreadIndex;
 use stackbeat_gate::names;
 
-use super::facts::{Facts, LossRow, ProcessRow, ThreadFacts};
+use super::facts::{CallBytes, Facts, LossRow, ProcessRow, ThreadFacts};
 use crate::gate::summarize::role_of_thread;
 
 /// One part in so many of the rows is for roles.
@@ -197,6 +197,8 @@ fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
             sum.add(&more);
             sum
         });
+    let known = row.call_bytes.zip(thread.call_bytes);
+    row.call_bytes = known.and(row.system_calls.as_ref().map(CallBytes::of));
     row.capture_ns += thread.capture_ns;
 }
 

@@ -1,4 +1,5 @@
-//! System calls by kind, as far as they pass hooks: of threads, exact; of functions and call paths, by samples.
+//! System calls by kind, and the bytes that they moved, as far as they pass hooks: of threads, exact; of functions and call
+//! paths, by samples.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,11 +8,33 @@ use serde::Serialize;
 use stackbeat_collector::model::{CallsMade, FunctionIndex, ThreadIndex};
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
-use super::facts::{Facts, FunctionName};
+use super::facts::{CallBytes, Facts, FunctionName};
 use super::profile::{Label, Profile, ROOT};
 use super::tables::{Layout, chain, label_text, more, title};
 use crate::table::{Column, Table};
-use crate::units::{count, percent};
+use crate::units::{bytes, count, percent};
+
+/// What of system calls a table or list is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    Calls,
+    Bytes,
+}
+
+impl Counted {
+    fn has(self, kind: SystemCall) -> bool {
+        kind.is_bytes() == (self == Counted::Bytes)
+    }
+}
+
+/// What a kind is called beside others of its sort.
+fn name(kind: SystemCall) -> &'static str {
+    match kind {
+        SystemCall::BytesRead => "read",
+        SystemCall::BytesWritten => "written",
+        kind => kind.name(),
+    }
+}
 
 /// Where system calls are made: by thread, place in the tree of the profile, and kind.
 #[derive(Clone, Debug, Default)]
@@ -32,19 +55,20 @@ impl CallSites {
         sums.map(|((row, place, call), count)| (*row, *place, *call, *count))
     }
 
-    /// Who makes the most calls of each kind, at most so many lines a kind.
+    /// Who makes the most calls, or moves the most bytes, of each kind, at most so many lines a kind.
     pub fn rows(
         &self,
+        what: Counted,
         facts: &Facts,
         profile: &Profile,
         wanted: &dyn Fn(ThreadIndex) -> bool,
         most: usize,
     ) -> Vec<CallRow> {
-        let kinds = self.by_kind(wanted).into_iter();
+        let kinds = self.by_kind(what, wanted).into_iter();
         let rows = kinds.flat_map(|kind| {
             let chains = kind.chains(facts, profile).into_iter().take(most);
             chains.map(move |(called_from, count)| CallRow {
-                call: kind.call.name(),
+                call: name(kind.call),
                 count,
                 of_kind: kind.sum,
                 called_from,
@@ -54,9 +78,12 @@ impl CallSites {
     }
 
     /// Those of the wanted threads, summed over threads, by kind: the kinds with the most calls first, and the places.
-    fn by_kind(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<OfKind> {
+    fn by_kind(&self, what: Counted, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<OfKind> {
         let mut kinds: BTreeMap<SystemCall, OfKind> = BTreeMap::new();
-        for (_, place, call, count) in self.iter().filter(|(row, ..)| wanted(*row)) {
+        let of_them = |(row, _, call, _): &(ThreadIndex, u32, SystemCall, u64)| {
+            wanted(*row) && what.has(*call)
+        };
+        for (_, place, call, count) in self.iter().filter(of_them) {
             let kind = kinds.entry(call).or_insert_with(|| OfKind {
                 call,
                 sum: 0,
@@ -128,9 +155,10 @@ impl OfKind {
     }
 }
 
-/// Who makes the calls of each kind; empty where it is not known.
+/// Who makes the calls of each kind, or moves the bytes; empty where it is not known.
 pub fn site_table(
     sites: &CallSites,
+    what: Counted,
     facts: &Facts,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
@@ -142,34 +170,46 @@ pub fn site_table(
         usize::MAX => usize::MAX,
         _ => OF_KIND,
     };
-    let rows = sites.rows(facts, profile, wanted, most);
+    let rows = sites.rows(what, facts, profile, wanted, most);
+    let (amounts, heading): (fn(u64) -> String, _) = match what {
+        Counted::Calls => (count, "System calls by who makes them"),
+        Counted::Bytes => (bytes, "Bytes read and written, by whose calls"),
+    };
     let mut table = Table::new(vec![
         Column::text("KIND", 0),
-        Column::number("CALLS", 0),
+        Column::number(
+            if what == Counted::Bytes {
+                "BYTES"
+            } else {
+                "CALLS"
+            },
+            0,
+        ),
         Column::number("SHARE", 1),
         Column::list("CALLED FROM", 0),
     ]);
     for row in rows.iter().take(layout.top) {
         table.row(vec![
             row.call.into(),
-            count(row.count),
+            amounts(row.count),
             percent(row.count, row.of_kind),
             row.called_from.clone(),
         ]);
     }
     let mut out = String::new();
     if !table.is_empty() {
-        title(&mut out, layout, "System calls by who makes them");
+        title(&mut out, layout, heading);
         out.push_str(&table.render(layout.width, layout.style));
         more(&mut out, layout, rows.len());
     }
     out
 }
 
-/// Calls of one kind that a function makes.
+/// Calls of one kind that a function makes, or bytes that they move.
 #[derive(Serialize)]
 pub struct FunctionJson {
-    call: &'static str,
+    #[serde(flatten)]
+    kind: KindJson,
     #[serde(flatten)]
     name: FunctionName,
     #[serde(rename = "self")]
@@ -177,29 +217,41 @@ pub struct FunctionJson {
     total: u64,
 }
 
-/// Calls of one kind that are made at a place.
+/// Calls of one kind that are made at a place, or bytes that they move.
 #[derive(Serialize)]
 pub struct SiteJson {
-    call: &'static str,
+    #[serde(flatten)]
+    kind: KindJson,
     count: u64,
     /// Innermost first; empty: not known.
     stack: Vec<String>,
 }
 
-/// The functions and the places that make the most calls of each kind.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum KindJson {
+    Call(&'static str),
+    Bytes(&'static str),
+}
+
+/// The functions and the places that make the most calls, or move the most bytes, of each kind.
 pub fn json(
     sites: &CallSites,
+    what: Counted,
     facts: &Facts,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     top: usize,
 ) -> (Vec<FunctionJson>, Vec<SiteJson>) {
     let (mut functions, mut places) = (Vec::new(), Vec::new());
-    for kind in sites.by_kind(wanted) {
-        let call = kind.call.name();
+    for kind in sites.by_kind(what, wanted) {
+        let json = match what {
+            Counted::Calls => KindJson::Call(name(kind.call)),
+            Counted::Bytes => KindJson::Bytes(name(kind.call)),
+        };
         let rows = kind.functions(profile).into_iter().take(top);
         functions.extend(rows.map(|(function, own, total)| FunctionJson {
-            call,
+            kind: json,
             name: (facts.functions.get(function.0 as usize).cloned()).unwrap_or_default(),
             own,
             total,
@@ -208,7 +260,7 @@ pub fn json(
         rows.sort_by_key(|(place, count)| (Reverse(*count), *place));
         places.extend(rows.into_iter().take(top).map(|(place, count)| {
             SiteJson {
-                call,
+                kind: json,
                 count,
                 stack: (profile.tree.outwards(place))
                     .map(|(_, label)| label_text(facts, label))
@@ -232,11 +284,19 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
         Column::number("CALLS", 0),
         Column::text("PROCESS", 2),
         Column::text("THREAD", 0),
+        Column::number("READ", 2),
+        Column::number("WRITTEN", 2),
         Column::list("KINDS", 1),
     ]);
     let many = facts.processes.len() > 1;
+    let are_known = rows.iter().any(|(_, thread)| thread.call_bytes.is_some());
     for (sum, thread) in rows.iter().take(layout.top) {
         let process = &facts.processes[thread.process];
+        let moved = |of: fn(CallBytes) -> u64| match thread.call_bytes.map(of) {
+            None if are_known => "?".to_owned(),
+            None | Some(0) => String::new(),
+            Some(amount) => bytes(amount),
+        };
         table.row(vec![
             count(*sum),
             match many {
@@ -245,6 +305,8 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
                 false => String::new(),
             },
             thread.name.clone(),
+            moved(|b| b.read),
+            moved(|b| b.written),
             kinds(&thread.system_calls.unwrap_or_default()),
         ]);
     }
@@ -259,7 +321,7 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
 
 /// `read 1,200, open 3`: the most first.
 pub fn kinds(calls: &SystemCalls) -> String {
-    let mut kinds: Vec<_> = calls.iter().filter(|(_, count)| *count > 0).collect();
+    let mut kinds: Vec<_> = calls.calls().filter(|(_, count)| *count > 0).collect();
     kinds.sort_by_key(|(_, count)| Reverse(*count));
     let texts = kinds
         .iter()

@@ -10,6 +10,7 @@ use super::Report;
 use super::facts::{Facts, FunctionName};
 use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
 use super::profile::{Label, Profile, ThreadTime};
+use super::system_calls::Counted;
 use super::{counters, deadlocks, events, system_calls, waits};
 use crate::cli::SortKey;
 use crate::record::progress::plural;
@@ -41,10 +42,12 @@ pub fn report(
     out.push_str(&site_table(facts, profile, wanted, layout));
     out.push_str(&waits::table(report, wanted, layout));
     out.push_str(&system_calls::table(facts, wanted, layout));
-    let calls = &report.calls;
-    out.push_str(&system_calls::site_table(
-        calls, facts, profile, wanted, layout,
-    ));
+    for what in [Counted::Calls, Counted::Bytes] {
+        let calls = &report.calls;
+        out.push_str(&system_calls::site_table(
+            calls, what, facts, profile, wanted, layout,
+        ));
+    }
     out.push_str(&counters::scope_table(&facts.scopes, layout));
     let processes: Vec<_> = facts
         .processes

@@ -123,3 +123,87 @@ fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
     let text = json["findings"].to_string();
     assert!(!text.contains("calls:"), "{text}");
 }
+
+/// Functions read from a file with the same number of calls; the argument says how many bytes one of them reads at a time.
+const READERS: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int file;
+static char bytes[65536];
+static volatile int rounds;
+__attribute__((noinline)) void read_index(void) { if (pread(file, bytes, 16, 0) != 16) _exit(3); rounds++; }
+__attribute__((noinline)) void read_entry(int size) { if (pread(file, bytes, size, 0) != size) _exit(3); rounds++; }
+static void *serve(void *size) {
+    pthread_setname_np(pthread_self(), "reader-1");
+    for (int i = 0; i < 400; i++) { read_index(); read_entry(atoi(size)); }
+    return 0;
+}
+int main(int count, char **arguments) {
+    file = open("/dev/zero", O_RDONLY);
+    pthread_t thread;
+    pthread_create(&thread, 0, serve, arguments[1]);
+    return pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn twice_as_many_bytes_in_as_many_calls_are_found_with_their_function() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "readers.c", READERS, &[]);
+    for run in 0..2 {
+        for (side, size) in [("base", "2000"), ("same", "2000"), ("twice", "4000")] {
+            let trace = format!("{side}{run}.beat");
+            let arguments = ["record", "-q", "-o", &trace, "--", "./readers", size];
+            let recorded = stackbeat(at, &arguments);
+            assert!(recorded.status.success(), "{recorded:?}");
+        }
+    }
+    let gate = |candidate: &str, format: &str| {
+        let candidate = format!("{candidate}[01].beat");
+        let arguments = [
+            "gate",
+            "-b",
+            "base[01].beat",
+            "-c",
+            &candidate,
+            "-f",
+            format,
+        ];
+        let output = stackbeat(at, &arguments);
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("UTF-8"),
+        )
+    };
+    let (code, json) = gate("twice", "json");
+    assert_eq!(code, Some(1), "{json}");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let [found] = &findings[..] else {
+        panic!("{json:#}");
+    };
+    assert_eq!(found["metric"], "bytes:read", "{found:#}");
+    // What the kernel counts of the same reads joins it.
+    assert_eq!(
+        found["also"],
+        serde_json::json!(["read-bytes"]),
+        "{found:#}"
+    );
+    assert_eq!(found["cause"], "transfers", "{found:#}");
+    assert_eq!(found["role"]["thread"], "reader-*", "{found:#}");
+    assert_eq!(found["function"], "read_entry", "{found:#}");
+    let rows = json["roles"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["metric"] == "bytes:read");
+    assert_eq!(row.expect("a row")["shift"], 400.0 * 2000.0, "{rows:#?}");
+    let (_, text) = gate("twice", "text");
+    assert!(text.contains("bytes read by system calls"), "{text}");
+    assert!(text.contains("788 KiB   1.53 MiB"), "{text}");
+
+    let (_, json) = gate("same", "json");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let findings = json["findings"].to_string();
+    assert!(!findings.contains("bytes"), "{findings}");
+}

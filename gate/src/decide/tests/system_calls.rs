@@ -13,6 +13,7 @@ fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (
             started_unix_ns: number as u64,
             complete: true,
             knows_system_calls: is_known,
+            knows_call_bytes: is_known,
             ..About::default()
         };
         let mut builder = Builder::new(side, about);
@@ -137,6 +138,7 @@ fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome)
             complete: true,
             knows_system_calls: true,
             knows_callers: true,
+            knows_call_bytes: true,
             ..About::default()
         };
         let mut builder = Builder::new(side, about);
@@ -200,4 +202,64 @@ fn the_function_that_makes_more_calls_is_named() {
     };
     assert_eq!(finding.explanation.function, None);
     assert_eq!(finding.row.comparison.shift, 500.0);
+}
+
+#[test]
+fn more_bytes_belong_to_the_calls_that_became_more_or_are_a_finding_of_their_own() {
+    let (_, outcome) = runs(
+        &[
+            ("main", Metric::CallsRead, [100, 100, 200, 200]),
+            (
+                "main",
+                Metric::BytesRead,
+                [100_000, 100_000, 200_000, 200_000],
+            ),
+            // A few more are none.
+            (
+                "main",
+                Metric::BytesWritten,
+                [100_000, 100_000, 109_000, 109_000],
+            ),
+        ],
+        true,
+    );
+    let [finding] = &outcome.findings[..] else {
+        panic!("{:#?}", outcome.findings);
+    };
+    assert_eq!(finding.row.metric, Metric::CallsRead);
+    assert_eq!(finding.also, [Metric::BytesRead]);
+
+    let bytes = [
+        ("main", Metric::CallsStat, [100, 100, 200, 200]),
+        (
+            "main",
+            Metric::BytesRead,
+            [100_000, 100_000, 200_000, 200_000],
+        ),
+    ];
+    let (_, outcome) = runs(&bytes, true);
+    let found: Vec<_> = outcome
+        .findings
+        .iter()
+        .map(|f| (f.row.metric, f.explanation.cause))
+        .collect();
+    let expected = [
+        (Metric::CallsStat, Cause::SystemCalls),
+        (Metric::BytesRead, Cause::Transfers),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn bytes_are_not_compared_where_a_run_does_not_know_its_own() {
+    let (table, _) = runs(
+        &[("main", Metric::BytesRead, [0, 0, 200_000, 200_000])],
+        true,
+    );
+    let mut all = table.runs;
+    all[0].about.knows_call_bytes = false;
+    let table = Table::new(all, table.names);
+    let outcome = judge(&table, &Rules::default());
+    assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
+    assert!(outcome.roles.is_empty(), "{:#?}", outcome.roles);
 }
