@@ -260,7 +260,7 @@ impl Capture<'_> {
         }
         if request.is_chosen() && tick < TICK_RUNNING {
             // Beside the ticks, like counted captures: functions that wake others would be met more often than their share.
-            if !self.is_paid(now, class) {
+            if !self.pay(now, class) {
                 return 0;
             }
             let node = self.capture(registers, now);
@@ -294,7 +294,7 @@ impl Capture<'_> {
         } else if is_plain {
             return 0;
         }
-        if request.forced && !request.exempt && !self.is_paid(now, class) {
+        if request.forced && !request.exempt && !self.pay(now, class) {
             return 0;
         }
         let node = self.capture(registers, now);
@@ -382,9 +382,9 @@ impl Capture<'_> {
         true
     }
 
-    /// Pays for a forced capture; one that is refused is counted as lost.
-    fn is_paid(&mut self, now: u64, class: usize) -> bool {
-        let is_paid = self.pay(now, class);
+    /// Pays for a forced capture. False: it is refused, and counted as lost.
+    fn pay(&mut self, now: u64, class: usize) -> bool {
+        let is_paid = self.charge(now, class);
         if !is_paid && !self.request.spare {
             count(self.entry, loss::FORCED_OVER_BUDGET);
         }
@@ -392,7 +392,7 @@ impl Capture<'_> {
     }
 
     /// False: the budget is spent.
-    fn pay(&mut self, now: u64, class: usize) -> bool {
+    fn charge(&mut self, now: u64, class: usize) -> bool {
         let per_second = self.control.forced_per_second.load(Ordering::Relaxed) as u64;
         if per_second == 0 {
             return false;

@@ -62,6 +62,7 @@ pub struct ProbesArgs {
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
+
 /// Record an installed program and a bundled one, show their tables, write their pages.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -95,6 +95,7 @@ pub struct AbArgs {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write: Vec<PathBuf>,
 }
+
 /// Say which commits of a series made a program slower or faster.
 ///
 /// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times need

@@ -110,6 +110,7 @@ pub struct ExportArgs {
     #[arg(long)]
     pub json: bool,
 }
+
 /// Show what differs between two traces, or between two sets of traces.
 ///
 /// For a person who looks for something: tables; on a page the main threads of both (the first trace of each set)
