@@ -356,6 +356,91 @@ for target in crash, os.abort:
     assert!(noted[1].1.contains("\"abort\""), "{noted:?}");
 }
 
+/// Its parent holds the child for two seconds between its abort and its death, as a large core would.
+const HELD: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void burns(void) {
+    clock_t begin = clock();
+    while (clock() - begin < CLOCKS_PER_SEC / 3) {}
+}
+
+int main(void) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    pid_t child = fork();
+    if (child == 0) {
+        burns();
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        abort();
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+        if (WSTOPSIG(status) == SIGABRT) sleep(2);
+        ptrace(PTRACE_CONT, child, NULL, (void *)(long)WSTOPSIG(status));
+    }
+    printf("%d\n", status & 0x7f);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_dump_reaches_back_from_the_crash_however_long_the_death_takes() {
+    let folder = scratch();
+    let held = compile(folder.path(), "held.c", HELD, &["-fno-inline"]);
+    let options = ["--dump-on-crash", "--dump-last", "1s"];
+    let program = Program::new([held.to_str().expect("UTF-8")]).options(&options);
+    let recorded = program.record(folder.path());
+    assert_eq!(recorded.run.stdout(), "6\n");
+    let dump = folder.path().join("trace.dump-1.beat");
+    let dump = dump.to_str().expect("UTF-8");
+    let report = json_of(&["report", "--json", dump]);
+    assert!(
+        report["functions"].to_string().contains("\"burns\""),
+        "{report}"
+    );
+    let [(text, _)] = &deaths(Path::new(dump))[..] else {
+        panic!("one death");
+    };
+    assert!(text.contains("died of SIGABRT"), "{text}");
+}
+
+/// The program's child lives on for seconds: the dump shows how the program died, not what came after.
+#[test]
+fn the_programs_own_death_is_dumped_at_once() {
+    let folder = scratch();
+    let script = "
+import os, time
+if os.fork() == 0:
+    time.sleep(3)
+    os._exit(0)
+begin = time.process_time()
+while time.process_time() - begin < 0.3: pass
+os.abort()
+";
+    let mut options = vec!["--dump-on-crash", "--dump-last", "1s"];
+    options.extend(["--mode", "ring"]);
+    let program = Program::new(["python3", "-c", script]).options(&options);
+    let recorded = program.record(folder.path());
+    let dump = folder.path().join("trace.dump-1.beat");
+    let report = json_of(&["report", "--json", dump.to_str().expect("UTF-8")]);
+    let ns = |of: &Value, key: &str| of[key].as_u64().expect("a number");
+    // Recorded to the child's end; what is dumped ends before.
+    assert!(recorded.run.wall.as_secs() >= 3);
+    assert!(
+        ns(&report["recording"], "duration_ns") < 2_500_000_000,
+        "{report}"
+    );
+    assert!(ns(&report["totals"], "cpu_ns") > 200_000_000, "{report}");
+}
+
 /// Without the option nothing of ours looks at faults, and a child's death is its parent's business.
 #[test]
 fn faults_are_left_alone_unless_somebody_wants_to_know() {

@@ -41,8 +41,10 @@ pub struct AutoDump {
     under_way: Option<UnderWay>,
     /// Wanted while one was under way: whether somebody asked, and what else happened.
     once_more: bool,
-    /// The program itself died of this.
+    /// The program's entry says that it died of this.
     crash: Option<Reason>,
+    /// The program has died of this, and its dump is not written yet.
+    end: Option<Reason>,
     /// Processes that died of a fault while a dump was under way.
     crashes: VecDeque<Reason>,
     number: u32,
@@ -60,6 +62,7 @@ impl AutoDump {
             under_way: None,
             once_more: false,
             crash: None,
+            end: None,
             crashes: VecDeque::new(),
             number: 0,
             last: None,
@@ -115,11 +118,11 @@ impl AutoDump {
         }
         self.last = Some(Instant::now());
         self.unasked += 1;
-        self.write(Some(reason.text));
+        self.write(Some(reason));
         true
     }
 
-    /// The program itself has ended: by a fault? Its last state is dumped by [`AutoDump::finish`].
+    /// The program itself has ended: by a fault? Its last state is dumped. The drain must still run.
     pub fn program_ended(&mut self, wait_status: i32) {
         self.await_news();
         self.take_reasons();
@@ -146,7 +149,10 @@ impl AutoDump {
             ..crash.map_or_else(Reason::default, |crash| crash.reason(shared, ""))
         };
         self.note(&reason);
-        self.crash = self.rules.crash.then_some(reason);
+        self.end = self.rules.crash.then_some(reason);
+        if self.under_way.is_none() {
+            self.write_of_crash();
+        }
     }
 
     /// Waits until the drain has looked at all processes once more: who died before the program ended is known then.
@@ -177,16 +183,20 @@ impl AutoDump {
         self.session.shared.order(Order::Say(Box::new(body)));
     }
 
-    fn write(&mut self, reason: Option<String>) {
+    fn write(&mut self, reason: Option<Reason>) {
         let request = DumpRequest {
             output: self.free_name(),
             overwrite: false,
             last_ns: self.rules.last_ns,
             symbolize: self.symbolize,
         };
+        // It may have been long ago: a core takes its time, and so do dumps of others.
+        let crash = reason.as_ref().filter(|reason| reason.crash.is_some());
+        let before_ns = crash.and_then(|reason| reason.at_ns);
+        let reason = reason.map(|reason| reason.text);
         let session = Arc::clone(&self.session);
         let dump = thread::Builder::new().name("stackbeat dump".to_owned());
-        let begun = dump.spawn(move || session.dump(&request)).ok();
+        let begun = dump.spawn(move || session.dump(&request, before_ns)).ok();
         self.under_way = begun.map(|thread| UnderWay { reason, thread });
     }
 
@@ -216,8 +226,12 @@ impl AutoDump {
         ended
     }
 
-    /// The next one of those that came while a dump was under way.
+    /// That of the program's own death, or the next one of those that came while a dump was under way.
     fn write_of_crash(&mut self) {
+        if let Some(reason) = self.end.take() {
+            self.write(Some(reason));
+            return;
+        }
         while let Some(reason) = self.crashes.pop_front() {
             if self.write_unasked(reason) {
                 return;
@@ -227,14 +241,16 @@ impl AutoDump {
 
     /// Finishes what is under way or wanted. The drain must still run.
     pub fn finish(mut self) -> Vec<Ended> {
+        // Children may have died after the program.
+        self.await_news();
+        self.take_reasons();
         let mut all = Vec::new();
         while let Some(ended) = self.join() {
             all.push(ended);
             self.write_of_crash();
         }
-        if self.crash.is_some() || self.once_more {
-            let crash = self.crash.take();
-            self.write(crash.map(|reason| reason.text));
+        if self.once_more {
+            self.write(None);
             all.extend(self.join());
         }
         all

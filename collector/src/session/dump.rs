@@ -80,8 +80,9 @@ impl Frozen {
 pub struct Window {
     pub output: PathBuf,
     pub overwrite: bool,
-    /// Only this long before now; `None`: everything.
+    /// Only this long before `before_ns` (`None`: now); `None`: everything.
     pub last_ns: Option<u64>,
+    pub before_ns: Option<u64>,
     pub symbolize: bool,
     /// Maps of compiled code that are older belong to other processes.
     pub jit_maps_not_before: SystemTime,
@@ -108,7 +109,8 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         return Err(io::Error::other("is the session's own trace"));
     }
     let now_ns = frozen.now.monotonic_ns;
-    let from_ns = window.last_ns.map_or(0, |ns| now_ns.saturating_sub(ns));
+    let before_ns = window.before_ns.unwrap_or(now_ns);
+    let from_ns = window.last_ns.map_or(0, |ns| before_ns.saturating_sub(ns));
     let mut content = Content::read(&frozen, from_ns)?;
     let writer = Writer::create(&window.output, window.overwrite)?;
     let mut out = Out {

@@ -134,11 +134,11 @@ pub fn record(
     session.program_pid.store(pid, Ordering::Relaxed);
     progress(&Progress::Started { pid });
     let ended = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
-    if options.wait_children {
-        wait_for_children(&mut supervisor, shared, &mut dump, progress);
-    }
     if let Some(status) = ended.wait_status {
         dump.program_ended(status);
+    }
+    if options.wait_children {
+        wait_for_children(&mut supervisor, shared, &mut dump, progress);
     }
     for (reason, result) in dump.finish() {
         progress(&Progress::Dumped { reason, result });

@@ -91,7 +91,7 @@ impl Session {
             }
             Request::Set(settings) => self.set(settings).map(|()| None),
             Request::Mark { text } => self.mark(text).map(|()| None),
-            Request::Dump(request) => self.dump(request).map(Some),
+            Request::Dump(request) => self.dump(request, None).map(Some),
         };
         match done {
             Ok(dump) => Reply {
@@ -205,12 +205,13 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what the session holds. Takes as long as it takes to look names up.
+    /// Writes what the session holds, its last time counted from `before_ns` (`None`: now). Takes as long as it takes to look
+    /// names up.
     ///
     /// # Errors
     ///
     /// What is wrong with the request, the session's trace or the output.
-    pub fn dump(&self, request: &DumpRequest) -> Result<DumpReply, String> {
+    pub fn dump(&self, request: &DumpRequest, before_ns: Option<u64>) -> Result<DumpReply, String> {
         if !request.output.is_absolute() {
             return Err(format!(
                 "{}: not an absolute path",
@@ -225,6 +226,7 @@ impl Session {
             output: request.output.clone(),
             overwrite: request.overwrite,
             last_ns: request.last_ns,
+            before_ns,
             symbolize: request.symbolize,
             jit_maps_not_before: self.began_at,
         };
