@@ -132,9 +132,17 @@ impl Ticker {
         }
     }
 
+    /// After a pause: threads that captured when it ended stay quiet until the next tick, the others capture at their
+    /// next hook.
+    pub fn resume(&self, control: &Control) {
+        for tick in control.ticks.as_flattened() {
+            tick.0.store(TICK_RUNNING, Ordering::Release);
+        }
+    }
+
     /// Parks: from here on the first hook of any thread sets `control.parked` to 0 and wakes it.
     /// Sleep with `sys::wait(&control.parked, 1, …)` while [`is_parked`] holds, then call
-    /// [`Ticker::advance_all`].
+    /// [`Ticker::resume`].
     pub fn park(&self, control: &Control) {
         control.parked.store(1, Ordering::SeqCst);
         for tick in control.ticks.as_flattened() {
@@ -148,7 +156,7 @@ pub fn is_parked(control: &Control) -> bool {
     control.parked.load(Ordering::SeqCst) != 0
 }
 
-/// Ticker: leaves the parked state by itself. Follow with [`Ticker::advance_all`].
+/// Ticker: leaves the parked state by itself. Follow with [`Ticker::resume`].
 pub fn unpark(control: &Control) {
     control.parked.store(0, Ordering::SeqCst);
 }

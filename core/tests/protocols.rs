@@ -200,6 +200,8 @@ fn a_parked_ticker_is_woken() {
         entry.last_tick.store(last, Ordering::Relaxed);
         assert!(throttle::is_quiet(tick, &entry));
         assert!(!throttle::is_parked(&control));
+        ticker.resume(&control);
+        assert!(throttle::is_quiet(tick, &entry));
         ticker.advance_all(&control);
         assert!(!throttle::is_quiet(tick, &entry));
     }

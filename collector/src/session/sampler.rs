@@ -146,6 +146,7 @@ pub struct Sampler {
     /// Pids that the kernel did not let us signal; said once.
     unreachable: HashSet<u32>,
     next_cold_look_ns: u64,
+    next_sign_look_ns: u64,
     next_suspicion_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,

@@ -44,6 +44,11 @@ const CLOCK_LONGEST_NS: u64 = 500_000_000;
 /// Thread entries in reserve, so that threads started until the next tick find one.
 const SPARE_THREADS: u32 = 1024;
 
+/// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
+/// `__setparam_fair`).
+const SLICE_NS: u64 = 100_000;
+/// Parts of an interval in which the first tick after a pause may fall.
+const PARTS: u64 = 1024;
 /// While switched off: distance between two looks whether threads need entries, ns.
 const RESTING_LOOK_NS: u64 = 100_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
@@ -70,6 +75,7 @@ pub fn run(
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     // SAFETY: sets a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    ask_for_short_slices();
     let control = shared.mapping.control();
     let mut ticker = Ticker::default();
     if shared.mapping.layout().capacity.call_rows > 0 {
@@ -181,9 +187,15 @@ pub fn run(
         let longest_ns = keeper.interval_ns(longest);
         if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
             park(shared, &ticker, &mut sampler, &mut program_clock);
-            ticker.advance_all(control);
-            schedules = begin(shared, now_ns());
+            ticker.resume(control);
             last_activity_ns = now_ns();
+            // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
+            // any other.
+            schedules = begin(shared, last_activity_ns);
+            let part = random.below(PARTS);
+            for schedule in &mut schedules {
+                schedule.next_ns += schedule.interval_ns * part / PARTS;
+            }
         }
     }
     keeper.finish(shared);
@@ -209,6 +221,23 @@ fn keep_counting(shared: &Shared) {
         reserve_threads(shared);
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes
+/// for less than a slice. One that asks for short slices itself is let in before (Linux 6.12; older ones take no notice).
+fn ask_for_short_slices() {
+    // SAFETY: all fields are numbers.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&attributes);
+    // SAFETY: the kernel writes `size` bytes at most.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    attributes.sched_runtime = SLICE_NS;
+    // SAFETY: changes the calling thread only, whose other attributes are those that it has. Where it is refused,
+    // all stays as it was.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// Classes without threads are no reason to wake up: their ticks advance along with the others'.

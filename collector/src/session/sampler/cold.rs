@@ -15,8 +15,10 @@ use crate::session::procfs::{self, Identity};
 use crate::session::shared::Shared;
 use crate::session::signs::Part;
 
-/// Distance between two looks at the threads that are not hot, ns.
+/// Distance between two looks at the threads that are not hot, ns, where many give signs. Few are looked at with each tick:
+/// who waited for long is met from the begin of what it does then.
 const COLD_LOOK_NS: u64 = 5_000_000;
+const FEW_SIGNS: usize = 64;
 /// Doubtful threads that have their turn in one look.
 const TURNS_PER_LOOK: u32 = 16;
 /// So many doubtful threads have their turn at once after a pause.
@@ -127,14 +129,20 @@ impl Sampler {
     /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
     pub fn look_around(&mut self, shared: &Shared, now_ns: u64) -> bool {
         let mut active = false;
-        if now_ns >= self.next_cold_look_ns {
-            self.next_cold_look_ns = now_ns + COLD_LOOK_NS;
+        if now_ns >= self.next_sign_look_ns {
             for i in self.take_signs(shared, now_ns) {
                 self.meet(&shared.mapping, i);
             }
-            for entry in std::mem::take(&mut self.signs) {
+            let signs = std::mem::take(&mut self.signs);
+            if signs.len() > FEW_SIGNS {
+                self.next_sign_look_ns = now_ns + COLD_LOOK_NS;
+            }
+            for entry in signs {
                 active |= self.look_at_cold(shared, entry, now_ns);
             }
+        }
+        if now_ns >= self.next_cold_look_ns {
+            self.next_cold_look_ns = now_ns + COLD_LOOK_NS;
             let mut turns = TURNS_PER_LOOK;
             while let Some(Reverse((turn_ns, entry))) = self.doubtful.peek().copied()
                 && turn_ns <= now_ns
@@ -219,6 +227,7 @@ impl Sampler {
     /// say so, which is a reason to ask about thousands, too, though not all the time.
     pub fn suspect_all(&mut self, somebody_does: bool, now_ns: u64) {
         self.next_cold_look_ns = 0;
+        self.next_sign_look_ns = 0;
         if self.doubts > SUSPECTS {
             if !somebody_does || now_ns < self.next_suspicion_ns {
                 return;
