@@ -4,7 +4,7 @@
 //! takes that over, or makes its own. Both may happen at the same moment, and there must be one entry:
 //! each side stores what it has (the thread a claimed entry with its tid, the collector an offered one)
 //! and then looks for the other's. There is a sequentially consistent fence in between on both sides, so at
-//! least one of them sees the other. Offers are taken, kept and taken back by compare-and-swap: if both
+//! least one of them sees the other. How far a side has to look is read behind the fence, too. Offers are taken, kept and taken back by compare-and-swap: if both
 //! see each other, one gives way.
 
 use crate::layout::{ThreadEntry, entry_state as state};
@@ -38,16 +38,16 @@ pub fn take_back(entry: &ThreadEntry) -> bool {
 
 /// Thread: it has claimed an entry and stored who it is (`of`: the index of its process, its tid). Gives the one of these
 /// that was made for it; then it gives its own back. `found` counts such entries of its process.
-pub fn take<'a>(
+pub fn take<'a, I: Iterator<Item = (u32, &'a ThreadEntry)>>(
     found: &AtomicU32,
-    mut entries: impl Iterator<Item = (u32, &'a ThreadEntry)>,
+    entries: impl FnOnce() -> I,
     of: (u32, u32),
 ) -> Option<(u32, &'a ThreadEntry)> {
     fence(Ordering::SeqCst);
     if found.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let taken = entries.find(|(_, entry)| is_taken(entry, of))?;
+    let taken = entries().find(|(_, entry)| is_taken(entry, of))?;
     found.fetch_sub(1, Ordering::Relaxed);
     Some(taken)
 }

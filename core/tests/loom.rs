@@ -225,7 +225,7 @@ fn a_thread_that_is_found_has_one_entry() {
         let own = &entries[1];
         own.state.store(entry_state::CLAIMED, Ordering::Relaxed);
         own.tid.store(TID, Ordering::Relaxed);
-        let all = (0..).zip(entries.iter());
+        let all = || (0..).zip(entries.iter());
         let state = match handover::take(&counter, all, (0, TID)) {
             Some(_) => entry_state::FREE,
             None => entry_state::LIVE,

@@ -69,7 +69,7 @@ pub(super) fn take_over<'a>(
     new: &NewThread,
 ) -> Option<(u32, &'a ThreadEntry)> {
     let process = mapping.process(new.process)?;
-    handover::take(&process.found, threads(mapping), (new.process, new.tid))
+    handover::take(&process.found, || threads(mapping), (new.process, new.tid))
 }
 
 #[cfg(all(test, not(miri)))]
