@@ -142,25 +142,40 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     Some((i, entry))
 }
 
+/// Entries that have their storage.
+fn threads_limit(mapping: &Mapping) -> u32 {
+    let limit = mapping.control().threads_limit.load(Ordering::Acquire);
+    limit.min(mapping.layout().capacity.threads)
+}
+
 /// Claims an entry and says in it who does.
 fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
     let control = mapping.control();
-    let limit = control
-        .threads_limit
-        .load(Ordering::Acquire)
-        .min(mapping.layout().capacity.threads);
-    let hint = control.threads_hint.load(Ordering::Relaxed).min(limit);
-    let (i, entry) = (hint..limit).chain(0..hint).find_map(|i| {
+    let limit = threads_limit(mapping);
+    let begin = control.threads_hint.load(Ordering::Relaxed);
+    let hint = begin.min(limit);
+    let found = (hint..limit).chain(0..hint).find_map(|i| {
         mapping
             .thread(i)
             .filter(|e| claim(&e.state))
             .map(|e| (i, e))
-    })?;
+    });
+    let Some((i, entry)) = found else {
+        // Full, unless one has become free meanwhile: see `may_have_room`.
+        let hint = &control.threads_hint;
+        let _ = hint.compare_exchange(begin, limit, Ordering::Relaxed, Ordering::Relaxed);
+        return None;
+    };
     entry.tid.store(new.tid, Ordering::Relaxed);
     entry.process.store(new.process, Ordering::Relaxed);
     control.threads_hint.store(i + 1, Ordering::Relaxed);
     control.threads_used.fetch_max(i + 1, Ordering::Release);
     Some((i, entry))
+}
+
+/// Whether a thread that found no entry may find one now: some have become free since, or there are more.
+pub fn may_have_room(mapping: &Mapping) -> bool {
+    mapping.control().threads_hint.load(Ordering::Relaxed) < threads_limit(mapping)
 }
 
 /// Fills a claimed entry in; its tid and process stand there.
@@ -363,6 +378,23 @@ mod tests {
             free_thread(&mapping, i);
         }
         assert_eq!(threads(&mapping).count(), 1);
+    }
+
+    #[test]
+    fn a_full_registry_says_when_it_has_room_again() {
+        let mapping = small();
+        assert!(may_have_room(&mapping));
+        while add_thread(&mapping, &NewThread::default()).is_some() {}
+        assert!(!may_have_room(&mapping));
+        let entry = mapping.thread(9).expect("there");
+        end_thread(entry, 9);
+        assert!(!may_have_room(&mapping));
+        free_thread(&mapping, 9);
+        assert!(may_have_room(&mapping));
+        let (i, _) = add_thread(&mapping, &NewThread::default()).expect("room");
+        assert_eq!(i, 9);
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+        assert!(!may_have_room(&mapping));
     }
 
     #[test]

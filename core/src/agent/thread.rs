@@ -99,15 +99,10 @@ pub(super) fn rejoin(block: &Block) -> bool {
 
 /// Nothing keeps the thread from being registered, or not any longer.
 fn may_register(block: &Block) -> bool {
-    if block.has(flag::REFUSED) && entries() > block.refused_at.load(Ordering::Relaxed) {
+    if block.has(flag::REFUSED) && process::mapping().is_some_and(registry::may_have_room) {
         block.clear(flag::REFUSED);
     }
     !block.has(flag::ANY)
-}
-
-/// Entries that threads may take.
-fn entries() -> u32 {
-    process::mapping().map_or(0, |m| m.control().threads_limit.load(Ordering::Relaxed))
 }
 
 /// Registers with what is known of the thread. Holding the guard.
@@ -119,8 +114,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     let is_main = tid == process::pid();
     if block.scratch.load(Ordering::Relaxed).is_null() {
         let Ok(memory) = sys::map(size_of::<Scratch>(), Backing::Anonymous, 0) else {
-            block.refused_at.store(u32::MAX, Ordering::Relaxed);
-            block.set(flag::REFUSED);
+            block.set(flag::NO_MEMORY);
             return false;
         };
         block.scratch.store(memory, Ordering::Relaxed);
@@ -158,9 +152,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     };
     // Before anybody can interrupt it.
     process::look_at_mask();
-    let entries = entries();
     let Some((index, entry)) = registry::add_thread(mapping, &new) else {
-        block.refused_at.store(entries, Ordering::Relaxed);
         block.set(flag::REFUSED);
         return false;
     };

@@ -8,7 +8,28 @@ use crate::layout::ThreadEntry;
 use crate::mapping::Mapping;
 use crate::sync::Ordering;
 
-/// Collector: offers an entry to a thread that seems to have none and has used this CPU time. Follow with
+/// Of so many entries one is left for threads that run, and so many at most: the collector makes storage for more before so few
+/// are left.
+const LEFT_OF: u32 = 16;
+const MOST_LEFT: u32 = 512;
+
+/// Collector: how many entries may be offered now: not the last free ones, which threads that run may need.
+pub fn room(mapping: &Mapping) -> u32 {
+    let limit = super::threads_limit(mapping);
+    let left = (limit / LEFT_OF).min(MOST_LEFT);
+    let used = mapping.control().threads_used.load(Ordering::Acquire);
+    let behind = limit.saturating_sub(used).saturating_sub(left);
+    if behind > 0 {
+        return behind;
+    }
+    let free =
+        threads(mapping).filter(|(_, entry)| entry.state.load(Ordering::Relaxed) == state::FREE);
+    let free = limit.saturating_sub(used) as usize + free.count();
+    (free as u32).saturating_sub(left)
+}
+
+/// Collector: offers an entry to a thread that seems to have none and has used this CPU time, as long as there is
+/// [`room`]. Follow with
 /// [`keep`], or with [`take_back`] where it has one now (`crate::handover::has_entry`).
 pub fn offer(mapping: &Mapping, new: &NewThread, cpu_ns: u64) -> Option<u32> {
     let process = mapping.process(new.process)?;
@@ -78,7 +99,7 @@ mod tests {
     use crate::handover::has_entry;
     use crate::layout::entry_state;
     use crate::mapping::tests::small;
-    use crate::registry::{NewProcess, add_process, add_thread, free_thread};
+    use crate::registry::{NewProcess, add_process, add_thread, end_thread, free_thread};
 
     const THREAD: NewThread = NewThread {
         tid: 77,
@@ -158,6 +179,32 @@ mod tests {
         take_back(&mapping, offered);
         assert_eq!(state_of(&mapping, offered), entry_state::FREE);
         assert_eq!(found(&mapping), 0);
+    }
+
+    #[test]
+    fn offers_leave_entries_for_threads_that_run() {
+        let mapping = with_process();
+        let of = |tid| NewThread { tid, ..THREAD };
+        assert_eq!(room(&mapping), 60);
+        for tid in 0..50 {
+            assert!(add_thread(&mapping, &of(tid)).is_some());
+        }
+        assert_eq!(room(&mapping), 10);
+        for tid in 50..60 {
+            let i = offer(&mapping, &of(tid), 0).expect("room");
+            keep(&mapping, i);
+        }
+        assert_eq!(room(&mapping), 0);
+        for tid in 60..64 {
+            assert!(add_thread(&mapping, &of(tid)).is_some());
+        }
+        assert_eq!(room(&mapping), 0);
+        // What threads that end leave behind.
+        for i in 0..6 {
+            end_thread(mapping.thread(i).expect("there"), 9);
+            free_thread(&mapping, i);
+        }
+        assert_eq!(room(&mapping), 2);
     }
 
     #[test]

@@ -29,8 +29,6 @@ pub struct Block {
     pub flags: AtomicU32,
     /// Index of the entry.
     pub entry_index: AtomicU32,
-    /// How many entries there were when none was free for this thread.
-    pub refused_at: AtomicU32,
     /// The process whose vfork began last, and none inside of its child.
     pub vfork_pid: AtomicU32,
     /// Counted while the entry is taken away by a fork.
@@ -51,10 +49,12 @@ pub mod flag {
     pub const FORKING: u32 = 2;
     /// The thread said that it ends.
     pub const EXITED: u32 = 4;
-    /// No entry was free for it; it asks again when there are more.
+    /// No entry was free for it; it asks again when one may be.
     pub const REFUSED: u32 = 8;
     /// Inside a vfork that is seen as a wait; what it began with stands in the entry.
     pub const VFORK_WAIT: u32 = 16;
+    /// There was no memory for what it keeps to itself.
+    pub const NO_MEMORY: u32 = 32;
     /// Any of them.
     pub const ANY: u32 = u32::MAX;
 }
@@ -183,7 +183,6 @@ mod imp {
                 saved_entry: AtomicPtr::new(core::ptr::null_mut()),
                 flags: AtomicU32::new(0),
                 entry_index: AtomicU32::new(0),
-                refused_at: AtomicU32::new(0),
                 vfork_pid: AtomicU32::new(0),
                 pending_allocations: AtomicU64::new(0),
                 pending_bytes: AtomicU64::new(0),

@@ -104,7 +104,12 @@ pub(super) fn make_entries(
     wanted: &[Wanted],
 ) {
     let mapping = &shared.mapping;
-    let offers = wanted.iter().filter_map(|wanted| {
+    if wanted.is_empty() {
+        return;
+    }
+    // The others are wanted again with the next search.
+    let wanted = wanted.iter().take(found::room(mapping) as usize);
+    let offers = wanted.filter_map(|wanted| {
         let i = found::offer(mapping, &wanted.new, wanted.cpu_ns)?;
         Some((i, wanted))
     });
