@@ -12,6 +12,12 @@ use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::table::Table;
 
+/// Counts that grew by less are a small part of whatever changed ...
+const SMALL: f64 = 0.01;
+/// ... so that a time is suspected beside them which grew with this p, by itself: it is about what comes first, not about whether
+/// anything is worse.
+const SUSPECTED: f64 = 0.05;
+
 impl Judge<'_> {
     /// All findings, the first being the one to look at. `worse` are the costs of the whole run that are
     /// worse, `across` the functions that changed.
@@ -50,8 +56,14 @@ impl Judge<'_> {
             return findings;
         }
         if findings.is_empty() {
+            let rows = (counts.iter().copied()).chain(calls.iter().map(|role| &role.row));
+            let is_small = |row: &Row| row.comparison.relative < SMALL;
+            let most = match rows.into_iter().all(is_small) {
+                true => SUSPECTED,
+                false => self.rules.alpha,
+            };
             let (costs, evidence): (Vec<&Row>, Vec<&Row>) =
-                (self.suspected(whole).into_iter()).partition(|row| self.is_cost(row.metric));
+                (self.suspected(whole, most).into_iter()).partition(|row| self.is_cost(row.metric));
             // Waiting for a child is what it costs; where that grew, it is seen there.
             let suspected = if costs.is_empty() { evidence } else { costs };
             for row in first_felt(suspected) {
@@ -77,8 +89,8 @@ impl Judge<'_> {
     }
 
     /// Times that grew beside counts that are known to differ. Equal programs do not get here, so the error
-    /// rate of the gate is not spent by them: each is tested by itself, without a least effect.
-    fn suspected<'r>(&self, whole: &'r [Row]) -> Vec<&'r Row> {
+    /// rate of the gate is not spent by them: each is tested by itself, without a least effect, and has a p of at most `most`.
+    fn suspected<'r>(&self, whole: &'r [Row], most: f64) -> Vec<&'r Row> {
         let is_likely = |row: &&Row| {
             let c = &row.comparison;
             let least = self.floor(row.metric).max(self.drift * c.baseline_median);
@@ -86,7 +98,7 @@ impl Judge<'_> {
                 && (self.is_cost(row.metric) || row.metric == Metric::Process)
                 && c.answer != Answer::Same
                 && c.shift >= least
-                && c.p.is_some_and(|p| p <= self.rules.alpha)
+                && c.p.is_some_and(|p| p <= most)
         };
         whole.iter().filter(is_likely).collect()
     }
