@@ -255,23 +255,30 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
     letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether a thread sleeps or is stopped that is about to do more (proc(5), stat): not one that ends, and none of the
-/// kernel's own that stand among a process' threads (io_uring's). Flags of include/linux/sched.h.
+/// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the kernel's own
+/// that stand among a process' threads (those of io_uring and vhost).
 ///
 /// # Errors
 ///
 /// When the thread is gone.
 pub fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
+    let mut text = [0; 128];
+    parse_is_waiting(read_task(pid, tid, "stat", &mut text)?)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The state and the flags (proc(5), `/proc/pid/stat`; the latter of include/linux/sched.h).
+fn parse_is_waiting(read: &str) -> Option<bool> {
     const PF_EXITING: u64 = 0x4;
     const PF_IO_WORKER: u64 = 0x10;
-    let mut text = [0; 128];
-    let read = read_task(pid, tid, "stat", &mut text)?;
+    // Since Linux 6.4; before, tasks that load modules had it.
+    const PF_USER_WORKER: u64 = 0x4000;
+    const NOT_THE_PROGRAMS: u64 = PF_EXITING | PF_IO_WORKER | PF_USER_WORKER;
     let rest = read.rsplit_once(") ").map(|(_, rest)| rest);
     let mut fields = rest.unwrap_or_default().split(' ');
     let waits = matches!(fields.next(), Some("S" | "D" | "T"));
-    let flags = fields.nth(5).and_then(|flags| flags.parse().ok());
-    let flags: u64 = flags.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(waits && flags & (PF_EXITING | PF_IO_WORKER) == 0)
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    Some(waits && flags & NOT_THE_PROGRAMS == 0)
 }
 
 /// Whether a process has a thread with this tid; true when that cannot be told.
@@ -406,6 +413,21 @@ mod tests {
 
     fn sys_thread_id() -> u32 {
         stackbeat_core::sys::thread_id()
+    }
+
+    #[test]
+    fn workers_of_the_kernel_do_not_wait_as_threads_do() {
+        let waits = |flags: u32, state: char| {
+            let line = format!("7 (a b) c) {state} 1 2 3 0 -1 {flags} 10 0 0 0");
+            parse_is_waiting(&line)
+        };
+        assert_eq!(waits(0x40_0100, 'S'), Some(true));
+        assert_eq!(waits(0x40_0100, 'R'), Some(false));
+        assert_eq!(waits(0x40_0104, 'D'), Some(false));
+        // One of io_uring's on Linux 6.18, and one like vhost's.
+        assert_eq!(waits(0x40_4050, 'S'), Some(false));
+        assert_eq!(waits(0x40_4040, 'S'), Some(false));
+        assert_eq!(parse_is_waiting("7 (cat) S 1"), None);
     }
 
     #[test]
