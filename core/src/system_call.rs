@@ -38,7 +38,7 @@ macro_rules! kinds {
 }
 
 /// Number of kinds, those of bytes included, for arrays indexed by `SystemCall as usize`.
-pub const SYSTEM_CALLS: usize = 20;
+pub const SYSTEM_CALLS: usize = 21;
 
 kinds! {
     /// Reads from a file, pipe, queue or the source of random numbers.
@@ -76,6 +76,8 @@ kinds! {
     BytesRead = 18, "bytes read";
     /// Bytes that calls have written.
     BytesWritten = 19, "bytes written";
+    /// Calls in which the thread was switched away: it slept until something woke it, or, seldom, lost the CPU.
+    WakeUps = 20, "wake-ups";
 }
 
 impl SystemCall {
@@ -85,6 +87,11 @@ impl SystemCall {
     /// Counts bytes, not calls.
     pub const fn is_bytes(self) -> bool {
         matches!(self, SystemCall::BytesRead | SystemCall::BytesWritten)
+    }
+
+    /// Counts calls by what they do.
+    pub const fn is_call(self) -> bool {
+        !self.is_bytes() && !matches!(self, SystemCall::WakeUps)
     }
 
     /// The category of the probes whose calls are of this kind; of locks on files, and of bytes, that of calls on files.
@@ -105,7 +112,7 @@ impl SystemCall {
             SystemCall::Sleep => Category::Sleep,
             SystemCall::Memory => Category::Memory,
             SystemCall::Process => Category::Process,
-            SystemCall::Signal | SystemCall::Futex => Category::Wait,
+            SystemCall::Signal | SystemCall::Futex | SystemCall::WakeUps => Category::Wait,
             SystemCall::Yield => Category::Sched,
         }
     }
@@ -173,9 +180,9 @@ impl SystemCalls {
         }
     }
 
-    /// Whether a file's list is of a version that counts bytes.
+    /// Whether a file's list is of a version that counts bytes and wake-ups.
     pub fn list_has_bytes(counts: &[u64]) -> bool {
-        counts.len() > SystemCall::BytesWritten as usize
+        counts.len() > SystemCall::WakeUps as usize
     }
 
     /// How many calls of all kinds.
@@ -191,7 +198,7 @@ impl SystemCalls {
 
     /// Each kind of calls with its number.
     pub fn calls(&self) -> impl Iterator<Item = (SystemCall, u64)> + '_ {
-        self.iter().filter(|(kind, _)| !kind.is_bytes())
+        self.iter().filter(|(kind, _)| kind.is_call())
     }
 
     /// How many of a kind.

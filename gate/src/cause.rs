@@ -77,7 +77,9 @@ impl Cause {
             Metric::Io => Cause::Io,
             Metric::Net => Cause::Net,
             Metric::Sleep => Cause::Sleep,
-            Metric::Wait | Metric::Poll | Metric::Join | Metric::Process => Cause::Wait,
+            Metric::Wait | Metric::Poll | Metric::Join | Metric::Process | Metric::WakeUps => {
+                Cause::Wait
+            }
             Metric::Allocations | Metric::AllocatedBytes | Metric::Frees => Cause::Allocation,
             Metric::MinorFaults | Metric::MajorFaults => Cause::PageFaults,
             metric if metric.is_transfer() || metric.is_call_bytes() => Cause::Transfers,

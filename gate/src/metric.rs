@@ -77,6 +77,8 @@ metrics! {
     /// Bytes that these calls moved. The kernel counts others in `read-bytes`.
     BytesRead = "bytes:read", "bytes read by system calls";
     BytesWritten = "bytes:written", "bytes written by system calls";
+    /// Calls in which a thread was switched away. `voluntary-switches` has each sleep in them, and those outside of hooked calls.
+    WakeUps = "wake-ups", "wake-ups in calls";
     /// Calls that read, whatever from. This and the next three are known of the whole run only.
     ReadCalls = "read-calls", "read calls";
     WriteCalls = "write-calls", "write calls";
@@ -105,8 +107,8 @@ const fn from<const N: usize>(first: Metric) -> [Metric; N] {
 
 impl Metric {
     /// System calls by kind, and what they moved, in the order of the kinds' numbers.
-    pub const SYSTEM_CALLS: [Metric;
-        Metric::BytesWritten as usize - Metric::CallsRead as usize + 1] = from(Metric::CallsRead);
+    pub const SYSTEM_CALLS: [Metric; Metric::WakeUps as usize - Metric::CallsRead as usize + 1] =
+        from(Metric::CallsRead);
 
     /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
     pub const TRANSFERS: [Metric; 4] = from(Metric::ReadCalls);
@@ -173,7 +175,7 @@ impl Metric {
 
     /// One of `SYSTEM_CALLS`.
     pub fn is_system_call(self) -> bool {
-        (Metric::CallsRead..=Metric::BytesWritten).contains(&self)
+        (Metric::CallsRead..=Metric::WakeUps).contains(&self)
     }
 
     /// A kind of system call that moves bytes.
@@ -199,7 +201,11 @@ impl Metric {
         self.is_system_call()
             && !matches!(
                 self,
-                Metric::CallsPoll | Metric::CallsSignal | Metric::CallsFutex | Metric::CallsYield
+                Metric::CallsPoll
+                    | Metric::CallsSignal
+                    | Metric::CallsFutex
+                    | Metric::CallsYield
+                    | Metric::WakeUps
             )
     }
 

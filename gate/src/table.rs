@@ -38,6 +38,11 @@ impl Table {
         let mut runs = self.runs.iter().map(|run| &run.about);
         match metric {
             metric if metric.is_of_allocation() => !runs.any(|run| run.counts_end_early),
+            // Where the kernel does not tell, there are none.
+            Metric::WakeUps => self
+                .runs
+                .iter()
+                .all(|run| run.about.knows_call_bytes && run.whole.get(metric) > 0),
             metric if metric.is_call_bytes() => runs.all(|run| run.knows_call_bytes),
             metric if metric.is_system_call() => runs.all(|run| run.knows_system_calls),
             metric if metric.is_transfer() => self.runs.iter().all(Run::knows_transfers),
@@ -49,6 +54,7 @@ impl Table {
     pub fn knows_callers(&self, metric: Metric) -> bool {
         let mut runs = self.runs.iter().map(|run| &run.about);
         match metric {
+            Metric::WakeUps => self.counts(metric),
             metric if metric.is_call_bytes() => runs.all(|run| run.knows_call_bytes),
             metric if metric.is_system_call() => runs.all(|run| run.knows_callers),
             _ => true,

@@ -302,6 +302,75 @@ for work in (files, sockets):
     thread.join()
 "#;
 
+/// A thread sleeps five times in `naps` and once in `computes`, where nearly all the time passes; what the kernel counted of
+/// it stands in a file.
+const SLEEPERS: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+static volatile uint64_t sink;
+static const struct timespec shortly = { 0, 20000 };
+__attribute__((noinline)) void naps(void) { for (int i = 0; i < 5; i++) nanosleep(&shortly, 0); sink++; }
+__attribute__((noinline)) void computes(void) {
+    for (int i = 0; i < 300000; i++) sink += i;
+    nanosleep(&shortly, 0);
+    sink++;
+}
+static void *work(void *unused) {
+    for (int i = 0; i < 500; i++) { naps(); computes(); }
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    FILE *file = fopen("switches", "w");
+    fprintf(file, "%ld %ld", usage.ru_nvcsw, usage.ru_nivcsw);
+    fclose(file);
+    return 0;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+    return pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn wake_ups_are_those_that_the_kernel_counts_and_belong_to_whose_calls_sleep() {
+    let folder = scratch();
+    let binary = compile(folder.path(), "sleepers.c", SLEEPERS, &[]);
+    let recorded = Program::new([binary.to_str().expect("UTF-8")])
+        .folder(folder.path())
+        .options(&["--interval", "100us", "--budget", "0"])
+        .record(folder.path());
+    let report = report(&recorded.trace);
+    let switches = std::fs::read_to_string(folder.path().join("switches")).expect("is written");
+    let switches: Vec<u64> = switches
+        .split(' ')
+        .map(|n| n.parse().expect("a number"))
+        .collect();
+    let threads = report["threads"].as_array().expect("a list");
+    let thread = threads
+        .iter()
+        .find(|t| t["is_main"] == false)
+        .expect("the thread");
+    let woken = thread["wake_ups"].as_u64().expect("a number");
+    // Each sleep is one; a sleep may be over before it began, and the CPU may be lost in a call that does not sleep.
+    assert!(switches[0] >= 2900, "{switches:?}");
+    // Few sleeps are for something else than a call: a page that is not there.
+    let (least, most) = (switches[0] - 30, switches[0] + switches[1] + 30);
+    assert!((least..=most).contains(&woken), "{woken}, {switches:?}");
+    let functions = report["wake_up_functions"].as_array().expect("a list");
+    let share = |function: &str| {
+        let found = functions.iter().find(|row| row["name"] == function);
+        let count = found.map_or(0.0, |row| row["total"].as_f64().expect("a number"));
+        count / report["wake_ups"].as_f64().expect("a number")
+    };
+    let (naps, computes) = (share("naps"), share("computes"));
+    assert!((naps - 5.0 / 6.0).abs() < 0.14, "{naps}");
+    assert!((computes - 1.0 / 6.0).abs() < 0.14, "{computes}");
+}
+
 /// The bytes that strace saw calls of each thread return, those that read and those that wrote; by thread in the order of
 /// their first call.
 fn moved_by_strace(folder: &Path, program: &[&str]) -> Vec<(u64, u64)> {

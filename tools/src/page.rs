@@ -74,6 +74,8 @@ struct Meta<'a> {
     calls: Vec<CallRow>,
     /// Who reads and writes so many bytes.
     moved: Vec<CallRow>,
+    /// Whose calls sleep how often.
+    wake_ups: Vec<CallRow>,
     cut: Cut,
 }
 
@@ -244,6 +246,7 @@ pub fn render(report: &Report) -> Result<String> {
             .collect(),
         calls: callers(Counted::Calls),
         moved: callers(Counted::Bytes),
+        wake_ups: callers(Counted::WakeUps),
         cut: Cut {
             grain_ns: timeline.grain_ns(),
             joined: timeline.joined(),

@@ -183,6 +183,7 @@ pub fn report() -> Report {
         (0, &[0, 1, 4], SystemCall::BytesRead, 120 << 10),
         (0, &[0, 1], SystemCall::BytesRead, 5 << 20),
         (1, &[8, 5, 4], SystemCall::BytesWritten, 20 << 20),
+        (1, &[8, 5], SystemCall::WakeUps, 60),
     ] {
         let functions: Vec<_> = path.iter().map(|f| FunctionIndex(*f)).collect();
         let made = CallsMade {
@@ -302,6 +303,7 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
     let calls = |i: usize| {
         let mut calls = SystemCalls::from_list(&[1500, 20 * i as u64, 0, 3]).unwrap_or_default();
         calls.0[SystemCall::BytesRead as usize] = 6 << 20;
+        calls.0[SystemCall::WakeUps as usize] = 100;
         calls.0[SystemCall::BytesWritten as usize] = (20 << 20) * i as u64;
         calls
     };
@@ -317,6 +319,7 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         end_ns: profile.threads[i].wall_ns(),
         system_calls: Some(calls(i)),
         // As with a trace of an older version.
+        wake_ups: (i != 3).then_some(100),
         call_bytes: (i != 3).then(|| CallBytes::of(&calls(i))),
         ..ThreadFacts::default()
     });

@@ -123,7 +123,7 @@ pub struct Thread {
     pub totals: Option<Amounts>,
     /// System calls that passed hooks, when the file has them.
     pub system_calls: Option<SystemCalls>,
-    /// These have the bytes that they moved, too.
+    /// These have the bytes that they moved, too, and wake-ups.
     pub knows_call_bytes: bool,
     /// CPU time that captures took, ns; part of its CPU time.
     pub capture_ns: u64,

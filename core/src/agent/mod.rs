@@ -39,6 +39,7 @@ use crate::probe::{Category, Probe};
 use crate::record::Waited;
 use crate::registry;
 use crate::sync::add_own;
+use crate::sys::rseq;
 use crate::sys::tls::{self, Block, flag};
 use crate::system_call::SystemCall;
 use crate::throttle;
@@ -328,6 +329,9 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     if let Some(call) = probe.system_call() {
         counted::add(entry, call, 1);
     }
+    if rseq::rearm() {
+        tls::block().switched.store(1, Ordering::Relaxed);
+    }
     let begin = process::now();
     let [pc, sp, fp] = at;
     if gate_before == 0 || is_left(entry, sp) {
@@ -451,6 +455,8 @@ impl Wait {
         bytes: i64,
         long: Option<Waited>,
     ) {
+        // A capture would arm it again.
+        let has_slept = rseq::was_switched() == Some(true);
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -473,6 +479,9 @@ impl Wait {
         if bytes > 0 {
             // After the wait's own sample: this one would lie inside of the wait otherwise.
             self.count_bytes(entry, bytes as u64);
+        }
+        if has_slept {
+            counted::add(entry, SystemCall::WakeUps, 1);
         }
         gate::reopen(entry, self.gate_before);
     }

@@ -3,6 +3,8 @@
 //! Switches and major faults cannot have changed when the kernel has not switched the thread
 //! (`sys::rseq`). Minor faults can: they are brought up to date at the next read.
 
+use crate::sync::Ordering;
+use crate::sys::tls;
 use crate::sys::{self, Usage, rseq};
 
 /// Most captures between two reads.
@@ -50,8 +52,9 @@ impl State {
         let was_off = wall.saturating_sub(cpu) > interval / 4;
         let count = self.captures;
         self.captures = count.wrapping_add(1);
+        let before = tls::block().switched.load(Ordering::Relaxed) != 0;
         let due = match rseq::was_switched() {
-            Some(switched) => switched || count.is_multiple_of(CAPTURES_BETWEEN),
+            Some(switched) => switched || before || count.is_multiple_of(CAPTURES_BETWEEN),
             None => waited || was_off || count.is_multiple_of(CAPTURES_BETWEEN_BLIND),
         };
         if !due {
@@ -59,6 +62,7 @@ impl State {
         }
         // First, so that a switch from here on is seen next time.
         rseq::arm();
+        tls::block().switched.store(0, Ordering::Relaxed);
         Some(sys::thread_usage())
     }
 }

@@ -123,6 +123,18 @@ mod imp {
     }
 
     #[inline(always)]
+    pub fn rearm() -> bool {
+        let Some(place) = place() else {
+            return false;
+        };
+        let was_switched = place.load(Ordering::Relaxed) != token();
+        if was_switched {
+            place.store(token(), Ordering::Relaxed);
+        }
+        was_switched
+    }
+
+    #[inline(always)]
     pub fn was_switched() -> Option<bool> {
         place().map(|place| place.load(Ordering::Relaxed) != token())
     }
@@ -168,6 +180,9 @@ mod imp {
 #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri), not(loom))))]
 mod imp {
     pub fn arm() {}
+    pub fn rearm() -> bool {
+        false
+    }
     pub fn was_switched() -> Option<bool> {
         None
     }
@@ -185,6 +200,12 @@ pub fn init() -> bool {
 #[inline(always)]
 pub fn arm() {
     imp::arm();
+}
+
+/// [`arm`], which also tells whether the thread was switched away before.
+#[inline(always)]
+pub fn rearm() -> bool {
+    imp::rearm()
 }
 
 /// Whether the calling thread was switched away, or took a signal, since it called [`arm`]; `None`

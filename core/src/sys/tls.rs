@@ -37,6 +37,8 @@ pub struct Block {
     pub pending_frees: AtomicU64,
     /// 1: a poll has returned since the last capture and was not captured itself.
     pub turned: AtomicU32,
+    /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
+    pub switched: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
     pub held_since: AtomicU64,
 }

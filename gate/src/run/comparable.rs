@@ -20,7 +20,9 @@ pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
     }
     if !runs.iter().all(|run| run.about.knows_call_bytes) {
         for run in &mut runs {
-            forget(&mut run.entries, Metric::is_call_bytes);
+            forget(&mut run.entries, |metric| {
+                metric.is_call_bytes() || metric == Metric::WakeUps
+            });
         }
     }
 }

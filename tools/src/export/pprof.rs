@@ -16,7 +16,7 @@ use super::profile::{Entry, Leaf, Profile};
 use super::{Options, Selection, Summary, Weight};
 
 /// The sample types, in their order in each sample. pprof expects a count first.
-const TYPES: [(&str, &str); 11] = [
+const TYPES: [(&str, &str); 12] = [
     ("samples", "count"),
     ("wall", "nanoseconds"),
     ("cpu", "nanoseconds"),
@@ -28,14 +28,16 @@ const TYPES: [(&str, &str); 11] = [
     ("system_calls", "count"),
     ("bytes_read", "bytes"),
     ("bytes_written", "bytes"),
+    ("wake_ups", "count"),
 ];
 
 /// Place of a kind among them.
 fn type_of(call: SystemCall) -> usize {
     let after = match call {
-        SystemCall::BytesWritten => 1,
-        SystemCall::BytesRead => 2,
-        _ => 3,
+        SystemCall::WakeUps => 1,
+        SystemCall::BytesWritten => 2,
+        SystemCall::BytesRead => 3,
+        _ => 4,
     };
     TYPES.len() - after
 }
@@ -270,11 +272,11 @@ impl<'a> Builder<'a> {
         location_id
     }
 
-    /// System calls of one kind, or bytes that they moved: they are no part of the time of their stack, so they stand beside it.
+    /// System calls of one kind, bytes that they moved, or sleeps in them: they are no part of the time of their stack, so they stand beside it.
     fn calls(&mut self, thread: ThreadIndex, stack: StackIndex, call: SystemCall, count: u64) {
         let location_id = self.stack(stack, Leaf::Code);
         let mut label = self.labels(thread);
-        if !call.is_bytes() {
+        if call.is_call() {
             label.push(pb::Label {
                 key: self.string("system call"),
                 str: self.string(call.name()),
@@ -310,6 +312,7 @@ impl<'a> Builder<'a> {
             amount.allocated_bytes,
             amount.minor_faults + amount.major_faults,
             amount.voluntary_switches + amount.involuntary_switches,
+            0,
             0,
             0,
             0,

@@ -548,6 +548,7 @@ mod tests {
         let names = |kind: SystemCall| match kind {
             SystemCall::BytesRead => "bytes:read".to_owned(),
             SystemCall::BytesWritten => "bytes:written".to_owned(),
+            SystemCall::WakeUps => "wake-ups".to_owned(),
             kind => format!("calls:{}", kind.name()),
         };
         let kinds = SystemCall::ALL.map(names);

@@ -5,7 +5,7 @@ const ROWS = 300; // a table with more lines is searched, not read
 class Tables {
   constructor(data, view, colors, timeline) {
     Object.assign(this, { data, view, colors, timeline });
-    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], threads: ["wall", -1] };
+    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], woken: ["count", -1], threads: ["wall", -1] };
   }
 
   render(name) {
@@ -114,6 +114,11 @@ class Tables {
     if (moved.length) {
       parts.push(element("p", { class: "note" }, "Bytes read and written, by whose calls:"),
         ...this.table("moved", columns("Bytes", formatBytes), moved, () => {}));
+    }
+    const woken = found(data.meta.wake_ups);
+    if (woken.length) {
+      const [amount, , place] = columns("Wake-ups", formatCount);
+      parts.push(element("p", { class: "note" }, "Wake-ups, by whose calls slept:"), ...this.table("woken", [amount, place], woken, () => {}));
     }
     return [...parts, note];
   }

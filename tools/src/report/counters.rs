@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 use stackbeat_collector::model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::v1::{Event, event};
 
 use super::facts::CallBytes;
@@ -89,6 +90,12 @@ impl ScopeRow {
     pub fn call_bytes(&self) -> Option<CallBytes> {
         let inside = self.inside.filter(|_| self.knows_call_bytes)?;
         Some(CallBytes::of(&inside.system_calls))
+    }
+
+    /// In how many calls inside the thread slept, where that is known.
+    pub fn wake_ups(&self) -> Option<u64> {
+        let inside = self.inside.filter(|_| self.knows_call_bytes)?;
+        Some(inside.system_calls.of(SystemCall::WakeUps))
     }
 }
 

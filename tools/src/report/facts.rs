@@ -82,6 +82,9 @@ pub struct ThreadFacts {
     /// What these have moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_bytes: Option<CallBytes>,
+    /// In how many calls that passed hooks the thread slept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_ups: Option<u64>,
     /// Of the CPU time, what the recording's captures took.
     pub capture_ns: u64,
     /// Threads that this row sums up; 0: it is one thread.
@@ -181,6 +184,12 @@ impl Facts {
             !wanted(ThreadIndex(index as u32)) || thread.call_bytes.is_some()
         });
         are_known.then(|| CallBytes::of(&calls))
+    }
+
+    /// The same of calls in which they slept.
+    pub fn wake_ups(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<u64> {
+        self.call_bytes(wanted)?;
+        Some(self.system_calls(wanted)?.of(SystemCall::WakeUps))
     }
 
     /// Losses summed over threads, heaviest first.

@@ -33,6 +33,8 @@ pub struct ReportJson<'a> {
     system_calls: Option<SystemCalls>,
     #[serde(skip_serializing_if = "Option::is_none")]
     call_bytes: Option<CallBytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_ups: Option<u64>,
     losses: Vec<LossRow>,
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadJson<'a>>,
@@ -42,6 +44,8 @@ pub struct ReportJson<'a> {
     system_call_sites: Vec<system_calls::SiteJson>,
     call_byte_functions: Vec<system_calls::FunctionJson>,
     call_byte_sites: Vec<system_calls::SiteJson>,
+    wake_up_functions: Vec<system_calls::FunctionJson>,
+    wake_up_sites: Vec<system_calls::SiteJson>,
     waits: waits::WaitsJson,
     deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeJson>,
@@ -128,6 +132,8 @@ struct ScopeJson {
     system_calls: Option<SystemCalls>,
     #[serde(skip_serializing_if = "Option::is_none")]
     call_bytes: Option<CallBytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_ups: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -188,12 +194,14 @@ pub fn report<'a>(
     let callers = |what| system_calls::json(&report.calls, what, facts, profile, wanted, top);
     let (system_call_functions, system_call_sites) = callers(Counted::Calls);
     let (call_byte_functions, call_byte_sites) = callers(Counted::Bytes);
+    let (wake_up_functions, wake_up_sites) = callers(Counted::WakeUps);
     Ok(ReportJson {
         schema: "stackbeat.report.v1",
         recording: facts.recording.clone(),
         totals: (&totals).into(),
         system_calls: facts.system_calls(wanted),
         call_bytes: facts.call_bytes(wanted),
+        wake_ups: facts.wake_ups(wanted),
         losses: facts
             .losses
             .iter()
@@ -214,6 +222,8 @@ pub fn report<'a>(
         system_call_sites,
         call_byte_functions,
         call_byte_sites,
+        wake_up_functions,
+        wake_up_sites,
         waits: waits::json(report, wanted, top),
         deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
         scopes: facts.scopes.iter().map(scope).collect(),
@@ -238,6 +248,7 @@ fn scope(row: &ScopeRow) -> ScopeJson {
         system_calls: (row.inside.map(|inside| inside.system_calls))
             .filter(|calls| calls.sum() > 0),
         call_bytes: (row.call_bytes()).filter(|bytes| *bytes != CallBytes::default()),
+        wake_ups: row.wake_ups().filter(|count| *count > 0),
     }
 }
 

@@ -9,6 +9,7 @@ use stackbeat_collector::model::{
     ThreadIndex, ThreadTotals, Trace, Visitor,
 };
 use stackbeat_core::probe::Category;
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::summary::Outcome;
 
@@ -165,6 +166,9 @@ fn facts(trace: &Trace) -> Facts {
             call_bytes: (t.system_calls.as_ref())
                 .filter(|_| t.knows_call_bytes)
                 .map(CallBytes::of),
+            wake_ups: (t.system_calls.as_ref())
+                .filter(|_| t.knows_call_bytes)
+                .map(|calls| calls.of(SystemCall::WakeUps)),
             capture_ns: t.capture_ns,
             merged: 0,
         }

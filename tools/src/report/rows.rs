@@ -197,6 +197,7 @@ fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
             sum.add(&more);
             sum
         });
+    row.wake_ups = sum(row.wake_ups, thread.wake_ups);
     let known = row.call_bytes.zip(thread.call_bytes);
     row.call_bytes = known.and(row.system_calls.as_ref().map(CallBytes::of));
     row.capture_ns += thread.capture_ns;

@@ -19,11 +19,17 @@ use crate::units::{bytes, count, percent};
 pub enum Counted {
     Calls,
     Bytes,
+    /// Calls in which threads slept.
+    WakeUps,
 }
 
 impl Counted {
     fn has(self, kind: SystemCall) -> bool {
-        kind.is_bytes() == (self == Counted::Bytes)
+        match self {
+            Counted::Calls => kind.is_call(),
+            Counted::Bytes => kind.is_bytes(),
+            Counted::WakeUps => kind == SystemCall::WakeUps,
+        }
     }
 }
 
@@ -171,30 +177,31 @@ pub fn site_table(
         _ => OF_KIND,
     };
     let rows = sites.rows(what, facts, profile, wanted, most);
-    let (amounts, heading): (fn(u64) -> String, _) = match what {
-        Counted::Calls => (count, "System calls by who makes them"),
-        Counted::Bytes => (bytes, "Bytes read and written, by whose calls"),
+    let (amounts, amount, heading): (fn(u64) -> String, _, _) = match what {
+        Counted::Calls => (count, "CALLS", "System calls by who makes them"),
+        Counted::Bytes => (bytes, "BYTES", "Bytes read and written, by whose calls"),
+        Counted::WakeUps => (count, "WAKE-UPS", "Wake-ups, by whose calls slept"),
     };
-    let mut table = Table::new(vec![
-        Column::text("KIND", 0),
-        Column::number(
-            if what == Counted::Bytes {
-                "BYTES"
-            } else {
-                "CALLS"
-            },
-            0,
-        ),
+    let has_kinds = what != Counted::WakeUps;
+    let mut columns = vec![
+        Column::number(amount, 0),
         Column::number("SHARE", 1),
         Column::list("CALLED FROM", 0),
-    ]);
+    ];
+    if has_kinds {
+        columns.insert(0, Column::text("KIND", 0));
+    }
+    let mut table = Table::new(columns);
     for row in rows.iter().take(layout.top) {
-        table.row(vec![
-            row.call.into(),
+        let mut cells = vec![
             amounts(row.count),
             percent(row.count, row.of_kind),
             row.called_from.clone(),
-        ]);
+        ];
+        if has_kinds {
+            cells.insert(0, row.call.into());
+        }
+        table.row(cells);
     }
     let mut out = String::new();
     if !table.is_empty() {
@@ -209,7 +216,7 @@ pub fn site_table(
 #[derive(Serialize)]
 pub struct FunctionJson {
     #[serde(flatten)]
-    kind: KindJson,
+    kind: Option<KindJson>,
     #[serde(flatten)]
     name: FunctionName,
     #[serde(rename = "self")]
@@ -221,7 +228,7 @@ pub struct FunctionJson {
 #[derive(Serialize)]
 pub struct SiteJson {
     #[serde(flatten)]
-    kind: KindJson,
+    kind: Option<KindJson>,
     count: u64,
     /// Innermost first; empty: not known.
     stack: Vec<String>,
@@ -246,8 +253,9 @@ pub fn json(
     let (mut functions, mut places) = (Vec::new(), Vec::new());
     for kind in sites.by_kind(what, wanted) {
         let json = match what {
-            Counted::Calls => KindJson::Call(name(kind.call)),
-            Counted::Bytes => KindJson::Bytes(name(kind.call)),
+            Counted::Calls => Some(KindJson::Call(name(kind.call))),
+            Counted::Bytes => Some(KindJson::Bytes(name(kind.call))),
+            Counted::WakeUps => None,
         };
         let rows = kind.functions(profile).into_iter().take(top);
         functions.extend(rows.map(|(function, own, total)| FunctionJson {

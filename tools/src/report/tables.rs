@@ -42,7 +42,7 @@ pub fn report(
     out.push_str(&site_table(facts, profile, wanted, layout));
     out.push_str(&waits::table(report, wanted, layout));
     out.push_str(&system_calls::table(facts, wanted, layout));
-    for what in [Counted::Calls, Counted::Bytes] {
+    for what in [Counted::Calls, Counted::Bytes, Counted::WakeUps] {
         let calls = &report.calls;
         out.push_str(&system_calls::site_table(
             calls, what, facts, profile, wanted, layout,

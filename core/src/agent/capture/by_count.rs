@@ -5,6 +5,7 @@ use crate::agent::counted::Kind;
 use crate::agent::{is_category_enabled, process};
 use crate::probe::Category;
 use crate::sync::Ordering;
+use crate::system_call::SystemCall;
 use crate::unwind::Registers;
 
 impl Capture<'_> {
@@ -16,6 +17,8 @@ impl Capture<'_> {
             Kind::Calls(call) if call.is_bytes() => {
                 is_category_enabled(Category::Io) || is_category_enabled(Category::Net)
             }
+            // Of whatever waits.
+            Kind::Calls(SystemCall::WakeUps) => true,
             Kind::Calls(call) => is_category_enabled(call.category()),
             _ => is_category_enabled(self.request.probe.category()),
         };

@@ -263,3 +263,14 @@ fn bytes_are_not_compared_where_a_run_does_not_know_its_own() {
     assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
     assert!(outcome.roles.is_empty(), "{:#?}", outcome.roles);
 }
+
+#[test]
+fn wake_ups_are_evidence_and_known_where_the_kernel_tells() {
+    let (table, outcome) = runs(&[("main", Metric::WakeUps, [500, 500, 900, 900])], true);
+    assert!(table.counts(Metric::WakeUps));
+    assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
+    let row = outcome.whole.iter().find(|r| r.metric == Metric::WakeUps);
+    assert_eq!(row.expect("a row").comparison.shift, 400.0);
+    let (table, _) = runs(&[("main", Metric::WakeUps, [0, 500, 900, 900])], true);
+    assert!(!table.counts(Metric::WakeUps));
+}
