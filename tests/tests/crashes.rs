@@ -441,6 +441,62 @@ os.abort()
     assert!(ns(&report["totals"], "cpu_ns") > 200_000_000, "{report}");
 }
 
+/// The first process of a pid namespace, as in a container: the kernel spares it what it sends itself, not a fault.
+const FIRST: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+__attribute__((noinline)) static void fault(void) { *(volatile int *)8 = 1; }
+
+int main(void) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    if (unshare(CLONE_NEWPID) && unshare(CLONE_NEWUSER | CLONE_NEWPID)) return 77;
+    for (int faults = 0; faults < 2; faults++) {
+        pid_t child = fork();
+        if (child == 0) {
+            struct sigaction found;
+            dprintf(1, "%d %d", raise(SIGABRT), kill(getpid(), SIGBUS));
+            sigaction(SIGABRT, NULL, &found);
+            dprintf(1, " %d\n", found.sa_handler == SIG_DFL);
+            if (faults) fault();
+            _exit(3);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        dprintf(1, "%x\n", status);
+        // A namespace ends with its first process; the next child needs another one.
+        if (!faults && unshare(CLONE_NEWPID) && unshare(CLONE_NEWUSER | CLONE_NEWPID)) return 77;
+    }
+    // Nobody but itself says that it is over: it is believed after a while.
+    sleep(5);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_first_process_of_a_namespace_is_spared_and_its_fault_is_noted() {
+    let folder = scratch();
+    let first = compile(folder.path(), "first.c", FIRST, &["-fno-inline"]);
+    let program = Program::new([first.to_str().expect("UTF-8")]).options(&["--dump-on-crash"]);
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    if recorded.run.shell_status() == 77 {
+        eprintln!("pid namespaces are not allowed here: not tested");
+        return;
+    }
+    assert_eq!(recorded.run.stdout(), "0 0 1\n300\n0 0 1\nb\n");
+    let [(text, stack)] = &deaths(&recorded.trace)[..] else {
+        panic!("one death: {:?}", deaths(&recorded.trace));
+    };
+    assert!(text.contains("died of SIGSEGV in thread 1 "), "{text}");
+    assert!(stack.contains("\"fault\""), "{stack}");
+}
+
 /// Without the option nothing of ours looks at faults, and a child's death is its parent's business.
 #[test]
 fn faults_are_left_alone_unless_somebody_wants_to_know() {

@@ -119,7 +119,9 @@ impl Census {
             if !known.ended {
                 known.execed = state == entry_state::EXECED;
             }
-            let said_so = entry.end_cycles.load(Ordering::Acquire) != 0;
+            // Of one in another pid namespace nobody else will tell.
+            let dies = known.is_foreign && entry.fatal_node.load(Ordering::Acquire) != 0;
+            let said_so = dies || entry.end_cycles.load(Ordering::Acquire) != 0;
             if state == entry_state::LIVE && !said_so {
                 known.said_ended_ns = 0;
             } else if known.said_ended_ns == 0 {
