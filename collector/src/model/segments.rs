@@ -33,6 +33,10 @@ const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 /// ready to run) its neighbours' code.
 const GAP_INTERVALS: u64 = 2;
 
+/// A tick that a longer call takes notice of came inside of it, not in front: hooks that come to a tick later than within
+/// some microseconds are interrupted.
+const SHORT_CALL_NS: u64 = 50_000;
+
 /// What is remembered of the last sample.
 #[derive(Clone, Copy, Debug)]
 struct Last {
@@ -41,6 +45,8 @@ struct Last {
     record: u64,
     /// Speaks for the time around it, see `Between::bounds`.
     speaks: bool,
+    /// A tick found it waiting: it speaks for time off the CPU only.
+    waits: bool,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -68,6 +74,8 @@ pub(super) struct Segmenter {
     /// The samples since the last one that does not speak, and the stack of that one.
     burst: Burst,
     burst_from: Option<StackIndex>,
+    /// That one is a wait that a tick met.
+    burst_waits: bool,
 }
 
 impl Segmenter {
@@ -97,6 +105,7 @@ impl Segmenter {
             lost: false,
             burst: Burst::default(),
             burst_from: None,
+            burst_waits: false,
         }
     }
 
@@ -161,8 +170,10 @@ impl Segmenter {
         };
 
         let mut turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
-        let b_speaks =
+        let is_of_tick =
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
+        let b_waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
+        let b_speaks = is_of_tick && !b_waits;
         let wait = self.next_wait(&trace.waits, from);
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
@@ -181,6 +192,38 @@ impl Segmenter {
             }
             _ => None,
         };
+        let (a_waits, a_speaks) = match self.last {
+            Some(last) => (last.waits, Some(last.speaks || found.is_some())),
+            None => (false, None),
+        };
+        let is_known = b_speaks || a_speaks == Some(true);
+        // Time off the CPU is that of waits, as far as nobody else is known to have had it.
+        let call_begin = begin;
+        let mut from = from;
+        let mut begin = begin;
+        if is_known && (a_waits || b_waits) && !preempted && !is_torn && turn_ns.is_none() {
+            let idle_ns = (begin - from).saturating_sub(delta.cpu_ns);
+            let after_a = match (a_waits, b_waits) {
+                (true, true) => idle_ns / 2,
+                (true, false) => idle_ns,
+                (false, _) => 0,
+            };
+            if idle_ns <= gap_bound_ns(self.interval_ns) {
+                if let Some(last) = self.last.filter(|_| after_a != 0) {
+                    let to = from + after_a;
+                    self.push(
+                        last.stack,
+                        SegmentKind::Running,
+                        from,
+                        to,
+                        Amounts::default(),
+                        out,
+                    );
+                    from = to;
+                }
+                begin -= idle_ns - after_a;
+            }
+        }
         let (a_end, b_begin) = Between {
             from,
             to: begin,
@@ -189,8 +232,9 @@ impl Segmenter {
             lost,
             preempted,
             waited_at_b,
-            a_speaks: self.last.map(|last| last.speaks || found.is_some()),
-            b_speaks,
+            // Where nothing is known of the time on it, waits speak for all.
+            a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
+            b_speaks: b_speaks || !is_known && b_waits,
             off,
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
         }
@@ -264,20 +308,22 @@ impl Segmenter {
         self.burst.run(delta.cpu_ns + delta.runnable_ns);
         if !b_speaks {
             if let Some(from) = self.burst_from {
-                bursts.keep(from, stack, &self.burst, self.interval_ns);
+                let by_chance = b_waits || self.burst_waits;
+                bursts.keep((from, stack), &self.burst, self.interval_ns, by_chance);
             }
+            self.burst_waits = b_waits;
             self.burst = Burst::default();
             self.burst_from = Some(stack);
         } else if !matches!(probe.known(), Some(Probe::ThreadStart | Probe::Fault)) {
             self.burst.met(stack);
         }
         if blocks {
-            if b_wall != 0 || delta != Amounts::default() {
-                self.push(stack, SegmentKind::Running, b_begin, begin, delta, out);
+            if call_begin > b_begin || delta != Amounts::default() {
+                self.push(stack, SegmentKind::Running, b_begin, call_begin, delta, out);
             }
             let call = Segment {
                 thread: self.thread,
-                begin_ns: begin,
+                begin_ns: call_begin,
                 end_ns: end,
                 stack,
                 kind: SegmentKind::Blocked(probe),
@@ -305,6 +351,7 @@ impl Segmenter {
             stack,
             record: row.record,
             speaks: b_speaks,
+            waits: b_waits,
         });
     }
 

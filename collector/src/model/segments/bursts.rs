@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use crate::model::StackIndex;
 
 /// Stacks that are kept of one burst. Few ticks meet one that is shorter than the interval.
-const OF_ONE: usize = 4;
+const OF_ONE: usize = 16;
 /// Stacks that are kept of all bursts in one place.
 const OF_PLACE: usize = 64;
 /// Places that are kept. With more of them all begin anew.
@@ -24,6 +24,8 @@ const PLACES: usize = 1024;
 pub struct Burst {
     /// Where ticks met it: the latest.
     stacks: VecDeque<StackIndex>,
+    /// How often.
+    times: u64,
     /// Running time so far, ns.
     ns: u64,
 }
@@ -35,6 +37,7 @@ impl Burst {
             self.stacks.pop_front();
         }
         self.stacks.push_back(stack);
+        self.times += 1;
     }
 
     pub fn run(&mut self, ns: u64) {
@@ -60,15 +63,26 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// A burst between these two stacks is over; at its end ticks came at this interval.
-    pub fn keep(&mut self, from: StackIndex, to: StackIndex, burst: &Burst, interval_ns: u64) {
+    /// A burst between these two stacks is over; at its end ticks came at this interval. `by_chance`: at one of its ends
+    /// is a wait that a tick met. There may be others in it that none has met, and it may be of any length.
+    pub fn keep(
+        &mut self,
+        (from, to): (StackIndex, StackIndex),
+        burst: &Burst,
+        interval_ns: u64,
+        by_chance: bool,
+    ) {
         let Some(&last) = burst.stacks.back() else {
             return;
         };
-        let owed_ns = interval_ns.saturating_sub(burst.ns) / burst.stacks.len() as u64;
+        let worth_ns = match by_chance {
+            true => interval_ns.saturating_mul(burst.times),
+            false => interval_ns,
+        };
+        let owed_ns = worth_ns.saturating_sub(burst.ns) / burst.times;
+        let owed_ns = i64::try_from(owed_ns).unwrap_or(i64::MAX);
         // Of the others nobody is owed anything: they count only while there is nobody else.
         let is_short = owed_ns != 0;
-        let owed_ns = i64::try_from(owed_ns).unwrap_or(i64::MAX);
         let met = |stack| Met { stack, owed_ns };
         let add = |known: &mut VecDeque<Met>| match is_short {
             true => burst.stacks.iter().for_each(|s| push(known, met(*s))),

@@ -42,6 +42,21 @@ impl<'a> Ticked<'a> {
         let ns = 2 * MS + random.below(MS);
         self.t.block(node, Probe::Nanosleep, ns, (0, 0));
     }
+
+    /// Waits for less than the interval: such a wait is in the trace when a tick falls into it.
+    fn wait_shortly(&mut self, node: u32, ns: u64) {
+        let begin_ns = self.t.now_ns;
+        while self.next_tick_ns < begin_ns {
+            self.next_tick_ns += MS;
+        }
+        if self.next_tick_ns < begin_ns + ns {
+            self.t.block(node, Probe::Nanosleep, ns, (0, 0));
+            return;
+        }
+        self.t.totals.voluntary_switches += 1;
+        self.t.totals.cpu_ns += 5_000;
+        self.t.now_ns += ns;
+    }
 }
 
 /// CPU time by the function that it is of itself, in percent of all.
@@ -126,6 +141,26 @@ fn who_ends_waits_of_others_is_not_the_one_who_computes() {
         }
     });
     expect(&shares(&trace, &all), "b", 100.0, 4.0);
+}
+
+/// Waits that are shorter than the interval are in the trace when a tick met them: they have no more of the computing
+/// between them.
+#[test]
+fn short_waits_have_the_time_off_the_cpu_only() {
+    let (trace, all) = play(|b, t| {
+        let [waits, larger, smaller, _] = stacks(b);
+        let mut random = Random(17);
+        let mut thread = Ticked::new(t);
+        for _ in 0..4000 {
+            thread.run(larger, 3 * MS / 10);
+            thread.run(smaller, MS / 10);
+            thread.wait_shortly(waits, MS / 4 + random.below(MS / 2));
+        }
+    });
+    let of = shares(&trace, &all);
+    expect(&of, "b", 75.0, 4.0);
+    expect(&of, "c", 25.0, 4.0);
+    expect(&of, "d", 0.0, 1.0);
 }
 
 /// What one thread of a pool was seen to do counts for the others; without any such sample the middle decides.

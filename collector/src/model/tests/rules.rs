@@ -261,14 +261,14 @@ fn the_switch_of_a_wait_itself_does_not_make_a_gap_before_it() {
 }
 
 #[test]
-fn a_short_wait_speaks_for_the_time_around_it() {
+fn a_short_call_that_did_not_wait_speaks_for_the_time_around_it() {
     let (trace, all) = play(|b, t| {
         let ab = b.stack(1, &[A, B], NATIVE);
         let ac = b.stack(1, &[A, C], NATIVE);
         t.run(ab, 0, Probe::Malloc);
         t.now_ns += MS;
         t.totals.cpu_ns += MS;
-        t.block(ac, Probe::Read, MS / 2, (3, 100));
+        t.block(ac, Probe::Read, MS / 2, (3, 100)).rusage = None;
     });
     let expected = [
         s(0, "a", 0, 1500),
