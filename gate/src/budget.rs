@@ -62,7 +62,55 @@ pub struct BudgetRow {
     /// Nothing in any run has the name that it asks for.
     pub is_idle: bool,
     /// A run did not count what the budget is for, or not to its end, and the part that is known does not exceed it.
-    pub is_uncounted: bool,
+    pub uncounted: Option<Uncounted>,
+}
+
+/// Why it is not known what a run spends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncounted {
+    /// Of asynchronous work only the time is known; nor is more known of scopes in a trace where they stand in no order.
+    Scope,
+    SystemCalls,
+    Transfers,
+    /// Their hooks were withdrawn.
+    Allocations,
+}
+
+impl Uncounted {
+    /// Why a metric is not known of a whole run.
+    pub fn of(metric: Metric) -> Uncounted {
+        match metric {
+            metric if metric.is_system_call() => Uncounted::SystemCalls,
+            metric if metric.is_transfer() => Uncounted::Transfers,
+            _ => Uncounted::Allocations,
+        }
+    }
+
+    /// As the end of a sentence.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Uncounted::Scope => "of asynchronous work only the time is known",
+            Uncounted::SystemCalls => "a run does not know its system calls",
+            Uncounted::Transfers => "a run does not know what it read and wrote",
+            Uncounted::Allocations => "a run's hooks of allocation were withdrawn",
+        }
+    }
+
+    /// How that came about, and what to do.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Uncounted::Scope => {
+                "give the budget to a scope within one thread, with a name of its own"
+            }
+            Uncounted::SystemCalls => {
+                "it was recorded by an older version, is a dump, or did not end regularly; record it again"
+            }
+            Uncounted::Transfers => {
+                "it was recorded without counters or by an older version; record it again, without --counters off"
+            }
+            Uncounted::Allocations => "record with a higher --budget or without",
+        }
+    }
 }
 
 impl BudgetRow {
@@ -80,12 +128,16 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
         let metric = budget.metric;
         let is_whole_or_threads = budget.scope.is_none() && budget.function.is_none();
         let scope = budget.scope.as_ref();
-        let is_counted = table.counts(metric)
-            && (is_whole_or_threads || table.knows_callers(metric))
-            && scope.is_none_or(|scope| knows_inside(table, scope, metric));
+        let uncounted = if scope.is_some_and(|scope| !knows_inside(table, scope, metric)) {
+            Some(Uncounted::Scope)
+        } else if !table.counts(metric) || !is_whole_or_threads && !table.knows_callers(metric) {
+            Some(Uncounted::of(metric))
+        } else {
+            None
+        };
         BudgetRow {
-            is_idle: is_idle && is_counted,
-            is_uncounted: !is_counted && spent <= budget.max,
+            is_idle: is_idle && uncounted.is_none(),
+            uncounted: uncounted.filter(|_| spent <= budget.max),
             spent,
             budget: budget.clone(),
         }
@@ -190,7 +242,7 @@ mod tests {
             };
             let row = rows(&Table::new(runs, Names::default()), &rules).remove(0);
             assert!(!row.is_exceeded());
-            (row.is_uncounted, row.is_idle)
+            (row.uncounted.is_some(), row.is_idle)
         };
         assert_eq!(row(Metric::Allocations, true), (true, false));
         assert_eq!(row(Metric::Allocations, false), (false, true));
@@ -262,10 +314,13 @@ mod tests {
         let allocations = |per, name| row(per, name, Metric::Allocations);
         assert_eq!(allocations(Per::Run, "parse *").spent, 24.0);
         assert_eq!(allocations(Per::Call, "parse *").spent, 6.0);
-        assert!(!allocations(Per::Run, "parse *").is_uncounted);
+        assert_eq!(allocations(Per::Run, "parse *").uncounted, None);
         // What asynchronous work allocates is not known.
-        assert!(allocations(Per::Run, "*").is_uncounted);
-        assert!(allocations(Per::Run, "download").is_uncounted);
-        assert!(!wall(Per::Run, "download").is_uncounted);
+        assert_eq!(allocations(Per::Run, "*").uncounted, Some(Uncounted::Scope));
+        assert_eq!(
+            allocations(Per::Run, "download").uncounted,
+            Some(Uncounted::Scope)
+        );
+        assert_eq!(wall(Per::Run, "download").uncounted, None);
     }
 }

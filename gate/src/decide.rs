@@ -15,7 +15,7 @@ mod warnings;
 pub use parts::{ProcessRow, RoleRow};
 pub use scopes::ScopeRow;
 
-use crate::budget::{self, BudgetRow};
+use crate::budget::{self, BudgetRow, Uncounted};
 use crate::compare::{Answer, Comparison, Question, Rules, compare};
 use crate::confirm::Confirmation;
 use crate::explain::{self, Explanation, change};
@@ -231,25 +231,16 @@ impl Judge<'_> {
     /// Says so where something was asked that only counts could answer which some run lacks.
     fn uncounted(&self, budgets: &[BudgetRow]) -> Option<String> {
         let is_missing = |metric: &&Metric| !self.table.counts(**metric);
-        let metric = self.rules.required.iter().find(is_missing).copied();
-        let limited = budgets.iter().find(|row| row.is_uncounted);
-        let of_scope = limited.filter(|row| row.budget.scope.is_some());
-        let metric = metric.or(limited.map(|row| row.budget.metric))?;
-        let why = if of_scope.is_some()
-            && self.table.counts(metric)
-            && self.table.knows_callers(metric)
-        {
-            "of asynchronous work only the time is known; give its budget to a scope within one thread"
-        } else if metric.is_system_call() {
-            "a run does not know its system calls, because it was recorded by an older version, is a dump, or did not \
-             end regularly; record it again"
-        } else if metric.is_transfer() {
-            "a run does not know what it read and wrote, because it was recorded without counters or by an older \
-             version; record it again, without --counters off"
-        } else {
-            "a run's budget had the hooks of allocation withdrawn; record with a higher --budget or without"
-        };
-        Some(format!("{} cannot be judged: {why}", metric.title()))
+        let required = self.rules.required.iter().find(is_missing);
+        let required = required.map(|metric| (*metric, Uncounted::of(*metric)));
+        let of_budget = |row: &BudgetRow| Some((row.budget.metric, row.uncounted?));
+        let (metric, why) = required.or_else(|| budgets.iter().find_map(of_budget))?;
+        Some(format!(
+            "{} cannot be judged: {}; {}",
+            metric.title(),
+            why.reason(),
+            why.remedy()
+        ))
     }
 
     fn is_cost(&self, metric: Metric) -> bool {

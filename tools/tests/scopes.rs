@@ -4,11 +4,12 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use stackbeat_tests::compile;
 
-use common::{json, stackbeat};
+use common::{command_in, json, stackbeat};
 
 /// Turns of four scopes, most shorter than the interval: one computes by the thread's own clock, one allocates, one sleeps, one
 /// does nothing.
@@ -23,9 +24,9 @@ static long cpu_ns(void) {
 }
 static volatile unsigned long sink;
 int main(int argc, char **argv) {
-    int blocks = atoi(argv[1]);
+    int blocks = atoi(argv[1]), turns = argc > 2 ? atoi(argv[2]) : 200;
     void **kept = calloc(blocks, sizeof *kept);
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         stackbeat_scope_begin("turn");
         stackbeat_scope_begin("computes");
         for (long until = cpu_ns() + 600000; cpu_ns() < until;)
@@ -40,6 +41,10 @@ int main(int argc, char **argv) {
         nanosleep(&pause, 0);
         stackbeat_scope_end();
         stackbeat_scope_end();
+        stackbeat_async_begin("both", turn);
+        stackbeat_scope_begin("both");
+        stackbeat_scope_end();
+        stackbeat_async_end("both", turn);
     }
     return 0;
 }
@@ -104,12 +109,54 @@ fn scopes_know_what_happened_inside_of_them() {
             "{name}: {wall} of {total}"
         );
     }
+    // Asynchronous work has the name, too.
+    let scopes = report["scopes"].as_array().expect("scopes");
+    let both = scopes.iter().find(|scope| scope["name"] == "both");
+    let both = both.expect("is there");
+    assert_eq!((&both["count"], both.get("cpu_ns")), (&400.into(), None));
     let text = stackbeat(at, &["report", "t.beat"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     let line = text.lines().find(|line| line.contains(" allocates"));
     assert!(
         line.is_some_and(|line| line.contains("KiB") || line.contains("MiB")),
         "{text}"
+    );
+}
+
+/// In a dump, too, the scopes stand in the right order.
+#[test]
+fn dumps_know_what_happened_inside_of_scopes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "p.c", PROGRAM, &[]);
+    let arguments = [
+        "record", "-q", "--mode", "ring", "-o", "t.beat", "--", "./p", "100", "700",
+    ];
+    let mut recorder = command_in(at, &arguments).spawn().expect("runs");
+    let session = recorder.id().to_string();
+    std::thread::sleep(Duration::from_millis(1200));
+    let dumped = stackbeat(at, &["dump", &session, "-o", "d.beat"]);
+    let status = recorder.wait().expect("ends");
+    assert!(dumped.status.success(), "{dumped:?}");
+    assert!(status.success(), "{status}");
+    let report = json(at, &["report", "d.beat", "--json"]);
+    let scopes = report["scopes"].as_array().expect("scopes");
+    let of = |name: &str, field: &str| {
+        let scope = scopes.iter().find(|scope| scope["name"] == name);
+        scope.and_then(|scope| scope[field].as_u64()).expect(field)
+    };
+    let (computes, sleeps) = ("computes", "sleeps");
+    assert!(
+        of(computes, "blocked_ns") < of(computes, "total_ns") / 10,
+        "{scopes:?}"
+    );
+    assert!(
+        of(sleeps, "blocked_ns") > of(sleeps, "total_ns") / 2,
+        "{scopes:?}"
+    );
+    assert!(
+        of(sleeps, "cpu_ns") < of(computes, "cpu_ns") / 4,
+        "{scopes:?}"
     );
 }
 

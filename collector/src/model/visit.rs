@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Receives what a trace's samples mean. Threads are interleaved, each thread's items come in order
-/// of time.
+/// of time; its events come before the segments that end after them, because they stand before the samples in the file.
 #[allow(unused_variables)]
 pub trait Visitor {
     fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {}

@@ -135,12 +135,19 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         packet::Body::Event(event) => dump.event(event, &mut out),
         body => dump.wakeup(body, &mut out),
     })?;
+    // A thread's events stand before its samples, as in the session's own trace.
+    let (events, others): (Vec<_>, Vec<_>) =
+        (frozen.events.into_iter()).partition(|body| matches!(body, packet::Body::Event(_)));
+    for body in events {
+        if let packet::Body::Event(event) = body {
+            dump.event(event, &mut out)?;
+        }
+    }
     for (uid, rows) in &frozen.rows {
         dump.take(*uid, rows, &mut out)?;
     }
-    for body in frozen.events {
+    for body in others {
         match body {
-            packet::Body::Event(event) => dump.event(event, &mut out)?,
             packet::Body::Counters(batch) => dump.counters(batch, &mut out)?,
             body => dump.wakeup(body, &mut out)?,
         }

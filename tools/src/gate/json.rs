@@ -64,7 +64,7 @@ pub fn render(gate: &Gate) -> Value {
             "max": row.budget.max,
             "spent": row.spent,
             "is_exceeded": row.is_exceeded(),
-            "is_uncounted": row.is_uncounted,
+            "is_uncounted": row.uncounted.is_some(),
         })).collect::<Vec<_>>(),
         "matches": gate.table.matches.iter().map(|m| json!({
             "name": m.name,

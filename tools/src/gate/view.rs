@@ -354,22 +354,15 @@ pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
 
 /// A line for each budget of something that a run did not count, or not to its end.
 pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
-    let uncounted = budgets.iter().filter(|row| row.is_uncounted);
     let line = |row: &BudgetRow| {
-        format!(
+        Some(format!(
             "the budget for {}{} cannot be judged: {}",
             row.budget.metric.title(),
             budget_of(&row.budget),
-            match row.budget.metric {
-                metric if metric.is_system_call() => "a run does not know its system calls",
-                metric if metric.is_transfer() => "a run does not know what it read and wrote",
-                metric if row.budget.scope.is_some() && !metric.is_of_allocation() =>
-                    "of asynchronous work only the time is known",
-                _ => "a run's hooks of allocation were withdrawn",
-            }
-        )
+            row.uncounted?.reason()
+        ))
     };
-    uncounted.map(line).collect()
+    budgets.iter().filter_map(line).collect()
 }
 
 /// ` of function parse of thread worker-*`.

@@ -77,9 +77,11 @@ pub struct ScopeRow {
     /// Begin of the longest one, since the recording's start.
     pub longest_at_ns: u64,
     pub longest_thread_uid: u32,
-    /// What happened inside; of asynchronous work it is not known.
+    /// What happened inside; where some of it is asynchronous work, it is not known.
     #[serde(skip)]
     pub inside: Option<Inside>,
+    #[serde(skip)]
+    pub has_asynchronous: bool,
     /// The system calls inside have the bytes that they moved.
     #[serde(skip)]
     pub knows_call_bytes: bool,
@@ -282,7 +284,13 @@ impl Collected {
     }
 
     /// Adds a scope, or asynchronous work, to the row of its name.
-    fn named(&mut self, trace: &Trace, thread: ThreadIndex, name: String, time_ns: Range<u64>) {
+    fn named(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        name: String,
+        time_ns: Range<u64>,
+    ) -> &mut ScopeRow {
         let row = self.scopes.entry(name).or_default();
         let length_ns = time_ns.end - time_ns.start;
         row.count += 1;
@@ -292,6 +300,7 @@ impl Collected {
             row.longest_at_ns = time_ns.start.saturating_sub(trace.start_ns());
             row.longest_thread_uid = trace.thread(thread).uid;
         }
+        row
     }
 
     /// Scopes by total time, counters by process and name, counters of threads.
@@ -302,12 +311,13 @@ impl Collected {
         }
         let asynchronous = std::mem::take(&mut self.asynchronous);
         for work in asynchronous.finish(|process| trace.process(process).end_ns) {
-            self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
+            let row = self.named(trace, work.thread, work.name, work.begin_ns..work.end_ns);
+            row.has_asynchronous = true;
         }
         let knows_call_bytes = trace.threads().iter().all(|t| t.knows_call_bytes);
         for (name, inside) in self.sums.map(ScopeSums::finish).unwrap_or_default() {
             let scope = self.scopes.entry(name).or_default();
-            scope.inside = Some(inside);
+            scope.inside = Some(inside).filter(|_| !scope.has_asynchronous);
             scope.knows_call_bytes = knows_call_bytes;
         }
         let named = self.scopes.into_iter();

@@ -214,7 +214,7 @@ impl Series {
         if self.budgets.iter().any(BudgetRow::is_exceeded) {
             return Verdict::Regression;
         }
-        let is_uncounted = self.budgets.iter().any(|row| row.is_uncounted);
+        let is_uncounted = self.budgets.iter().any(|row| row.uncounted.is_some());
         match self.outcome.verdict {
             Verdict::NoRegression if is_uncounted => Verdict::CannotTell,
             verdict => verdict,
