@@ -52,15 +52,15 @@ pub(crate) fn stop() {
 /// Gives these signals that have the one handler another one.
 fn each_with(before: sighandler_t, after: &Action) {
     for (signal, _) in FAULTS {
-        // SAFETY: the original, with local structures and a handler of ours or the default.
-        unsafe {
-            let mut found = zeroed::<Action>();
-            if sigaction::call(signal, core::ptr::null(), &mut found) == 0
-                && found.sa_sigaction == before
-            {
-                sigaction::call(signal, after, null_mut());
-            }
-        }
+        give(signal, before, after);
+    }
+}
+
+/// Gives a signal that has the one handler another one.
+fn give(signal: c_int, before: sighandler_t, after: &Action) {
+    if sys::signal_handler(signal as u32) == before as u64 {
+        // SAFETY: the original, with a handler of ours or the default.
+        unsafe { sigaction::call(signal, after, null_mut()) };
     }
 }
 
@@ -71,13 +71,13 @@ fn default() -> Action {
     unsafe { zeroed() }
 }
 
-/// With all signals blocked meanwhile: what the program's other handlers do, they do before or never.
+/// With all signals blocked meanwhile, also those of libc: what the program's other handlers do, they do before or never.
 fn ours() -> Action {
     let mut action = default();
     action.sa_sigaction = OURS as usize;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    // SAFETY: a set of its own.
-    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    // SAFETY: a sigset_t begins with the word of signals 1 to 64 (glibc's <bits/types/__sigset_t.h>).
+    unsafe { *(&raw mut action.sa_mask).cast::<u64>() = u64::MAX };
     action
 }
 
@@ -139,7 +139,9 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
             if agent::owns_memory() {
                 agent::on_fault(signal, code, &agent::interrupted(info, context), has_room);
             }
-            sigaction::call(signal, &default(), null_mut());
+            if !gives_way(signal) && agent::owns_memory() {
+                agent::lives_on();
+            }
             if !comes_by_itself(signal, code) {
                 // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
                 // has the registers and the reason of that.
@@ -147,6 +149,21 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
             }
         }
     });
+}
+
+/// Puts the default back in the place of ours. False: another thread has installed a handler of the program's meanwhile, which stays.
+fn gives_way(signal: c_int) -> bool {
+    let mut found = default();
+    // SAFETY: the original, with local structures, one of which it has filled.
+    unsafe {
+        if sigaction::call(signal, &default(), &mut found) != 0
+            || shown(found.sa_sigaction) == SIG_DFL
+        {
+            return true;
+        }
+        sigaction::call(signal, &found, null_mut());
+    }
+    false
 }
 
 /// Whether the instruction that a handler returns to faults again, so that the kernel's own signal ends the process.
@@ -162,42 +179,51 @@ fn comes_by_itself(signal: c_int, code: c_int) -> bool {
     }
 }
 
-/// The calling thread is about to send itself a signal that is watched. Where that will end the process, this notes it and puts
-/// the default back: ours would need room for a second frame of the kernel's on a stack that may be a handler's small one.
-/// True: it did. `unblocks`: the call does so before.
-fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
-    let mut ends = false;
-    agent::with_room(|has_room| {
-        // Handlers must not meet this stack.
-        with_all_blocked(|blocked| {
-            // SAFETY: the original, with local structures.
-            unsafe {
-                let mut found = default();
-                ends = sigaction::call(signal, core::ptr::null(), &mut found) == 0
-                    && found.sa_sigaction == OURS as usize
-                    && (unblocks || libc::sigismember(blocked, signal) == 0);
-                if ends {
-                    if agent::owns_memory() {
-                        agent::on_fault(signal, libc::SI_TKILL, registers, has_room);
-                    }
-                    sigaction::call(signal, &default(), null_mut());
-                }
-            }
-        });
-    });
-    ends
+/// Whether a signal that comes now would end the process, and ours would note it.
+#[inline]
+pub(crate) fn is_ours(signal: c_int) -> bool {
+    is_watched(signal) && sys::signal_handler(signal as u32) == OURS as usize as u64
 }
 
-/// Runs a call by which the calling thread sends itself a signal.
+/// The calling thread is about to send itself a signal that is ours. Where that will end the process, this notes it and puts
+/// the default back: ours would need room for a second frame of the kernel's on a stack that may be a handler's small one.
+/// True: it did. `unblocks`: the call does so before.
+///
+/// Signals are let in on the program's stack only, which the program's handlers may leave by a jump.
+fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
+    with_all_blocked(|blocked| {
+        let mut ends = unblocks || blocked & 1 << (signal - 1) == 0;
+        if ends {
+            agent::with_room(|has_room| {
+                let is_noted = agent::owns_memory();
+                if is_noted {
+                    agent::on_fault(signal, libc::SI_TKILL, registers, has_room);
+                }
+                ends = gives_way(signal);
+                if is_noted && !ends {
+                    agent::lives_on();
+                }
+            });
+        }
+        ends
+    })
+}
+
+/// Runs a call by which the calling thread sends itself a signal that is ours.
 #[inline(never)]
 pub(crate) fn send_to_itself<R>(signal: c_int, call: impl FnOnce() -> R) -> R {
     let ends = sends_itself(signal, &Registers::here(), false);
     let result = call();
-    if ends {
+    if ends && agent::owns_memory() {
         // The first process of a pid namespace is spared, and a debugger or a filter may take the signal away.
         agent::lives_on();
-        // SAFETY: the original, with a handler of ours.
-        unsafe { sigaction::call(signal, &ours(), null_mut()) };
+        if ACTIVE.load(Ordering::Acquire) {
+            give(signal, SIG_DFL, &ours());
+        }
+        // It may have ended in between.
+        if !ACTIVE.load(Ordering::Acquire) {
+            give(signal, OURS as usize, &default());
+        }
     }
     result
 }
@@ -207,7 +233,7 @@ original!(fn abort() -> ());
 /// The thread is about to call the original, whose address this gives, with these registers.
 unsafe extern "C" fn aborting(registers: &mut Registers) -> *mut c_void {
     let original = abort::ORIGINAL.find();
-    if is_watched(SIGABRT) {
+    if is_ours(SIGABRT) {
         registers.pc = original as u64;
         sends_itself(SIGABRT, registers, true);
     }

@@ -37,7 +37,7 @@ unsafe fn tid_of(thread: pthread_t) -> u32 {
 #[inline(always)]
 pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
     agent::count(SystemCall::Signal);
-    if fault::is_watched(signal) && is_to_itself(pid, tid) {
+    if fault::is_watched(signal) && is_to_itself(pid, tid) && fault::is_ours(signal) {
         return fault::send_to_itself(signal, call);
     }
     // 0 asks whether the process is there; other numbers below 1 mean many processes.

@@ -10,7 +10,7 @@
 
 use crate::fault;
 use core::ffi::{c_int, c_void};
-use core::mem::{MaybeUninit, zeroed};
+use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{
@@ -18,6 +18,7 @@ use libc::{
     SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
 };
 use stackbeat_core::agent;
+use stackbeat_core::sys;
 
 type Action = libc::sigaction;
 
@@ -149,19 +150,12 @@ impl Kept {
     }
 }
 
-/// Calls `f` with all signals of the calling thread blocked that a program can block; it gets the mask of before.
-pub(crate) fn with_all_blocked<T>(f: impl FnOnce(&sigset_t) -> T) -> T {
-    let mut old = MaybeUninit::<sigset_t>::uninit();
-    // SAFETY: local sets; restored below.
-    unsafe {
-        let mut all = MaybeUninit::<sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
-    }
-    // SAFETY: filled above, with valid arguments.
-    let result = f(unsafe { old.assume_init_ref() });
-    // SAFETY: as above.
-    unsafe { crate::mask::pthread_sigmask::call(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
+/// Calls `f` with all signals of the calling thread blocked, also those of libc; it gets the mask of before. What has
+/// come meanwhile is delivered at the end, on the stack of the caller.
+pub(crate) fn with_all_blocked<T>(f: impl FnOnce(u64) -> T) -> T {
+    let before = sys::block_signals(u64::MAX);
+    let result = f(before);
+    sys::block_signals(before);
     result
 }
 

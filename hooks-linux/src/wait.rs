@@ -9,6 +9,7 @@ use libc::{
 };
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
+use stackbeat_core::system_call::SystemCall;
 use stackbeat_core::waiters::How;
 
 hooks! {
@@ -44,7 +45,8 @@ original!(fn raise(signal: c_int) -> c_int = SignalWait);
 unsafe extern "C-unwind" fn raise(signal: c_int) -> c_int {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { raise::call(signal) };
-    if fault::is_watched(signal) {
+    if fault::is_ours(signal) {
+        agent::count(SystemCall::Signal);
         return fault::send_to_itself(signal, call);
     }
     if !agent::hit_quietly() {

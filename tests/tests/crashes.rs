@@ -119,6 +119,46 @@ static int data[100];
 static void null_call(void) { calls_through(NULL); }
 static void data_call(void) { calls_through(data); }
 static void wild_call(void) { calls_through((void *)0x4141414141414141); }
+static pthread_t victim;
+static volatile int handled;
+static void in_large_frame(int number) {
+    char bytes[100000];
+    memset(bytes, number, sizeof bytes);
+    __asm__ volatile("" : : "r"(bytes) : "memory");
+}
+static void counts(int number) { handled++; }
+static void *keeps_sending(void *nothing) { for (;;) pthread_kill(victim, SIGUSR2); }
+static void take_storm(int flags) {
+    pthread_t one;
+    victim = pthread_self();
+    install(SIGUSR2, in_large_frame, flags | SA_RESTART);
+    install(SIGFPE, counts, SA_RESTART);
+    pthread_create(&one, NULL, keeps_sending, NULL);
+}
+static void raises_often(int number) {
+    volatile char bytes[4096];
+    for (int i = 0; i < 4096; i++) bytes[i] = 1;
+    for (int i = 0; i < 300; i++) raise(SIGFPE);
+    for (int i = 0; i < 4096; i++) if (bytes[i] != 1) _exit(98);
+}
+static void storm(void) {
+    take_storm(0);
+    raises_often(0);
+    _exit(handled == 300 ? 6 : 97);
+}
+static void storm_on_stack(void) {
+    stack_t stack = {.ss_sp = malloc(1 << 20), .ss_size = 1 << 20};
+    sigaltstack(&stack, NULL);
+    install(SIGUSR1, raises_often, SA_ONSTACK);
+    take_storm(SA_ONSTACK);
+    raise(SIGUSR1);
+    _exit(handled == 300 ? 7 : 97);
+}
+static void storm_abort(void) {
+    take_storm(0);
+    usleep(1000);
+    abort();
+}
 static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
 
 static void handled_once(void) { install(SIGSEGV, says, SA_RESETHAND); fault(); }
@@ -176,7 +216,7 @@ static const struct { const char *name; void (*run)(void); } ways[] = {
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
     {"small_abort", small_abort}, {"small_raise", small_raise}, {"small_kill", small_kill},
     {"small_thread", small_thread}, {"null_call", null_call}, {"data_call", data_call},
-    {"wild_call", wild_call},
+    {"wild_call", wild_call}, {"storm_abort", storm_abort}, {"storm", storm}, {"storm_on_stack", storm_on_stack},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
     {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
@@ -214,7 +254,7 @@ int main(int count, char **arguments) {
 const FLAGS: [&str; 2] = ["-fno-inline", "-Wl,-z,now"];
 
 /// Those whose thread and stack are known: the signal, and functions of the stack.
-const SEEN: [(&str, &str, &str); 22] = [
+const SEEN: [(&str, &str, &str); 23] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
     ("both", "SIGSEGV", "at_once_with_another"),
@@ -237,6 +277,7 @@ const SEEN: [(&str, &str, &str); 22] = [
     ("null_call", "SIGSEGV", "calls calls_through null_call"),
     ("data_call", "SIGSEGV", "calls calls_through data_call"),
     ("wild_call", "SIGSEGV", "calls calls_through wild_call"),
+    ("storm_abort", "SIGABRT", "abort storm_abort"),
 ];
 
 /// Signals of those of which only the parent can tell.

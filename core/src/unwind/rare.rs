@@ -26,7 +26,8 @@ impl State {
     }
 }
 
-/// Whence a walk's first pc, where no code is, was called. `None`: not from code that is known.
+/// Whence a walk's first pc, which could not be read, was called. `None`: code is there (of a file that was cut, for one), or
+/// it was not called from code that is known.
 #[cold]
 #[inline(never)]
 pub(super) fn caller_of_nothing<M: ReadStack, R: Rules>(
@@ -34,7 +35,10 @@ pub(super) fn caller_of_nothing<M: ReadStack, R: Rules>(
     rules: &R,
     memory: &mut M,
 ) -> Option<State> {
-    let Registers { sp, fp, lr, .. } = *from.registers;
+    let Registers { pc, sp, fp, lr, .. } = *from.registers;
+    if rules.rule(pc, true).kind() != Kind::Nowhere {
+        return None;
+    }
     // A call puts its return address on the stack where there is no link register.
     let (pc, sp) = match lr {
         0 => (memory.read(sp)?, sp.wrapping_add(8)),

@@ -109,7 +109,7 @@ fn note(fault: &Fault) {
     /// For the first one's capture; its thread may have been killed meanwhile.
     const PATIENCE_NS: u64 = 50_000_000;
 
-    let is_first = tell(fault);
+    let mut is_first = tell(fault);
     let node = capture::slow(&Request {
         arg: Some((fault.signal as u64, fault.code.into())),
         interrupted: Some(fault.registers),
@@ -119,6 +119,14 @@ fn note(fault: &Fault) {
     let Some(process) = own_entry() else {
         return;
     };
+    if !is_first {
+        if process.fatal_node.load(Ordering::Acquire) == 0 {
+            // Two at once: the process must not die before the other has its stack.
+            sys::wait(&process.fatal_node, 0, Some(PATIENCE_NS));
+        }
+        // The other one may live on.
+        is_first = tell(fault);
+    }
     if is_first {
         let node = match node {
             0 => NO_NODE,
@@ -126,9 +134,6 @@ fn note(fault: &Fault) {
         };
         process.fatal_node.store(node, Ordering::Release);
         sys::wake(&process.fatal_node, u32::MAX >> 1);
-    } else if process.fatal_node.load(Ordering::Acquire) == 0 {
-        // Two at once: the process must not die before the other has its stack.
-        sys::wait(&process.fatal_node, 0, Some(PATIENCE_NS));
     }
 }
 
