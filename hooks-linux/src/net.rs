@@ -2,7 +2,9 @@
 
 use crate::descriptor;
 use core::ffi::{c_int, c_uint, c_void};
-use libc::{MSG_DONTWAIT, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{
+    MSG_DONTWAIT, MSG_PEEK, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
@@ -19,6 +21,17 @@ pub(crate) unsafe fn in_messages(sent: c_int, messages: *const mmsghdr) -> i64 {
     bytes.map(i64::from).sum()
 }
 
+/// The bytes that a call has received, unless it left them there.
+///
+/// # Safety
+/// None; hooks call it beside others that have a contract.
+pub(crate) unsafe fn unless_peeked(received: ssize_t, flags: c_int) -> i64 {
+    match flags & MSG_PEEK {
+        0 => received as i64,
+        _ => 0,
+    }
+}
+
 hooks! {
     wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
     wait fn __send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send, socket, writes socket;
@@ -26,11 +39,11 @@ hooks! {
     wait fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t = Send, socket, writes socket;
     wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send, socket, writes socket, moves in_messages(messages);
 
-    wait fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
-    wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
-    wait fn recvfrom(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
-    wait fn __recvfrom_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
-    wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0;
+    wait fn recv(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags);
+    wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags);
+    wait fn recvfrom(socket: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags);
+    wait fn __recvfrom_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags);
+    wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags);
     wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv, socket, reads socket if flags & MSG_DONTWAIT == 0, moves in_messages(messages);
 
     hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt, socket;

@@ -291,6 +291,7 @@ def sockets():
     os.write(f, b"y" * 5000)
     for i in range(200):
         a.send(b"z" * (i + 1))
+        b.recv(500, socket.MSG_PEEK)
         b.recv(1000)
         b.sendmsg([b"1234", b"56"])
         a.recvmsg(100)
@@ -401,6 +402,9 @@ fn moved_by_strace(folder: &Path, program: &[&str]) -> Vec<(u64, u64)> {
         let Some(bytes) = result.and_then(|r| r.parse::<u64>().ok()) else {
             continue;
         };
+        if call.contains("MSG_PEEK") {
+            continue;
+        }
         let name = call.trim_start().split('(').next().unwrap_or("");
         let at = threads.iter().position(|(t, ..)| *t == tid);
         let at = at.unwrap_or_else(|| {

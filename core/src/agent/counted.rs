@@ -261,7 +261,7 @@ impl State {
         if is_first && !is_of_calls {
             return None;
         }
-        self.pace[kind.number()].taken = last;
+        self.pace[kind.number()].taken = last.max(taken);
         Some(last.saturating_sub(taken))
     }
 
