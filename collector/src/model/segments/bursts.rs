@@ -52,14 +52,46 @@ struct Met {
     owed_ns: i64,
 }
 
-/// What ticks met in bursts, of all threads: those of a pool do the same work.
+/// What ticks met in the bursts of one place.
+#[derive(Debug, Default)]
+struct Known {
+    /// The latest; or one of a burst that was no shorter than the interval, while no shorter one was met.
+    met: VecDeque<Met>,
+    are_short: bool,
+}
+
+impl Known {
+    /// `owed_ns`: to each of its stacks; 0 for one that is no shorter than the interval.
+    fn add(&mut self, burst: &Burst, owed_ns: i64) {
+        if owed_ns == 0 {
+            if self.met.is_empty() {
+                let last = burst.stacks.back();
+                (self.met).extend(last.map(|&stack| Met { stack, owed_ns }));
+            }
+            return;
+        }
+        if !self.are_short {
+            self.met.clear();
+            self.are_short = true;
+        }
+        for &stack in &burst.stacks {
+            if self.met.len() == OF_PLACE {
+                self.met.pop_front();
+            }
+            self.met.push_back(Met { stack, owed_ns });
+        }
+    }
+}
+
+/// What ticks met in bursts, of all threads: those of a pool do the same work. A stack is of one process, but for `NONE`, which is
+/// no place.
 #[derive(Debug, Default)]
 pub struct Bursts {
     /// Between these two stacks.
-    between: HashMap<(StackIndex, StackIndex), VecDeque<Met>>,
+    between: HashMap<(StackIndex, StackIndex), Known>,
     /// After this stack, and before it.
-    after: HashMap<StackIndex, VecDeque<Met>>,
-    before: HashMap<StackIndex, VecDeque<Met>>,
+    after: HashMap<StackIndex, Known>,
+    before: HashMap<StackIndex, Known>,
 }
 
 impl Bursts {
@@ -72,52 +104,128 @@ impl Bursts {
         interval_ns: u64,
         by_chance: bool,
     ) {
-        let Some(&last) = burst.stacks.back() else {
+        if burst.stacks.is_empty() || is_unknown(from, to) {
             return;
-        };
+        }
         let worth_ns = match by_chance {
             true => interval_ns.saturating_mul(burst.times),
             false => interval_ns,
         };
         let owed_ns = worth_ns.saturating_sub(burst.ns) / burst.times;
         let owed_ns = i64::try_from(owed_ns).unwrap_or(i64::MAX);
-        // Of the others nobody is owed anything: they count only while there is nobody else.
-        let is_short = owed_ns != 0;
-        let met = |stack| Met { stack, owed_ns };
-        let add = |known: &mut VecDeque<Met>| match is_short {
-            true => burst.stacks.iter().for_each(|s| push(known, met(*s))),
-            false if known.is_empty() => known.push_back(met(last)),
-            false => {}
-        };
-        add(place(&mut self.between, (from, to)));
-        add(place(&mut self.after, from));
-        add(place(&mut self.before, to));
+        place(&mut self.between, (from, to)).add(burst, owed_ns);
+        place(&mut self.after, from).add(burst, owed_ns);
+        place(&mut self.before, to).add(burst, owed_ns);
     }
 
     /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known of bursts
     /// there.
     pub fn spend(&mut self, from: StackIndex, to: StackIndex, ns: u64) -> Option<StackIndex> {
+        if is_unknown(from, to) {
+            return None;
+        }
         let known = (self.between.get_mut(&(from, to)))
             .or_else(|| self.after.get_mut(&from))
             .or_else(|| self.before.get_mut(&to))?;
         // Who is owed most, the latest of them. When all are paid, they get more in turn.
-        let most = known.iter_mut().max_by_key(|met| met.owed_ns)?;
+        let most = known.met.iter_mut().max_by_key(|met| met.owed_ns)?;
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         most.owed_ns = most.owed_ns.saturating_sub(ns);
         Some(most.stack)
     }
 }
 
-fn place<P: Eq + Hash>(places: &mut HashMap<P, VecDeque<Met>>, place: P) -> &mut VecDeque<Met> {
+/// Samples without a stack say nothing of where they are, not even of which process.
+fn is_unknown(from: StackIndex, to: StackIndex) -> bool {
+    from == StackIndex::NONE || to == StackIndex::NONE
+}
+
+fn place<P: Eq + Hash>(places: &mut HashMap<P, Known>, place: P) -> &mut Known {
     if places.len() >= PLACES && !places.contains_key(&place) {
         places.clear();
     }
     places.entry(place).or_default()
 }
 
-fn push(known: &mut VecDeque<Met>, met: Met) {
-    if known.len() == OF_PLACE {
-        known.pop_front();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const PLACE: (StackIndex, StackIndex) = (StackIndex(1), StackIndex(2));
+
+    fn keep(bursts: &mut Bursts, (from, to): (StackIndex, StackIndex), stack: u32, ns: u64) {
+        let mut burst = Burst::default();
+        burst.met(StackIndex(stack));
+        burst.run(ns);
+        bursts.keep((from, to), &burst, MS, false);
     }
-    known.push_back(met);
+
+    fn spend(bursts: &mut Bursts, (from, to): (StackIndex, StackIndex)) -> Option<u32> {
+        let found = bursts.spend(from, to, MS / 10);
+        found.map(|stack| stack.0)
+    }
+
+    #[test]
+    fn long_bursts_get_nothing_once_a_short_one_was_met() {
+        let mut bursts = Bursts::default();
+        keep(&mut bursts, PLACE, 7, 2 * MS);
+        assert_eq!(spend(&mut bursts, PLACE), Some(7));
+        keep(&mut bursts, PLACE, 8, MS / 10);
+        keep(&mut bursts, PLACE, 7, 2 * MS);
+        for _ in 0..100 {
+            assert_eq!(spend(&mut bursts, PLACE), Some(8));
+        }
+    }
+
+    #[test]
+    fn the_latest_samples_of_a_place_are_kept() {
+        let mut bursts = Bursts::default();
+        for stack in [7, 8] {
+            for _ in 0..OF_PLACE {
+                keep(&mut bursts, PLACE, stack, MS / 10);
+            }
+        }
+        assert_eq!(bursts.between[&PLACE].met.len(), OF_PLACE);
+        assert_eq!(bursts.after[&PLACE.0].met.len(), OF_PLACE);
+        assert_eq!(bursts.before[&PLACE.1].met.len(), OF_PLACE);
+        for _ in 0..2 * OF_PLACE {
+            assert_eq!(spend(&mut bursts, PLACE), Some(8));
+        }
+    }
+
+    #[test]
+    fn many_places_take_no_more_memory() {
+        let mut bursts = Bursts::default();
+        for i in 0..3 * PLACES as u32 {
+            let place = (StackIndex(10 + i), StackIndex(10_000 + i));
+            keep(&mut bursts, place, 7, MS / 10);
+            assert_eq!(spend(&mut bursts, place), Some(7));
+            let places = [
+                bursts.between.len(),
+                bursts.after.len(),
+                bursts.before.len(),
+            ];
+            assert!(places.iter().all(|n| *n <= PLACES), "{places:?}");
+        }
+        assert_eq!(
+            spend(&mut bursts, (StackIndex(10), StackIndex(10_000))),
+            None
+        );
+    }
+
+    #[test]
+    fn samples_without_a_stack_are_no_place() {
+        let mut bursts = Bursts::default();
+        let (from, to) = PLACE;
+        for unknown in [(StackIndex::NONE, to), (from, StackIndex::NONE)] {
+            keep(&mut bursts, unknown, 7, MS / 10);
+            assert_eq!(spend(&mut bursts, PLACE), None);
+            assert_eq!(bursts.between.len(), 0);
+        }
+        keep(&mut bursts, PLACE, 7, MS / 10);
+        for unknown in [(StackIndex::NONE, to), (from, StackIndex::NONE)] {
+            assert_eq!(spend(&mut bursts, unknown), None);
+        }
+    }
 }

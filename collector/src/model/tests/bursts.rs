@@ -7,7 +7,7 @@ use stackbeat_core::record::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
 use super::random::Random;
-use super::rules::{A, B, C, D, MS, play};
+use super::rules::{A, B, C, D, MS, play, play_threads};
 use super::*;
 
 /// A thread under a tick every millisecond.
@@ -35,6 +35,11 @@ impl<'a> Ticked<'a> {
         }
         self.t.totals.cpu_ns += end_ns - self.t.now_ns;
         self.t.now_ns = end_ns;
+    }
+
+    /// From now on no tick comes.
+    fn end_ticks(&mut self) {
+        self.next_tick_ns = u64::MAX;
     }
 
     /// Waits about 2.5 ms, so that bursts fall in with ticks by chance only.
@@ -163,14 +168,108 @@ fn short_waits_have_the_time_off_the_cpu_only() {
     expect(&of, "d", 0.0, 1.0);
 }
 
-/// What one thread of a pool was seen to do counts for the others; without any such sample the middle decides.
+/// Of two threads that do the same, no tick meets the second.
+#[test]
+fn what_one_thread_of_a_pool_was_seen_to_do_counts_for_the_others() {
+    let (trace, all) = play_threads([1, 1], |b, threads| {
+        let [waits, computes, ..] = stacks(b);
+        let mut random = Random(17);
+        for t in threads {
+            let is_met = t.uid == 1;
+            let mut thread = Ticked::new(t);
+            if !is_met {
+                thread.end_ticks();
+            }
+            for _ in 0..1000 {
+                thread.run(computes, 3 * MS / 10);
+                thread.wait(waits, &mut random);
+            }
+        }
+    });
+    expect(&shares(&trace, &all), "b", 100.0, 2.0);
+}
+
+/// Ticks meet bursts between the first two of these stacks; then there are as many between the others that no tick meets.
+fn b_when_ticks_end(met: [usize; 2], unmet: [usize; 2]) -> f64 {
+    let (trace, all) = play(|b, t| {
+        let [d, b_, c, a] = stacks(b);
+        let waits = [a, d, c];
+        let mut random = Random(19);
+        let mut thread = Ticked::new(t);
+        for (i, [from, to]) in [met, unmet].into_iter().enumerate() {
+            if i == 1 {
+                thread.end_ticks();
+            }
+            for _ in 0..1000 {
+                thread.wait(waits[from], &mut random);
+                thread.run(b_, 3 * MS / 10);
+                thread.wait(waits[to], &mut random);
+            }
+        }
+    });
+    shares(&trace, &all).get("b").copied().unwrap_or(0.0)
+}
+
+#[test]
+fn a_place_that_no_tick_met_is_known_by_either_of_its_stacks() {
+    let by_first = b_when_ticks_end([0, 1], [0, 2]);
+    assert!(by_first > 96.0, "{by_first}");
+    let by_second = b_when_ticks_end([1, 0], [2, 0]);
+    assert!(by_second > 96.0, "{by_second}");
+    // What comes before a stack is not what follows it.
+    let by_none = b_when_ticks_end([0, 1], [1, 2]);
+    assert!((by_none - 50.0).abs() < 4.0, "{by_none}");
+}
+
+/// That a tick came in a short wait between long ones says nothing of computing in other bursts.
+#[test]
+fn short_waits_get_nothing_of_bursts_that_no_tick_met() {
+    let (trace, all) = play(|b, t| {
+        let [waits_shortly, computes, _, waits] = stacks(b);
+        let mut random = Random(23);
+        let mut thread = Ticked::new(t);
+        for _ in 0..4000 {
+            thread.run(computes, MS / 10);
+            thread.wait_shortly(waits_shortly, MS / 2);
+            thread.wait(waits, &mut random);
+        }
+    });
+    let of = shares(&trace, &all);
+    expect(&of, "b", 94.0, 5.0);
+}
+
+/// Two programs, of which nobody knows where they wait.
+#[test]
+fn bursts_between_samples_without_a_stack_belong_to_no_other_program() {
+    let (trace, all) = play_threads([1, 2], |b, threads| {
+        let computes = b.stack(1, &[A, B], LEAF_PC);
+        let mut random = Random(29);
+        for t in threads {
+            let is_met = t.uid == 1;
+            let mut thread = Ticked::new(t);
+            if !is_met {
+                thread.end_ticks();
+            }
+            for _ in 0..1000 {
+                thread.run(computes, 3 * MS / 10);
+                thread.wait(0, &mut random);
+            }
+        }
+    });
+    let of_second = all.slices.iter().filter(|s| s.thread == ThreadIndex(1));
+    let names: Vec<&str> = of_second
+        .map(|s| trace.function(trace.frame(s.frame).function).name.as_str())
+        .collect();
+    assert!(!names.contains(&"b"), "{}", names.len());
+}
+
 #[test]
 fn what_is_not_known_is_split_in_the_middle() {
     let (trace, all) = play(|b, t| {
         let [waits, ..] = stacks(b);
         let other = b.stack(1, &[A, B], NATIVE);
         let mut thread = Ticked::new(t);
-        thread.next_tick_ns = u64::MAX;
+        thread.end_ticks();
         for _ in 0..10 {
             thread.run(0, MS / 4);
             thread.t.block(waits, Probe::Nanosleep, 2 * MS, (0, 0));

@@ -13,15 +13,31 @@ pub(super) const START: u64 = 1000 * MS;
 
 /// Plays one thread and reads the result back.
 pub(super) fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Everything) {
+    play_threads([1], |b, [t]| script(b, t))
+}
+
+/// The same with several threads, of these processes. Their samples come one thread after the other.
+pub(super) fn play_threads<const N: usize>(
+    processes: [u64; N],
+    script: impl FnOnce(&mut Builder, &mut [Script; N]),
+) -> (Trace, Everything) {
     let mut b = Builder::new(MS, &["program"], START);
-    b.process(1, 1000, 0, START, "/bin/program");
-    b.module(1, "/bin/program", 0x10_0000, 0x20_0000);
-    b.thread(1, 1, 1000, "program", START);
-    let mut t = Script::new(1, START);
-    script(&mut b, &mut t);
-    let samples = t.rows.len() as u64;
-    t.flush(&mut b);
-    b.thread_end_with_calls(1, t.now_ns, &t.totals, t.written, &t.system_calls);
+    let mut uids: Vec<u64> = processes.into();
+    uids.dedup();
+    for uid in &uids {
+        b.process(*uid, 1000 * uid, 0, START, "/bin/program");
+        b.module(*uid, "/bin/program", 0x10_0000, 0x20_0000);
+    }
+    let mut threads = std::array::from_fn(|i| Script::new(i as u64 + 1, START));
+    for (t, process) in threads.iter().zip(processes) {
+        b.thread(t.uid, process, 999 + t.uid, "program", START);
+    }
+    script(&mut b, &mut threads);
+    let samples = threads.iter().map(|t| t.rows.len() as u64).sum();
+    for t in &mut threads {
+        t.flush(&mut b);
+        b.thread_end_with_calls(t.uid, t.now_ns, &t.totals, t.written, &t.system_calls);
+    }
     for (address, function) in [
         (0x10_0100, "a"),
         (0x10_0110, "a"),
@@ -37,10 +53,13 @@ pub(super) fn play(script: impl FnOnce(&mut Builder, &mut Script)) -> (Trace, Ev
                 defined: 0,
                 line: 0,
             };
-            b.symbol(1, address, kind, "/bin/program", &[name]);
+            for uid in &uids {
+                b.symbol(*uid, address, kind, "/bin/program", &[name]);
+            }
         }
     }
-    let trace = open(b.finish(t.now_ns, samples));
+    let end_ns = threads.iter().map(|t| t.now_ns).max().unwrap_or(START);
+    let trace = open(b.finish(end_ns, samples));
     assert_eq!(trace.damage(), &[]);
     assert_eq!(conservation(&trace).expect("readable"), &[]);
     let everything = visit(&trace);
