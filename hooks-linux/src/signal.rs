@@ -18,6 +18,7 @@ use libc::{
     SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
 };
 use stackbeat_core::agent;
+use stackbeat_core::fault::FAULTS;
 use stackbeat_core::sys;
 
 type Action = libc::sigaction;
@@ -104,7 +105,7 @@ impl Kept {
         };
         // SAFETY: as in `mask_word`; the original, with a local structure.
         unsafe {
-            *(&raw mut action.sa_mask).cast::<usize>() = mask | CANCELLATION;
+            *(&raw mut action.sa_mask).cast::<usize>() = mask | undisturbed();
             sigaction::call(self.signal, &action, null_mut());
         }
     }
@@ -168,6 +169,15 @@ pub(crate) fn mask_word(set: &sigset_t) -> usize {
 /// pthread_impl.h), as a bit of a mask. An asynchronous cancellation inside of our handler would unwind
 /// through it, which ends the process.
 const CANCELLATION: usize = 0b11 << 31;
+
+/// What is blocked while our handler captures: a handler of the program's that calls `pthread_exit` would unwind through
+/// it as well. Not the signals of faults, and not ours: the sampler takes a thread that blocks them for one that it cannot reach.
+fn undisturbed() -> usize {
+    let faults = FAULTS
+        .iter()
+        .fold(0, |set, (signal, _)| set | 1 << (signal - 1));
+    !(faults | FIRST.bit() | SECOND.bit())
+}
 
 /// Installs our handler for the first signal; what the process inherited becomes the program's.
 pub(crate) fn start() {
@@ -248,6 +258,13 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     // SAFETY: the program's own handler, called with what the kernel gave, under the mask that it
     // asked for.
     unsafe {
+        let own = if flags & SA_NODEFER == 0 {
+            kept.bit()
+        } else {
+            0
+        };
+        let interrupted = mask_word(&(*context.cast::<libc::ucontext_t>()).uc_sigmask);
+        sys::block_signals((interrupted | mask | own | CANCELLATION) as u64);
         if flags & SA_SIGINFO != 0 {
             let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
                 core::mem::transmute(handler);

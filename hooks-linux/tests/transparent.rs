@@ -157,6 +157,11 @@ fn cancellation_and_thread_ends() {
 }
 
 #[test]
+fn threads_that_end_at_any_instruction() {
+    same("ends.c", &[], &[Probe::SignalWait]);
+}
+
+#[test]
 fn exceptions() {
     same("throw.cpp", &[], &[]);
 }

@@ -138,13 +138,13 @@ static void take_storm(int flags) {
 static void raises_often(int number) {
     volatile char bytes[4096];
     for (int i = 0; i < 4096; i++) bytes[i] = 1;
-    for (int i = 0; i < 300; i++) raise(SIGFPE);
+    for (int i = 0; i < 2000; i++) raise(SIGFPE);
     for (int i = 0; i < 4096; i++) if (bytes[i] != 1) _exit(98);
 }
 static void storm(void) {
     take_storm(0);
     raises_often(0);
-    _exit(handled == 300 ? 6 : 97);
+    _exit(handled == 2000 ? 6 : 97);
 }
 static void storm_on_stack(void) {
     stack_t stack = {.ss_sp = malloc(1 << 20), .ss_size = 1 << 20};
@@ -152,7 +152,7 @@ static void storm_on_stack(void) {
     install(SIGUSR1, raises_often, SA_ONSTACK);
     take_storm(SA_ONSTACK);
     raise(SIGUSR1);
-    _exit(handled == 300 ? 7 : 97);
+    _exit(handled == 2000 ? 7 : 97);
 }
 static void storm_abort(void) {
     take_storm(0);

@@ -86,6 +86,15 @@ pub(super) fn wake(probe: Probe, arg: u64, woke: Woke) {
 /// Captures if it is due. Gives the sample's node; 0 when there is none.
 #[inline(never)]
 pub(super) fn slow(request: &Request) -> u32 {
+    match tls::block().cancels_at_once.load(Ordering::Relaxed) {
+        0 => capture(request),
+        _ => guard::uncancelled(|| capture(request)),
+    }
+}
+
+// Apart from `slow`, which would have its landing pads.
+#[inline(never)]
+fn capture(request: &Request) -> u32 {
     if !process::is_active() {
         process::leave(tls::block());
         return 0;

@@ -546,6 +546,12 @@ pub fn mask_changes() {
     }
 }
 
+/// Whether the calling thread can be cancelled at any instruction from now on (`PTHREAD_CANCEL_ASYNCHRONOUS`).
+pub fn cancels_at_once(does: bool) {
+    let word = &tls::block().cancels_at_once;
+    word.store(does.into(), Ordering::Relaxed);
+}
+
 /// The signals that the calling thread blocks; signal 1 is bit 0.
 pub fn mask() -> u64 {
     crate::sys::blocked_signals()

@@ -198,6 +198,11 @@ pub fn blocked_signals() -> u64 {
     0
 }
 
+/// As above.
+pub fn block_signals(_mask: u64) -> u64 {
+    0
+}
+
 /// No signals are sent here.
 pub fn signal_handler(_signal: u32) -> u64 {
     0

@@ -31,6 +31,8 @@ pub struct Block {
     pub entry_index: AtomicU32,
     /// The process whose vfork began last, and none inside of its child.
     pub vfork_pid: AtomicU32,
+    /// 1: the thread can be cancelled at any instruction.
+    pub cancels_at_once: AtomicU32,
     /// Counted while the entry is taken away by a fork.
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,

@@ -4,6 +4,7 @@ use core::sync::atomic::compiler_fence;
 
 use crate::agent::thread;
 use crate::sync::Ordering;
+use crate::sys;
 use crate::sys::tls::Block;
 
 /// The re-entrancy guard: one capture at a time on a thread. Holds the stack pointer, so that one
@@ -45,4 +46,19 @@ impl Drop for Guard<'_> {
         compiler_fence(Ordering::SeqCst);
         self.block.guard.store(0, Ordering::Relaxed);
     }
+}
+
+/// Runs a capture in a thread that can be cancelled at any instruction: libc would unwind it, and a panic's `catch_unwind` ends
+/// the process then. Nothing here may need a landing pad.
+#[cold]
+#[inline(never)]
+pub(super) fn uncancelled(capture: impl FnOnce() -> u32) -> u32 {
+    /// The signals by which libc cancels: 32 in glibc, 33 in musl (`SIGCANCEL` of their pthreadP.h and pthread_impl.h).
+    const CANCELLATION: u64 = 0b11 << 31;
+
+    let before = sys::blocked_signals();
+    sys::block_signals(before | CANCELLATION);
+    let node = capture();
+    sys::block_signals(before);
+    node
 }
