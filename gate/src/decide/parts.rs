@@ -72,7 +72,10 @@ impl Judge<'_> {
             let columns: Vec<(&P, Column)> = parts
                 .iter()
                 .map(|part| (part, of(part, *metric)))
-                .filter(|(_, column)| median(column) >= self.floor(*metric))
+                .filter(|(_, column)| {
+                    let (baseline, candidate) = self.table.split(column);
+                    median(baseline).max(median(candidate)) >= self.floor(*metric)
+                })
                 .collect();
             let family: Vec<_> = columns.iter().map(|(_, c)| (*metric, c)).collect();
             let adjusted = self.adjusted(&family);
@@ -99,8 +102,9 @@ mod tests {
     use crate::run::{About, Builder, Names, Role, Run, Side};
     use crate::table::Table;
 
-    /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate.
-    fn processes_of(threads: &[(&str, &str, [u64; 2])]) -> Vec<ProcessRow> {
+    /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate, and how many
+    /// runs these have. 0: there is no such thread.
+    fn processes_of(counts: [u64; 2], threads: &[(&str, &str, [u64; 2])]) -> Vec<ProcessRow> {
         let mut names = Names::default();
         let mut random = Random::new(7);
         let mut run = |side: Side, number: u64| -> Run {
@@ -119,7 +123,11 @@ mod tests {
                     is_root: false,
                 });
                 let noise = random.below(1_000_000) as u64;
-                let cpu_ns = ms[usize::from(side == Side::Candidate)] * 1_000_000 + noise;
+                let ms = ms[usize::from(side == Side::Candidate)];
+                if ms == 0 {
+                    continue;
+                }
+                let cpu_ns = ms * 1_000_000 + noise;
                 whole += cpu_ns;
                 let mut values = Values::default();
                 values.set(Metric::Cpu, cpu_ns);
@@ -127,8 +135,9 @@ mod tests {
             }
             builder.finish(whole)
         };
-        let runs = [Side::Baseline, Side::Candidate].map(|side| {
-            let runs = (0..8).map(|number| run(side, number));
+        let sides = [(Side::Baseline, counts[0]), (Side::Candidate, counts[1])];
+        let runs = sides.map(|(side, count)| {
+            let runs = (0..count).map(|number| run(side, number));
             runs.collect::<Vec<Run>>()
         });
         let runs = runs.into_iter().flatten().collect();
@@ -137,11 +146,14 @@ mod tests {
 
     #[test]
     fn threads_of_a_process_are_compared_together() {
-        let rows = processes_of(&[
-            ("server", "main", [100, 120]),
-            ("server", "worker-*", [200, 230]),
-            ("client", "main", [100, 100]),
-        ]);
+        let rows = processes_of(
+            [8, 8],
+            &[
+                ("server", "main", [100, 120]),
+                ("server", "worker-*", [200, 230]),
+                ("client", "main", [100, 100]),
+            ],
+        );
         let of_cpu = rows.iter().filter(|p| p.row.metric == Metric::Cpu);
         let of_cpu: Vec<_> = of_cpu
             .map(|p| {
@@ -159,16 +171,37 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_candidate_has_is_compared_however_few_its_runs_are() {
+        let rows = processes_of(
+            [16, 5],
+            &[
+                ("server", "main", [100, 100]),
+                ("server", "worker-*", [200, 200]),
+                ("helper", "main", [0, 50]),
+            ],
+        );
+        let is_helper = |p: &&ProcessRow| p.process == "helper" && p.row.metric == Metric::Cpu;
+        let helper = rows.iter().find(is_helper).expect("a row of the helper");
+        assert_eq!(helper.row.comparison.answer, Answer::Higher);
+    }
+
+    #[test]
     fn processes_that_are_roles_have_no_rows_of_their_own() {
-        let rows = processes_of(&[
-            ("server", "main", [100, 120]),
-            ("client", "main", [100, 100]),
-        ]);
+        let rows = processes_of(
+            [8, 8],
+            &[
+                ("server", "main", [100, 120]),
+                ("client", "main", [100, 100]),
+            ],
+        );
         assert_eq!(rows, []);
-        let rows = processes_of(&[
-            ("server", "main", [100, 120]),
-            ("server", "worker-*", [200, 230]),
-        ]);
+        let rows = processes_of(
+            [8, 8],
+            &[
+                ("server", "main", [100, 120]),
+                ("server", "worker-*", [200, 230]),
+            ],
+        );
         assert_eq!(rows, []);
     }
 }
