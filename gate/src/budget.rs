@@ -198,11 +198,11 @@ fn of_scope(table: &Table, scope: &Scoped, metric: Metric) -> Option<Column> {
     let mut is_known = false;
     let column = table.runs.iter().map(|run| {
         let found = run.scopes.iter().filter(|s| is_like(&s.name, &scope.name));
-        let (mut count, mut total, mut longest) = (0, 0, 0);
+        let (mut count, mut total, mut longest) = (0_u64, 0_u64, 0);
         for one in found {
             is_known = true;
-            count += one.count;
-            total += one.values.get(metric);
+            count = one.count.saturating_add(count);
+            total = one.values.get(metric).saturating_add(total);
             longest = one.longest_ns.max(longest);
         }
         match scope.per {
@@ -322,5 +322,30 @@ mod tests {
             Some(Uncounted::Scope)
         );
         assert_eq!(wall(Per::Run, "download").uncounted, None);
+    }
+
+    #[test]
+    fn sums_of_a_damaged_file_end_at_the_largest() {
+        let scope = |name: &str| {
+            let mut values = Values::default();
+            values.set(Metric::Wall, u64::MAX);
+            ScopeSum {
+                name: name.into(),
+                count: u64::MAX,
+                longest_ns: u64::MAX,
+                values,
+                knows_inside: true,
+            }
+        };
+        let mut builder = Builder::new(Side::Candidate, About::default());
+        builder.scopes = vec![scope("parse a"), scope("parse b")];
+        let table = Table::new(vec![builder.finish(1000)], Names::default());
+        let of = |per| {
+            let name = "parse *".into();
+            of_scope(&table, &Scoped { name, per }, Metric::Wall)
+        };
+        assert_eq!(of(Per::Run), Some(vec![u64::MAX as f64]));
+        let of_call = u64::MAX as f64 / f64::from(u32::MAX);
+        assert_eq!(of(Per::Call), Some(vec![of_call]));
     }
 }

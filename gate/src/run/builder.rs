@@ -70,7 +70,7 @@ impl Builder {
             count: 0,
             total_ns: 0,
         });
-        sum.count += count;
+        sum.count = sum.count.saturating_add(count);
         sum.total_ns = sum.total_ns.saturating_add(total_ns);
     }
 

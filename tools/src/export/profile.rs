@@ -54,39 +54,47 @@ pub struct Amount {
 impl Amount {
     /// Adds another amount.
     pub fn add(&mut self, other: &Amount) {
-        self.wall_ns += other.wall_ns;
-        self.cpu_ns += other.cpu_ns;
-        self.blocked_ns += other.blocked_ns;
-        self.gap_ns += other.gap_ns;
-        self.allocations += other.allocations;
-        self.allocated_bytes += other.allocated_bytes;
-        self.frees += other.frees;
-        self.minor_faults += other.minor_faults;
-        self.major_faults += other.major_faults;
-        self.voluntary_switches += other.voluntary_switches;
-        self.involuntary_switches += other.involuntary_switches;
-        self.samples += other.samples;
+        self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        self.gap_ns = self.gap_ns.saturating_add(other.gap_ns);
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.allocated_bytes = self.allocated_bytes.saturating_add(other.allocated_bytes);
+        self.frees = self.frees.saturating_add(other.frees);
+        self.minor_faults = self.minor_faults.saturating_add(other.minor_faults);
+        self.major_faults = self.major_faults.saturating_add(other.major_faults);
+        self.voluntary_switches = self
+            .voluntary_switches
+            .saturating_add(other.voluntary_switches);
+        self.involuntary_switches = self
+            .involuntary_switches
+            .saturating_add(other.involuntary_switches);
+        self.samples = self.samples.saturating_add(other.samples);
     }
 
     /// Adds what a segment says.
     pub fn add_segment(&mut self, segment: &Segment) {
         let wall_ns = segment.end_ns.saturating_sub(segment.begin_ns);
         let amounts = &segment.amounts;
-        self.wall_ns += wall_ns;
+        self.wall_ns = self.wall_ns.saturating_add(wall_ns);
         match segment.kind {
             SegmentKind::Running => {}
-            SegmentKind::Blocked(_) => self.blocked_ns += wall_ns,
-            SegmentKind::Gap => self.gap_ns += wall_ns,
+            SegmentKind::Blocked(_) => self.blocked_ns = self.blocked_ns.saturating_add(wall_ns),
+            SegmentKind::Gap => self.gap_ns = self.gap_ns.saturating_add(wall_ns),
         }
-        self.cpu_ns += amounts.cpu_ns;
-        self.allocations += amounts.allocations;
-        self.allocated_bytes += amounts.allocated_bytes;
-        self.frees += amounts.frees;
-        self.minor_faults += amounts.minor_faults;
-        self.major_faults += amounts.major_faults;
-        self.voluntary_switches += amounts.voluntary_switches;
-        self.involuntary_switches += amounts.involuntary_switches;
-        self.samples += amounts.samples;
+        self.cpu_ns = self.cpu_ns.saturating_add(amounts.cpu_ns);
+        self.allocations = self.allocations.saturating_add(amounts.allocations);
+        self.allocated_bytes = self.allocated_bytes.saturating_add(amounts.allocated_bytes);
+        self.frees = self.frees.saturating_add(amounts.frees);
+        self.minor_faults = self.minor_faults.saturating_add(amounts.minor_faults);
+        self.major_faults = self.major_faults.saturating_add(amounts.major_faults);
+        self.voluntary_switches = self
+            .voluntary_switches
+            .saturating_add(amounts.voluntary_switches);
+        self.involuntary_switches = self
+            .involuntary_switches
+            .saturating_add(amounts.involuntary_switches);
+        self.samples = self.samples.saturating_add(amounts.samples);
     }
 
     /// The part that `weight` names.
@@ -150,7 +158,8 @@ struct Collector {
 impl Sink for Collector {
     fn system_calls(&mut self, made: &CallsMade) {
         let key = (made.thread, made.stack, made.call);
-        *self.calls.entry(key).or_default() += made.count;
+        let sum = self.calls.entry(key).or_default();
+        *sum = sum.saturating_add(made.count);
     }
 
     fn segment(&mut self, _: &Trace, segment: &Segment) -> std::io::Result<()> {
@@ -167,5 +176,45 @@ impl Sink for Collector {
         });
         self.entries[position].amount.add_segment(segment);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_damaged_file_end_at_the_largest() {
+        let mut collector = Collector::default();
+        let made = CallsMade {
+            thread: ThreadIndex(0),
+            stack: StackIndex::NONE,
+            call: SystemCall::Read,
+            count: i64::MAX as u64,
+            time_ns: 0,
+        };
+        for _ in 0..3 {
+            collector.system_calls(&made);
+        }
+        let sums: Vec<u64> = collector.calls.into_values().collect();
+        assert_eq!(sums, [u64::MAX]);
+
+        let most = Amount {
+            wall_ns: u64::MAX,
+            cpu_ns: u64::MAX,
+            blocked_ns: u64::MAX,
+            gap_ns: u64::MAX,
+            allocations: u64::MAX,
+            allocated_bytes: u64::MAX,
+            frees: u64::MAX,
+            minor_faults: u64::MAX,
+            major_faults: u64::MAX,
+            voluntary_switches: u64::MAX,
+            involuntary_switches: u64::MAX,
+            samples: u64::MAX,
+        };
+        let mut sum = most;
+        sum.add(&most);
+        assert_eq!(sum, most);
     }
 }

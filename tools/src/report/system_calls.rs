@@ -33,6 +33,11 @@ impl Counted {
     }
 }
 
+/// A damaged file may say any number.
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
 /// What a kind is called beside others of its sort.
 fn name(kind: SystemCall) -> &'static str {
     match kind {
@@ -51,8 +56,10 @@ pub struct CallSites {
 impl CallSites {
     /// Adds calls of a thread's row at a place.
     pub fn add(&mut self, row: ThreadIndex, place: u32, made: &CallsMade) {
-        let sum = self.sums.entry((row, place, made.call)).or_default();
-        *sum = sum.saturating_add(made.count);
+        add(
+            self.sums.entry((row, place, made.call)).or_default(),
+            made.count,
+        );
     }
 
     /// All of them, in no order.
@@ -95,8 +102,8 @@ impl CallSites {
                 sum: 0,
                 places: BTreeMap::new(),
             });
-            kind.sum += count;
-            *kind.places.entry(place).or_default() += count;
+            add(&mut kind.sum, count);
+            add(kind.places.entry(place).or_default(), count);
         }
         let mut kinds: Vec<OfKind> = kinds.into_values().collect();
         kinds.sort_by_key(|kind| (Reverse(kind.sum), kind.call));
@@ -131,7 +138,7 @@ impl OfKind {
                 ROOT => label_text(facts, Label::NoStack),
                 place => chain(facts, profile.tree.outwards(place)),
             };
-            *chains.entry(text).or_default() += count;
+            add(chains.entry(text).or_default(), *count);
         }
         let mut chains: Vec<_> = chains.into_iter().collect();
         chains.sort_by_key(|(_, count)| Reverse(*count));
@@ -148,8 +155,10 @@ impl OfKind {
                     && !seen.contains(&function)
                 {
                     let (own, total) = sums.entry(function).or_default();
-                    *own += if seen.is_empty() { *count } else { 0 };
-                    *total += count;
+                    if seen.is_empty() {
+                        add(own, *count);
+                    }
+                    add(total, *count);
                     seen.push(function);
                 }
             }
@@ -335,4 +344,43 @@ pub fn kinds(calls: &SystemCalls) -> String {
         .iter()
         .map(|(kind, n)| format!("{} {}", kind.name(), count(*n)));
     texts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_collector::model::StackIndex;
+
+    use super::*;
+
+    #[test]
+    fn counts_of_a_damaged_file_end_at_the_largest() {
+        let (facts, mut profile) = (Facts::default(), Profile::default());
+        let mut sites = CallSites::default();
+        let [main, one, other] = [0, 1, 2].map(FunctionIndex);
+        for path in [[main, one], [main, other]] {
+            let place = profile.tree.path(&path);
+            for thread in [0, 1] {
+                let thread = ThreadIndex(thread);
+                let made = CallsMade {
+                    thread,
+                    stack: StackIndex::NONE,
+                    call: SystemCall::Read,
+                    count: i64::MAX as u64,
+                    time_ns: 0,
+                };
+                for _ in 0..3 {
+                    sites.add(thread, place, &made);
+                }
+            }
+        }
+        let rows = sites.rows(Counted::Calls, &facts, &profile, &|_| true, 9);
+        // Nothing has a name here: all places read alike.
+        let amounts: Vec<_> = rows.iter().map(|row| (row.count, row.of_kind)).collect();
+        assert_eq!(amounts, [(u64::MAX, u64::MAX)]);
+        let (functions, places) = json(&sites, Counted::Calls, &facts, &profile, &|_| true, 9);
+        let amounts: Vec<_> = functions.iter().map(|f| (f.own, f.total)).collect();
+        let max = u64::MAX;
+        assert_eq!(amounts, [(max, max), (max, max), (0, max)]);
+        assert!(places.iter().all(|place| place.count == max));
+    }
 }
