@@ -316,6 +316,8 @@ impl Segmenter {
             self.burst_from = Some(stack);
         } else if !matches!(probe.known(), Some(Probe::ThreadStart | Probe::Fault)) {
             self.burst.met(stack);
+            // Where no tick met it, its time is in the burst.
+            self.burst.run(inside.cpu_ns);
         }
         if blocks {
             if call_begin > b_begin || delta != Amounts::default() {

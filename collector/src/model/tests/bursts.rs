@@ -37,6 +37,26 @@ impl<'a> Ticked<'a> {
         self.t.now_ns = end_ns;
     }
 
+    /// A call that computes for less than the interval. It is in the trace when a tick comes meanwhile.
+    fn call(&mut self, node: u32, ns: u64) {
+        let begin_ns = self.t.now_ns;
+        while self.next_tick_ns < begin_ns {
+            self.next_tick_ns += MS;
+        }
+        if self.next_tick_ns < begin_ns + ns {
+            self.t.totals.cpu_ns += ns - 5_000;
+            let row = self.t.block(node, Probe::Read, ns, (0, 0));
+            // It never gave the CPU up.
+            if let Some(usage) = &mut row.rusage {
+                usage.voluntary_switches -= 1;
+            }
+            self.t.totals.voluntary_switches -= 1;
+        } else {
+            self.t.totals.cpu_ns += ns;
+            self.t.now_ns += ns;
+        }
+    }
+
     /// From now on no tick comes.
     fn end_ticks(&mut self) {
         self.next_tick_ns = u64::MAX;
@@ -236,6 +256,24 @@ fn short_waits_get_nothing_of_bursts_that_no_tick_met() {
     });
     let of = shares(&trace, &all);
     expect(&of, "b", 94.0, 5.0);
+}
+
+/// A call that computes is met like other code.
+#[test]
+fn calls_that_do_not_wait_have_their_share_of_bursts() {
+    let (trace, all) = play(|b, t| {
+        let [calls, computes, _, waits] = stacks(b);
+        let mut random = Random(31);
+        let mut thread = Ticked::new(t);
+        for _ in 0..4000 {
+            thread.run(computes, 3 * MS / 10);
+            thread.call(calls, 3 * MS / 10);
+            thread.wait(waits, &mut random);
+        }
+    });
+    let of = shares(&trace, &all);
+    expect(&of, "b", 50.0, 4.0);
+    expect(&of, "a", 0.0, 1.0);
 }
 
 /// Two programs, of which nobody knows where they wait.
