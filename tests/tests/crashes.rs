@@ -18,6 +18,7 @@ const CRASHER: &str = r#"
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,32 +120,30 @@ static int data[100];
 static void null_call(void) { calls_through(NULL); }
 static void data_call(void) { calls_through(data); }
 static void wild_call(void) { calls_through((void *)0x4141414141414141); }
-static pthread_t victim;
-static volatile int handled;
+static volatile int handled, arrived;
 static void in_large_frame(int number) {
-    char bytes[100000];
-    memset(bytes, number, sizeof bytes);
-    __asm__ volatile("" : : "r"(bytes) : "memory");
+    volatile char bytes[400000];
+    for (unsigned i = 0; i < sizeof bytes; i += 512) bytes[i] = number;
+    arrived++;
 }
 static void counts(int number) { handled++; }
-static void *keeps_sending(void *nothing) { for (;;) pthread_kill(victim, SIGUSR2); }
 static void take_storm(int flags) {
-    pthread_t one;
-    victim = pthread_self();
-    install(SIGUSR2, in_large_frame, flags | SA_RESTART);
+    struct itimerval often = {{0, 50}, {0, 50}};
+    install(SIGALRM, in_large_frame, flags | SA_RESTART);
     install(SIGFPE, counts, SA_RESTART);
-    pthread_create(&one, NULL, keeps_sending, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (arrived < 100) usleep(10);
 }
 static void raises_often(int number) {
     volatile char bytes[4096];
     for (int i = 0; i < 4096; i++) bytes[i] = 1;
-    for (int i = 0; i < 2000; i++) raise(SIGFPE);
+    for (int i = 0; i < 1000; i++) raise(SIGFPE);
     for (int i = 0; i < 4096; i++) if (bytes[i] != 1) _exit(98);
 }
 static void storm(void) {
     take_storm(0);
     raises_often(0);
-    _exit(handled == 2000 ? 6 : 97);
+    _exit(handled == 1000 ? 6 : 97);
 }
 static void storm_on_stack(void) {
     stack_t stack = {.ss_sp = malloc(1 << 20), .ss_size = 1 << 20};
@@ -152,11 +151,10 @@ static void storm_on_stack(void) {
     install(SIGUSR1, raises_often, SA_ONSTACK);
     take_storm(SA_ONSTACK);
     raise(SIGUSR1);
-    _exit(handled == 2000 ? 7 : 97);
+    _exit(handled == 1000 ? 7 : 97);
 }
 static void storm_abort(void) {
     take_storm(0);
-    usleep(1000);
     abort();
 }
 static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
@@ -216,7 +214,8 @@ static const struct { const char *name; void (*run)(void); } ways[] = {
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
     {"small_abort", small_abort}, {"small_raise", small_raise}, {"small_kill", small_kill},
     {"small_thread", small_thread}, {"null_call", null_call}, {"data_call", data_call},
-    {"wild_call", wild_call}, {"storm_abort", storm_abort}, {"storm", storm}, {"storm_on_stack", storm_on_stack},
+    {"wild_call", wild_call}, {"storm_abort", storm_abort}, {"storm", storm},
+    {"storm_on_stack", storm_on_stack},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
     {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
