@@ -16,6 +16,7 @@ const CRASHER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -157,6 +158,14 @@ static void storm_abort(void) {
     take_storm(0);
     abort();
 }
+static void not_called(void) {}
+__attribute__((aligned(4096))) static int locks_itself(void) {
+    void *volatile slots[8];
+    for (int i = 0; i < 8; i++) slots[i] = (char *)not_called + 1;
+    mprotect((void *)locks_itself, 4096, PROT_READ);
+    return slots[7] != NULL;
+}
+__attribute__((aligned(4096))) static void locked_code(void) { if (locks_itself()) not_called(); }
 static void with_flags(void) { install(SIGSEGV, SIG_DFL, SA_NODEFER); fault(); }
 
 static void handled_once(void) { install(SIGSEGV, says, SA_RESETHAND); fault(); }
@@ -214,8 +223,8 @@ static const struct { const char *name; void (*run)(void); } ways[] = {
     {"overflow_seen", overflow_seen}, {"with_flags", with_flags},
     {"small_abort", small_abort}, {"small_raise", small_raise}, {"small_kill", small_kill},
     {"small_thread", small_thread}, {"null_call", null_call}, {"data_call", data_call},
-    {"wild_call", wild_call}, {"storm_abort", storm_abort}, {"storm", storm},
-    {"storm_on_stack", storm_on_stack},
+    {"wild_call", wild_call}, {"locked_code", locked_code}, {"storm_abort", storm_abort},
+    {"storm", storm}, {"storm_on_stack", storm_on_stack},
     {"handled_once", handled_once}, {"overflow", overflow}, {"ignored", ignored},
     {"abort_ignored", abort_ignored}, {"blocked", blocked},
     {"goes_on", goes_on}, {"survives", survives}, {"by_vfork", by_vfork}, {"killed", killed},
@@ -253,7 +262,7 @@ int main(int count, char **arguments) {
 const FLAGS: [&str; 2] = ["-fno-inline", "-Wl,-z,now"];
 
 /// Those whose thread and stack are known: the signal, and functions of the stack.
-const SEEN: [(&str, &str, &str); 23] = [
+const SEEN: [(&str, &str, &str); 24] = [
     ("plain", "SIGSEGV", "fault"),
     ("thread", "SIGSEGV", "in_thread"),
     ("both", "SIGSEGV", "at_once_with_another"),
@@ -276,6 +285,7 @@ const SEEN: [(&str, &str, &str); 23] = [
     ("null_call", "SIGSEGV", "calls calls_through null_call"),
     ("data_call", "SIGSEGV", "calls calls_through data_call"),
     ("wild_call", "SIGSEGV", "calls calls_through wild_call"),
+    ("locked_code", "SIGSEGV", "locks_itself locked_code"),
     ("storm_abort", "SIGABRT", "abort storm_abort"),
 ];
 

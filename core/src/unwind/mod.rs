@@ -43,7 +43,7 @@ pub struct Registers {
     /// The other callee-saved registers: rbx, r12 to r15. Few frames need them (those of lazy
     /// binding); where they are not known they are 0, and such a frame ends the walk.
     pub saved: [u64; 5],
-    /// There is no code at `pc`: the thread has called it through a pointer that leads nowhere.
+    /// The processor could not read code at `pc`: if none belongs there, the thread has called it through a pointer that leads nowhere.
     pub is_wild: bool,
 }
 
