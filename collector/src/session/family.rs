@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn descendants_are_found_through_their_parents() {
         let mut shell = Command::new("sh")
-            .args(["-c", "sh -c 'cat & echo $!; wait' & read x; kill $!; wait"])
+            .args([
+                "-c",
+                "sh -c 'sleep 600 & echo $!; wait' & read x; kill $!; wait",
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -188,10 +188,12 @@ mod imp {
                 flags: AtomicU32::new(0),
                 entry_index: AtomicU32::new(0),
                 vfork_pid: AtomicU32::new(0),
+                cancels_at_once: AtomicU32::new(0),
                 pending_allocations: AtomicU64::new(0),
                 pending_bytes: AtomicU64::new(0),
                 pending_frees: AtomicU64::new(0),
                 turned: AtomicU32::new(0),
+                switched: AtomicU32::new(0),
                 held_since: AtomicU64::new(0),
             }
         };

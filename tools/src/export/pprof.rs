@@ -302,16 +302,16 @@ impl<'a> Builder<'a> {
                 ..pb::Label::default()
             });
         }
-        let amount = &entry.amount;
+        let (amount, spent) = (&entry.amount, &entry.amount.spent);
         let value = [
-            amount.samples,
+            spent.samples,
             amount.wall_ns,
-            amount.cpu_ns,
+            spent.cpu_ns,
             amount.blocked_ns,
-            amount.allocations,
-            amount.allocated_bytes,
-            amount.minor_faults + amount.major_faults,
-            amount.voluntary_switches + amount.involuntary_switches,
+            spent.allocations,
+            spent.allocated_bytes,
+            spent.minor_faults.saturating_add(spent.major_faults),
+            (spent.voluntary_switches).saturating_add(spent.involuntary_switches),
             0,
             0,
             0,

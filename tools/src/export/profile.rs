@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    CallsMade, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    Amounts, CallsMade, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 use stackbeat_core::system_call::SystemCall;
 
@@ -37,75 +37,34 @@ impl Leaf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub wall_ns: u64,
-    pub cpu_ns: u64,
     pub blocked_ns: u64,
     /// Time without evidence.
     pub gap_ns: u64,
-    pub allocations: u64,
-    pub allocated_bytes: u64,
-    pub frees: u64,
-    pub minor_faults: u64,
-    pub major_faults: u64,
-    pub voluntary_switches: u64,
-    pub involuntary_switches: u64,
-    pub samples: u64,
+    pub spent: Amounts,
 }
 
 impl Amount {
-    /// Adds another amount.
-    pub fn add(&mut self, other: &Amount) {
-        self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
-        self.gap_ns = self.gap_ns.saturating_add(other.gap_ns);
-        self.allocations = self.allocations.saturating_add(other.allocations);
-        self.allocated_bytes = self.allocated_bytes.saturating_add(other.allocated_bytes);
-        self.frees = self.frees.saturating_add(other.frees);
-        self.minor_faults = self.minor_faults.saturating_add(other.minor_faults);
-        self.major_faults = self.major_faults.saturating_add(other.major_faults);
-        self.voluntary_switches = self
-            .voluntary_switches
-            .saturating_add(other.voluntary_switches);
-        self.involuntary_switches = self
-            .involuntary_switches
-            .saturating_add(other.involuntary_switches);
-        self.samples = self.samples.saturating_add(other.samples);
-    }
-
     /// Adds what a segment says.
     pub fn add_segment(&mut self, segment: &Segment) {
-        let wall_ns = segment.end_ns.saturating_sub(segment.begin_ns);
-        let amounts = &segment.amounts;
+        let wall_ns = segment.wall_ns();
         self.wall_ns = self.wall_ns.saturating_add(wall_ns);
         match segment.kind {
             SegmentKind::Running => {}
             SegmentKind::Blocked(_) => self.blocked_ns = self.blocked_ns.saturating_add(wall_ns),
             SegmentKind::Gap => self.gap_ns = self.gap_ns.saturating_add(wall_ns),
         }
-        self.cpu_ns = self.cpu_ns.saturating_add(amounts.cpu_ns);
-        self.allocations = self.allocations.saturating_add(amounts.allocations);
-        self.allocated_bytes = self.allocated_bytes.saturating_add(amounts.allocated_bytes);
-        self.frees = self.frees.saturating_add(amounts.frees);
-        self.minor_faults = self.minor_faults.saturating_add(amounts.minor_faults);
-        self.major_faults = self.major_faults.saturating_add(amounts.major_faults);
-        self.voluntary_switches = self
-            .voluntary_switches
-            .saturating_add(amounts.voluntary_switches);
-        self.involuntary_switches = self
-            .involuntary_switches
-            .saturating_add(amounts.involuntary_switches);
-        self.samples = self.samples.saturating_add(amounts.samples);
+        self.spent.add(&segment.amounts);
     }
 
     /// The part that `weight` names.
     pub fn weight(&self, weight: Weight) -> u64 {
         match weight {
             Weight::Wall => self.wall_ns,
-            Weight::Cpu => self.cpu_ns,
+            Weight::Cpu => self.spent.cpu_ns,
             Weight::Blocked => self.blocked_ns,
-            Weight::AllocBytes => self.allocated_bytes,
-            Weight::Allocations => self.allocations,
-            Weight::Samples => self.samples,
+            Weight::AllocBytes => self.spent.allocated_bytes,
+            Weight::Allocations => self.spent.allocations,
+            Weight::Samples => self.spent.samples,
         }
     }
 }
@@ -198,23 +157,5 @@ mod tests {
         }
         let sums: Vec<u64> = collector.calls.into_values().collect();
         assert_eq!(sums, [u64::MAX]);
-
-        let most = Amount {
-            wall_ns: u64::MAX,
-            cpu_ns: u64::MAX,
-            blocked_ns: u64::MAX,
-            gap_ns: u64::MAX,
-            allocations: u64::MAX,
-            allocated_bytes: u64::MAX,
-            frees: u64::MAX,
-            minor_faults: u64::MAX,
-            major_faults: u64::MAX,
-            voluntary_switches: u64::MAX,
-            involuntary_switches: u64::MAX,
-            samples: u64::MAX,
-        };
-        let mut sum = most;
-        sum.add(&most);
-        assert_eq!(sum, most);
     }
 }

@@ -1,7 +1,7 @@
 //! Which threads and which stretch of time of a trace are exported.
 
 use anyhow::{Result, bail};
-use stackbeat_collector::model::{Amounts, Segment, ThreadIndex, Trace};
+use stackbeat_collector::model::{Segment, ThreadIndex, Trace};
 
 use super::Options;
 use crate::scopes::Work;
@@ -109,28 +109,16 @@ impl Selection {
             return None;
         }
         let (part, whole) = (end_ns - begin_ns, segment.end_ns - segment.begin_ns);
+        let scaled = |amount: u64| {
+            let product = u128::from(amount) * u128::from(part);
+            (product / u128::from(whole)) as u64
+        };
         Some(Segment {
             begin_ns,
             end_ns,
-            amounts: scale(&segment.amounts, part, whole),
+            amounts: segment.amounts.map(scaled),
             ..*segment
         })
-    }
-}
-
-fn scale(amounts: &Amounts, part: u64, whole: u64) -> Amounts {
-    let scaled = |amount: u64| (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64;
-    Amounts {
-        cpu_ns: scaled(amounts.cpu_ns),
-        allocations: scaled(amounts.allocations),
-        allocated_bytes: scaled(amounts.allocated_bytes),
-        frees: scaled(amounts.frees),
-        minor_faults: scaled(amounts.minor_faults),
-        major_faults: scaled(amounts.major_faults),
-        voluntary_switches: scaled(amounts.voluntary_switches),
-        involuntary_switches: scaled(amounts.involuntary_switches),
-        runnable_ns: scaled(amounts.runnable_ns),
-        samples: scaled(amounts.samples),
     }
 }
 

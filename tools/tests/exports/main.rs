@@ -117,8 +117,10 @@ fn the_sample_trace_has_all_that_is_to_be_tested() {
     let expected = expected(&trace());
     let total = expected.total;
     assert_eq!(expected.samples, 5 * SAMPLES);
-    assert!(total.blocked_ns > 0 && total.gap_ns > 0 && total.cpu_ns > 0);
-    assert!(total.allocated_bytes > 0 && total.frees > 0 && total.minor_faults > 0);
+    assert!(total.blocked_ns > 0 && total.gap_ns > 0 && total.spent.cpu_ns > 0);
+    assert!(
+        total.spent.allocated_bytes > 0 && total.spent.frees > 0 && total.spent.minor_faults > 0
+    );
     for name in [
         "parse_inner",
         "read [io]",
@@ -485,8 +487,8 @@ mod perfetto {
                 on counter.track_id = t.id where t.name = 'page faults' group by t.id)",
             ],
         );
-        let allocated = expected.total.allocated_bytes as i64;
-        let faults = (expected.total.minor_faults + expected.total.major_faults) as i64;
+        let allocated = expected.total.spent.allocated_bytes as i64;
+        let faults = (expected.total.spent.minor_faults + expected.total.spent.major_faults) as i64;
         let values: Vec<i64> = rows.iter().map(|row| number(row, "value")).collect();
         assert_eq!(values, [allocated, allocated, faults]);
 
@@ -498,7 +500,7 @@ mod perfetto {
                 from counter join process_counter_track t on counter.track_id = t.id where t.name = 'CPU')"],
         );
         let cpu_ns = rows[0]["cpu_ns"].as_f64().unwrap();
-        let wanted = expected.total.cpu_ns as f64;
+        let wanted = expected.total.spent.cpu_ns as f64;
         assert!(
             (cpu_ns / wanted - 1.0).abs() < 0.01,
             "{cpu_ns} against {wanted}"

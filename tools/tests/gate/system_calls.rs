@@ -58,6 +58,23 @@ fn record(folder: &Path, trace: &str, how: &str) {
     assert!(recorded.status.success(), "{recorded:?}");
 }
 
+/// Two runs of each side.
+fn gate(at: &Path, candidate: &str, format: &str) -> (Option<i32>, String) {
+    let candidate = format!("{candidate}[01].beat");
+    let arguments = [
+        "gate",
+        "-b",
+        "base[01].beat",
+        "-c",
+        &candidate,
+        "-f",
+        format,
+    ];
+    let output = stackbeat(at, &arguments);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    (output.status.code(), text)
+}
+
 #[test]
 fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -72,19 +89,8 @@ fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
         }
     }
     let gate = |candidate: &str| {
-        let candidate = format!("{candidate}[01].beat");
-        let arguments = [
-            "gate",
-            "-b",
-            "base[01].beat",
-            "-c",
-            &candidate,
-            "-f",
-            "json",
-        ];
-        let output = stackbeat(at, &arguments);
-        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        (output.status.code(), json)
+        let (code, json) = gate(at, candidate, "json");
+        (code, serde_json::from_str::<Value>(&json).expect("JSON"))
     };
     for (how, metric, also, function) in [
         ("fsync", "calls:sync", None, "sync_again"),
@@ -161,23 +167,7 @@ fn twice_as_many_bytes_in_as_many_calls_are_found_with_their_function() {
             assert!(recorded.status.success(), "{recorded:?}");
         }
     }
-    let gate = |candidate: &str, format: &str| {
-        let candidate = format!("{candidate}[01].beat");
-        let arguments = [
-            "gate",
-            "-b",
-            "base[01].beat",
-            "-c",
-            &candidate,
-            "-f",
-            format,
-        ];
-        let output = stackbeat(at, &arguments);
-        (
-            output.status.code(),
-            String::from_utf8(output.stdout).expect("UTF-8"),
-        )
-    };
+    let gate = |candidate: &str, format: &str| gate(at, candidate, format);
     let (code, json) = gate("twice", "json");
     assert_eq!(code, Some(1), "{json}");
     let json: Value = serde_json::from_str(&json).expect("JSON");
