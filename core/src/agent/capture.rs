@@ -1,6 +1,7 @@
 //! The slow path: a capture is due, or somebody wants one.
 
 mod by_count;
+mod forced;
 mod guard;
 mod request;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -31,9 +32,6 @@ use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
 use crate::unwind::{MAX_DEPTH, Registers};
 use crate::waiters;
-
-/// Forced captures that a rested thread may do at once.
-const FORCED_BURST: u64 = 16;
 
 /// A throttled capture at a call that does not block.
 #[cold]
@@ -388,35 +386,6 @@ impl Capture<'_> {
             back.abs_diff(self.entry.registers[0].load(Ordering::Relaxed)) < LONGEST_HOOK
         }
         #[cfg(not(target_arch = "x86_64"))]
-        true
-    }
-
-    /// Pays for a forced capture. False: it is refused, and counted as lost.
-    fn pay(&mut self, now: u64, class: usize) -> bool {
-        let is_paid = self.charge(now, class);
-        if !is_paid && !self.request.spare {
-            count(self.entry, loss::FORCED_OVER_BUDGET);
-        }
-        is_paid
-    }
-
-    /// False: the budget is spent.
-    fn charge(&mut self, now: u64, class: usize) -> bool {
-        let per_second = self.control.forced_per_second.load(Ordering::Relaxed) as u64;
-        if per_second == 0 {
-            return false;
-        }
-        let ns = self.control.interval_ns[class].load(Ordering::Relaxed) as u128;
-        let cycles = self.control.interval_cycles[class].load(Ordering::Relaxed) as u128;
-        if ns == 0 {
-            return true;
-        }
-        let price = (1_000_000_000 * cycles / ns / per_second as u128) as u64;
-        let due = self.scratch.forced_until.max(now);
-        if due - now > price.saturating_mul(FORCED_BURST) {
-            return false;
-        }
-        self.scratch.forced_until = due.saturating_add(price);
         true
     }
 

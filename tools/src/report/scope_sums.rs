@@ -57,7 +57,7 @@ struct Thread {
     /// The scopes that are open now, where somebody asked, and those around the last sample of each counter: what comes after
     /// it belongs to them, too.
     around: Option<Rc<[usize]>>,
-    last: HashMap<Counter, (u64, Rc<[usize]>)>,
+    last: HashMap<Counter, Rc<[usize]>>,
     /// Allocations and bytes that belong to a sample or a segment. Of each, samples say who allocates; until a thread has
     /// one, its segments do.
     given: Amounts,
@@ -215,10 +215,10 @@ impl Thread {
                 return;
             }
             if count_ns < edge_ns {
-                if let Some((at_ns, counter, count)) = self.counts.pop_front() {
+                if let Some((_, counter, count)) = self.counts.pop_front() {
                     self.so_far.count(counter, count);
                     let around = self.around();
-                    self.last.insert(counter, (at_ns, around));
+                    self.last.insert(counter, around);
                 }
             } else {
                 match self.edges.pop_front() {
@@ -249,7 +249,7 @@ impl Thread {
 
     /// Counts what came after the last sample of a counter.
     fn late(&mut self, counter: Counter, count: u64, sums: &mut Sums) {
-        if let Some((_, around)) = self.last.get(&counter) {
+        if let Some(around) = self.last.get(&counter) {
             for name in around.iter() {
                 sums.inside[*name].count(counter, count);
             }
