@@ -5,23 +5,28 @@
     benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a taste, in two minutes
 
 For each kind of change (kinds.py) the amount that adds 2, 5, 10 and 20 % is found first. Then blocks are
-recorded: ten rounds, in each round the unchanged program twice and the changed one in each size, in random
-order. A block gives a gate for each size against the first unchanged runs, and gates of unchanged runs
-against each other: as recorded, and split at random. Special cases (special.py) have two sides each.
+recorded: for each size, and for no change at all, ten pairs of an unchanged and a changed run. A pair is recorded
+as `stackbeat ab --together` does, both at the same time on one processor (--cpu); programs whose threads compute at
+the same time in turns, in random order. A block gives a gate for each size, and gates of the pairs without change:
+as recorded, and with sides exchanged at random. Special cases (special.py) have two sides each.
 
 Everything goes into DIR: traces, amounts (amounts.json), results (gates.jsonl, one line a gate with the hash of
 the binary that judged it), tables (figures.md). What is there already is not done again, so the command can be
 stopped and given again; a changed binary judges the same traces anew.
 
-Times mean something on a quiet machine only. --around gives words to run each block under, a lock for
+What runs in turns wants a quiet machine. --around gives words to run each block under, a lock for
 example; --pause 1 sleeps as long after a block as the block took.
 """
 import argparse
+import copy
+import fcntl
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -33,8 +38,8 @@ from kinds import GROUPS, KINDS, SIZES
 from programs import HERE, PROGRAMS
 from special import CASES
 
-UNCHANGED = ["none-1", "none-2"]
-# Random splits of a block's unchanged runs, besides the one that was recorded.
+SIDES = ["baseline", "candidate"]
+# Random exchanges of sides in a block's pairs without change, besides what was recorded.
 SPLITS = 10
 # Amounts are found with this many runs a side.
 CALIBRATION_RUNS = 5
@@ -48,38 +53,67 @@ class Experiment:
         self.out = Path(arguments.output).resolve()
         self.runs = arguments.runs
         self.sizes = arguments.sizes
+        self.cpu = arguments.cpu
         self.binary = hashlib.sha256(Path(self.stackbeat).read_bytes()).hexdigest()[:12]
 
-    def folder(self, program):
-        place = self.out / "programs" / program
+    def prepared(self, program, number):
+        """The program and a folder of its own: what runs at the same time needs two of each."""
+        place = self.out / "programs" / program / str(number)
         place.mkdir(parents=True, exist_ok=True)
-        PROGRAMS[program].prepare(place)
-        return place
+        own = copy.copy(PROGRAMS[program])
+        own.prepare(place)
+        return own, place
 
-    def record(self, program, kind, amount, trace):
-        """One run, unless it is there."""
-        if trace.exists():
-            return
-        trace.parent.mkdir(parents=True, exist_ok=True)
+    def record(self, where, change, trace, cpu=None):
+        """One run of a prepared program with a change (kind and amount), on one processor or on any."""
+        program, folder = where
         part = trace.with_suffix(".part")
         recorder = [self.stackbeat, "record", "-q", "-f", "-o", str(part), "--"]
-        PROGRAMS[program].run(recorder, self.out / "programs" / program, kind, amount)
+        if cpu is not None:
+            recorder = ["taskset", "-c", str(cpu)] + recorder
+        program.run(recorder, folder, *change)
         part.rename(trace)
 
-    def rounds(self, program, variants, place, seed, runs):
-        """Every variant (name: kind and amount) once a round, in random order."""
-        self.folder(program)
-        for number in range(runs):
-            order = sorted(variants)
-            random.Random("%s %d" % (seed, number)).shuffle(order)
-            for name in order:
-                kind, amount = variants[name]
-                self.record(program, kind, amount, place / name / ("%03d.beat" % number))
+    def record_together(self, places, changes, traces):
+        """Both runs of a pair at the same time on one processor; who sends them requests has the others."""
+        def side(*run):
+            others = os.sched_getaffinity(0) - {self.cpu}
+            os.sched_setaffinity(0, others or {self.cpu})
+            self.record(*run, cpu=self.cpu)
 
-    def gate(self, baseline, candidate):
+        sides = [multiprocessing.Process(target=side, args=run) for run in zip(places, changes, traces)]
+        for process in sides:
+            process.start()
+        for process in sides:
+            process.join()
+        if any(process.exitcode for process in sides):
+            raise RuntimeError("a run failed: %s" % ", ".join(map(str, traces)))
+
+    def pairs(self, program, changes, place, runs):
+        """So many pairs, unless they are there. `changes` are those of baseline and candidate."""
+        places = None
+        for number in range(runs):
+            traces = [place / side / ("%03d.beat" % number) for side in SIDES]
+            if all(trace.exists() for trace in traces):
+                continue
+            places = places or [self.prepared(program, number) for number in range(2)]
+            for trace in traces:
+                trace.parent.mkdir(parents=True, exist_ok=True)
+            # No side always has the same folder, or begins.
+            order = [0, 1]
+            random.Random("%s %d" % (place.relative_to(self.out), number)).shuffle(order)
+            ordered = [[of[side] for side in order] for of in (changes, traces)]
+            if PROGRAMS[program].together:
+                self.record_together(places, *ordered)
+            else:
+                for change, trace in zip(*ordered):
+                    self.record(places[0], change, trace)
+
+    def gate(self, program, baseline, candidate):
         """The verdict as JSON."""
-        command = [self.stackbeat, "gate", "--format", "json", "--baseline"]
-        command += [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
+        command = [self.stackbeat, "gate", "--format", "json"]
+        command += ["--together"] if PROGRAMS[program].together else []
+        command += ["--baseline"] + [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 1, 3):
             sys.exit("gate failed: " + done.stderr)
@@ -91,20 +125,35 @@ class Experiment:
         path = self.out / "amounts.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
+    def alone_ns(self, kind):
+        """What a run without change takes when nothing runs beside it."""
+        place = self.out / "calibration" / kind.key / "alone"
+        place.mkdir(parents=True, exist_ok=True)
+        took = []
+        for number in range(3):
+            trace = place / ("%d.beat" % number)
+            self.record(self.prepared(kind.program, 0), ("none", 0), trace, self.cpu)
+            done = subprocess.run([self.stackbeat, "report", "--json", str(trace)],
+                                  capture_output=True, text=True, check=True)
+            took.append(json.loads(done.stdout)["recording"]["duration_ns"])
+        return statistics.median(took)
+
     def calibrate(self, kind):
-        """Finds the amount that adds 20 % (12 to 28 % will do; its fractions add theirs): from a guess, then on the
+        """Finds the amount that adds 20 % (15 to 25 % will do; its fractions add theirs): from a guess, then on the
         line between what added too little and what added too much."""
         amount = kind.guess
         less, more = (0.0, 0.0), None
+        # Wall times of runs at the same time have the other's turns in them.
+        is_shared = PROGRAMS[kind.program].together and kind.measure == "wall"
+        alone = self.alone_ns(kind) if is_shared else None
         for attempt in range(CALIBRATIONS):
             place = self.out / "calibration" / kind.key / str(attempt)
-            variants = {"none": ("none", 0), "changed": (kind.name, amount)}
-            self.rounds(kind.program, variants, place, kind.key, CALIBRATION_RUNS)
-            traces = lambda name: sorted((place / name).glob("*.beat"))
-            whole = self.gate(traces("none"), traces("changed"))["whole"]
+            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place, CALIBRATION_RUNS)
+            sides = [sorted((place / side).glob("*.beat")) for side in SIDES]
+            whole = self.gate(kind.program, *sides)["whole"]
             row = next(r for r in whole if r["metric"] == kind.measure)
-            added = row["candidate_median"] / row["baseline_median"] - 1
-            if 0.12 <= added <= 0.28:
+            added = row["relative"] * (row["baseline_median"] / alone if alone else 1)
+            if 0.15 <= added <= 0.25:
                 break
             if added < 0.2:
                 less = (amount, max(added, 0.0))
@@ -114,9 +163,11 @@ class Experiment:
                 amount = less[0] + (more[0] - less[0]) * (0.2 - less[1]) / (more[1] - less[1])
             else:
                 amount *= 0.2 / max(added, 0.02)
-        known = self.amounts()
-        known[kind.key] = {"amount": amount, "adds": added, "measure": kind.measure}
-        (self.out / "amounts.json").write_text(json.dumps(known, indent=1) + "\n")
+        with open(self.out / "amounts.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = self.amounts()
+            known[kind.key] = {"amount": amount, "adds": added, "measure": kind.measure}
+            (self.out / "amounts.json").write_text(json.dumps(known, indent=1) + "\n")
 
     # Blocks
 
@@ -125,51 +176,50 @@ class Experiment:
 
     def record_block(self, kind, replicate):
         known = self.amounts()[kind.key]
-        variants = {name: ("none", 0) for name in UNCHANGED}
+        place = self.block(kind, replicate)
+        self.pairs(kind.program, [("none", 0)] * 2, place / "none", self.runs)
         for size in self.sizes:
             amount = max(1, known["amount"] * size / known["adds"])
-            variants["%g" % size] = (kind.name, amount)
-        place = self.block(kind, replicate)
-        self.rounds(kind.program, variants, place, "%s %d" % (kind.key, replicate), self.runs)
+            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place / ("%g" % size), self.runs)
 
     def record_case(self, case, replicate):
-        variants = {"baseline": case.baseline, "candidate": case.candidate}
+        changes = [case.baseline, case.candidate]
         if case.amount_of:
             known = self.amounts()[case.amount_of]
             scale = known["amount"] / known["adds"]
-            variants = {name: (kind, size * scale) for name, (kind, size) in variants.items()}
-        place = self.out / "special" / case.name / str(replicate)
-        self.rounds(case.program, variants, place, "%s %d" % (case.name, replicate), self.runs)
+            changes = [(kind, size * scale) for kind, size in changes]
+        self.pairs(case.program, changes, self.case(case, replicate), self.runs)
+
+    def case(self, case, replicate):
+        return self.out / "special" / case.name / str(replicate)
 
     # Gates
 
+    def sides(self, place):
+        """The traces of both sides, or nothing where some are missing."""
+        found = [sorted((place / side).glob("*.beat"))[:self.runs] for side in SIDES]
+        return found if all(len(traces) == self.runs for traces in found) else None
+
     def questions(self, kinds, replicates):
-        """(what is asked, the traces of both sides) of all gates whose traces are complete."""
+        """(what is asked, the program, the traces of both sides) of all gates whose traces are complete."""
         for kind in kinds:
             for replicate in range(replicates):
                 place = self.block(kind, replicate)
-                of = lambda name: sorted((place / name).glob("*.beat"))
-                is_there = lambda name: len(of(name)) >= self.runs
-                if not all(is_there(name) for name in UNCHANGED):
-                    continue
                 about = {"kind": kind.key, "program": kind.program, "half": kind.half,
                          "replicate": replicate}
-                for size in (size for size in SIZES if is_there("%g" % size)):
-                    yield dict(about, what="changed", size=size), of(UNCHANGED[0]), of("%g" % size)
-                yield dict(about, what="unchanged", split=0), of(UNCHANGED[0]), of(UNCHANGED[1])
-                chances = random.Random("%s %d" % (kind.key, replicate))
-                every = of(UNCHANGED[0]) + of(UNCHANGED[1])
-                for split in range(1, SPLITS + 1):
-                    drawn = chances.sample(every, len(every))
-                    half = len(drawn) // 2
-                    yield dict(about, what="unchanged", split=split), drawn[:half], drawn[half:]
+                for size in SIZES:
+                    if sides := self.sides(place / ("%g" % size)):
+                        yield dict(about, what="changed", size=size), kind.program, sides
+                if sides := self.sides(place / "none"):
+                    yield dict(about, what="unchanged", split=0), kind.program, sides
+                    chances = random.Random("%s %d" % (kind.key, replicate))
+                    for split in range(1, SPLITS + 1):
+                        pairs = [chances.sample(pair, 2) for pair in zip(*sides)]
+                        yield dict(about, what="unchanged", split=split), kind.program, list(zip(*pairs))
         for case in CASES:
             for replicate in range(replicates):
-                place = self.out / "special" / case.name / str(replicate)
-                of = lambda name: sorted((place / name).glob("*.beat"))
-                if all(len(of(name)) >= self.runs for name in ("baseline", "candidate")):
-                    about = {"what": "special", "case": case.name, "replicate": replicate}
-                    yield about, of("baseline"), of("candidate")
+                if sides := self.sides(self.case(case, replicate)):
+                    yield {"what": "special", "case": case.name, "replicate": replicate}, case.program, sides
 
     def judge(self, kinds, replicates):
         """Asks what was not asked before with this binary; gives all answers of it."""
@@ -182,7 +232,7 @@ class Experiment:
         # Most are about unchanged programs: what was changed is known before them.
         asked.sort(key=lambda q: ["changed", "special", "unchanged"].index(q[0]["what"]))
         with path.open("a") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
-            answers = pool.map(lambda q: self.gate(q[1], q[2]), asked)
+            answers = pool.map(lambda q: self.gate(q[1], *q[2]), asked)
             for (about, _, _), answer in zip(asked, answers):
                 line = {"binary": self.binary, "about": about, "answer": short(answer)}
                 of_binary.append(line)
@@ -211,7 +261,7 @@ def under_lock(arguments, step):
     """Runs one step in a process of its own, under the words of --around."""
     words = shlex.split(arguments.around) + [sys.executable, str(HERE / "experiment.py")]
     words += ["--stackbeat", arguments.stackbeat, "-o", arguments.output]
-    words += ["--runs", str(arguments.runs), "--sizes", ",".join("%g" % s for s in arguments.sizes), "--step", step]
+    words += ["--cpu", str(arguments.cpu), "--runs", str(arguments.runs), "--sizes", ",".join("%g" % s for s in arguments.sizes), "--step", step]
     begin = time.monotonic()
     if subprocess.run(words).returncode != 0:
         print("%s failed; given again, the command tries it once more" % step, file=sys.stderr)
@@ -232,17 +282,14 @@ def run_step(experiment, step):
         experiment.record_block(kind, int(replicate))
 
 
-def is_complete(place, runs):
-    names = [d for d in place.iterdir() if d.is_dir()] if place.exists() else []
-    return bool(names) and all(len(list(d.glob("*.beat"))) >= runs for d in names)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stackbeat", default="stackbeat")
     parser.add_argument("-o", "--output", default="gate-experiment")
     parser.add_argument("--runs", type=int, default=10, help="runs a side of each gate")
     parser.add_argument("--replicates", type=int, default=2, help="blocks of each kind")
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)),
+                        help="the processor that both runs of a pair share")
     sizes = lambda text: [float(size) for size in text.split(",")]
     parser.add_argument("--sizes", type=sizes, default=SIZES, help="sizes to record, of %s" % SIZES)
     parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind: and no special case")
@@ -280,11 +327,11 @@ def main():
                 under_lock(arguments, "amount:%s:0" % key)
         for replicate in range(arguments.replicates):
             for kind in kinds:
-                if not is_complete(experiment.block(kind, replicate), arguments.runs):
+                names = ["none"] + ["%g" % size for size in arguments.sizes]
+                if not all(experiment.sides(experiment.block(kind, replicate) / name) for name in names):
                     under_lock(arguments, "block:%s:%d" % (kind.key, replicate))
             for case in cases:
-                place = experiment.out / "special" / case.name / str(replicate)
-                if not is_complete(place, arguments.runs):
+                if not experiment.sides(experiment.case(case, replicate)):
                     under_lock(arguments, "case:%s:%d" % (case.name, replicate))
     if arguments.record_only:
         return

@@ -14,6 +14,8 @@ class Program:
 
     # Files that have to be on the PATH.
     needs = ()
+    # Both runs of a pair are recorded at the same time on one processor. Not where threads compute at the same time.
+    together = True
 
     def __init__(self, name):
         self.name = name

@@ -51,6 +51,7 @@ class Press(Program):
     """examples/cpp/press.cpp, unmodified, or with the patch of the kind's name."""
 
     needs = ("g++", "patch")
+    together = False
     PAGES = "44"
     RENAMED = {"typeset": "compose", "sort_letters": "arrange_case", "read_pages": "work_off"}
 

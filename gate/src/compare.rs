@@ -21,8 +21,7 @@ pub struct Rules {
     pub floor_ns: f64,
     /// The same as a share of the baseline's wall time (CPU time for faults).
     pub floor_share: f64,
-    /// Runs belong together in pairs.
-    pub paired: bool,
+    pub pairing: Pairing,
     /// Draws of the bootstrap.
     pub draws: usize,
     pub seed: u64,
@@ -37,6 +36,40 @@ pub struct Rules {
     pub required_scopes: Vec<String>,
 }
 
+/// How runs of both sides belong together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pairing {
+    #[default]
+    None,
+    /// In pairs, recorded one after the other.
+    InTurns,
+    /// In pairs, recorded at the same time on one processor, which both shared.
+    Together,
+}
+
+impl Pairing {
+    pub fn is_paired(self) -> bool {
+        self != Pairing::None
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Pairing::None => "unpaired",
+            Pairing::InTurns => "paired",
+            Pairing::Together => "together",
+        }
+    }
+
+    /// The part of a metric that a run spent itself: wall time of two that share a processor has the other's turns
+    /// in it.
+    fn own_share(self, metric: Metric) -> f64 {
+        match (self, metric) {
+            (Pairing::Together, Metric::Wall) => 0.5,
+            _ => 1.0,
+        }
+    }
+}
+
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
@@ -46,7 +79,7 @@ impl Default for Rules {
             min_exact: 0.001,
             floor_ns: 1e6,
             floor_share: 0.005,
-            paired: false,
+            pairing: Pairing::None,
             draws: 4000,
             seed: 0x5EED,
             required: vec![Metric::Wall, Metric::Cpu],
@@ -84,9 +117,14 @@ impl Rules {
         }
     }
 
+    /// Least relative change of a metric that matters.
+    pub fn min_effect_of(&self, metric: Metric) -> f64 {
+        self.min_effect * self.pairing.own_share(metric)
+    }
+
     /// Runs a side without which nothing can be said.
     pub fn fewest_runs(&self) -> usize {
-        rank::fewest_runs(self.alpha_of_half(), self.paired)
+        rank::fewest_runs(self.alpha_of_half(), self.pairing.is_paired())
     }
 }
 
@@ -147,6 +185,8 @@ pub struct Question<'a> {
     pub is_exact: bool,
     /// Least absolute change that matters.
     pub floor: f64,
+    /// Least relative change that matters, where it is not that of the rules.
+    pub min_effect: Option<f64>,
     /// How far the machine itself seems to have changed, relative.
     pub drift: f64,
     /// Only a difference is of interest: what can be none is called unknown without an interval or a fence, which
@@ -164,6 +204,7 @@ impl<'a> Question<'a> {
             groups: None,
             is_exact: false,
             floor,
+            min_effect: None,
             drift: 0.0,
             only_differences: false,
         }
@@ -200,8 +241,9 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         return result;
     }
     // Amounts, not shares: a baseline of nothing has no shares.
-    let least = (rules.min_effect * middle).max(question.floor);
-    let is_paired = rules.paired && x.len() == y.len();
+    let min_effect = question.min_effect.unwrap_or(rules.min_effect);
+    let least = (min_effect * middle).max(question.floor);
+    let is_paired = rules.pairing.is_paired() && x.len() == y.len();
     let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
     result.shift = match is_paired {
         true => effect::paired_shift(&differences),
@@ -244,7 +286,10 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         inner_high: share(absolute.inner_high),
         error: share(absolute.error),
     };
-    result.fence = fence::relative(x, y.len(), &mut random);
+    result.fence = match is_paired {
+        true => fence::of_pairs(&differences, middle, &mut random),
+        false => fence::relative(x, y.len(), &mut random),
+    };
     let fence = (result.fence.unwrap_or(0.0) + question.drift) * middle;
     let z = normal::quantile(1.0 - rules.alpha_of_half()) + normal::quantile(POWER);
     let enough = runs >= rules.fewest_runs();
@@ -384,6 +429,39 @@ mod tests {
         assert_eq!(few.answer, Answer::Unknown);
         assert!(few.runs_needed.is_some_and(|n| (5..10).contains(&n)));
         assert_eq!(few.smallest_seen, f64::INFINITY);
+    }
+
+    /// Pairs whose runs share the machine's speed, which varies by 15 %, and differ by half a percent besides.
+    fn pairs(slower: f64, seed: u64) -> (Vec<f64>, Vec<f64>) {
+        let mut random = Random::new(seed);
+        let pairs = (0..10).map(|_| {
+            let speed = 1e9 * (0.15 * random.normal()).exp();
+            let mut run = |middle: f64| speed * middle * (1.0 + 0.004 * random.normal());
+            (run(1.0), run(slower))
+        });
+        pairs.unzip()
+    }
+
+    #[test]
+    fn pairs_show_what_the_machine_hides() {
+        let paired = Rules {
+            pairing: Pairing::Together,
+            ..Rules::default()
+        };
+        for seed in 0..20 {
+            let (x, y) = pairs(1.05, seed);
+            let question = Question::new(&x, &y, 1e6);
+            let found = compare(&question, &paired);
+            assert_eq!(found.answer, Answer::Higher, "{found:?}");
+            assert!((0.03..0.07).contains(&found.relative), "{found:?}");
+            assert_eq!(
+                compare(&question, &Rules::default()).answer,
+                Answer::Unknown
+            );
+            let (x, y) = pairs(1.0, seed);
+            let same = compare(&Question::new(&x, &y, 1e6), &paired);
+            assert_eq!(same.answer, Answer::Same, "{same:?}");
+        }
     }
 
     #[test]

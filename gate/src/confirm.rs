@@ -3,6 +3,7 @@
 //! What is tested was chosen before these runs were made, and it is one thing only. So one plain test is
 //! enough, nothing is adjusted, and its estimate is not too high because it was picked for being high.
 
+use crate::compare::Pairing;
 use crate::decide::{Finding, Way};
 use crate::metric::Metric;
 use crate::run::{Run, Side};
@@ -31,12 +32,14 @@ pub fn first_of(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().find(|f| f.way != Way::Suspected)
 }
 
-/// Looks for a finding in the runs of the table that are fresh. `alpha` is what this look may spend of [`ALPHA`].
+/// Looks for a finding in the runs of the table that are fresh. `alpha` is what this look may spend of [`ALPHA`]; runs in
+/// pairs are compared in pairs.
 pub fn confirm(
     table: &Table,
     finding: &Finding,
     is_fresh: impl Fn(&Run) -> bool,
     alpha: f64,
+    pairing: Pairing,
 ) -> Confirmation {
     let metric = finding.row.metric;
     let column = match (finding.changed, finding.explanation.role) {
@@ -53,11 +56,20 @@ pub fn confirm(
         runs.map(|(_, value)| *value).collect()
     };
     let (x, y) = (of(Side::Baseline), of(Side::Candidate));
-    let shift = effect::shift(&x, &y);
+    let differences: Vec<f64> = y.iter().zip(&x).map(|(y, x)| y - x).collect();
+    let is_paired = pairing.is_paired() && x.len() == y.len();
+    let shift = match is_paired {
+        true if differences.is_empty() => 0.0,
+        true => effect::paired_shift(&differences),
+        false => effect::shift(&x, &y),
+    };
     // Counts that were found exactly have to be apart again.
     let is_exact = finding.row.comparison.p.is_none();
     let highest = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let p = (!is_exact).then(|| rank::rank_sum(&x, &y));
+    let p = (!is_exact).then(|| match is_paired {
+        true => rank::signed_rank(&differences),
+        false => rank::rank_sum(&x, &y),
+    });
     Confirmation {
         metric,
         runs: x.len().min(y.len()),
@@ -149,9 +161,11 @@ mod tests {
                 if is_exact {
                     finding.row.comparison.p = None;
                 }
-                let said = confirm(&table, &finding, is_fresh, ALPHA);
-                assert_eq!(said.is_confirmed, is_true, "{said:?}");
-                assert_eq!(said.runs, 6);
+                for pairing in [Pairing::None, Pairing::Together] {
+                    let said = confirm(&table, &finding, is_fresh, ALPHA, pairing);
+                    assert_eq!(said.is_confirmed, is_true, "{said:?}");
+                    assert_eq!(said.runs, 6);
+                }
             }
         }
     }
@@ -159,17 +173,20 @@ mod tests {
     #[test]
     fn equal_programs_are_seldom_confirmed() {
         let mut random = Random::new(4);
-        let mut confirmed = 0;
+        let mut confirmed = [0; 2];
         for _ in 0..600 {
             let side = |at: usize| [Side::Baseline, Side::Candidate][at % 2];
             let run = |at| (side(at), 100.0 + random.normal(), 1);
             let runs: Vec<_> = (0..10).map(run).collect();
             let table = table(&runs);
             let finding = finding(&table, Metric::Wall);
-            let said = confirm(&table, &finding, |_| true, ALPHA);
-            confirmed += usize::from(said.is_confirmed);
+            for (confirmed, pairing) in confirmed.iter_mut().zip([Pairing::None, Pairing::InTurns])
+            {
+                let said = confirm(&table, &finding, |_| true, ALPHA, pairing);
+                *confirmed += usize::from(said.is_confirmed);
+            }
         }
         // 30 would be five percent; their root is five.
-        assert!(confirmed <= 45, "{confirmed} of 600");
+        assert!(confirmed.iter().all(|n| *n <= 45), "{confirmed:?} of 600");
     }
 }

@@ -271,6 +271,7 @@ impl Judge<'_> {
                 self.table.grouped(column, Side::Candidate),
             )),
             is_exact,
+            min_effect: Some(self.rules.min_effect_of(metric)),
             drift: if is_time { self.drift } else { 0.0 },
             only_differences,
             ..Question::new(baseline, candidate, self.floor(metric))
@@ -284,7 +285,7 @@ impl Judge<'_> {
             .iter()
             .map(|(metric, column)| {
                 let (baseline, candidate) = self.table.split(column);
-                let least = self.rules.min_effect * median(baseline);
+                let least = self.rules.min_effect_of(*metric) * median(baseline);
                 Member {
                     baseline: baseline.to_vec(),
                     candidate: candidate.to_vec(),
@@ -293,11 +294,10 @@ impl Judge<'_> {
                 }
             })
             .collect();
-        let paired = self.rules.paired && self.table.baseline_count == self.table.candidate_count();
-        let exchange = if paired {
-            Exchange::Pairs
-        } else {
-            Exchange::Runs
+        let are_equal = self.table.baseline_count == self.table.candidate_count();
+        let exchange = match self.rules.pairing.is_paired() && are_equal {
+            true => Exchange::Pairs,
+            false => Exchange::Runs,
         };
         family::adjusted(&members, exchange, &mut Random::new(self.rules.seed))
     }

@@ -130,12 +130,13 @@ fn the_action_gates_two_commands() {
     assert!(given.keys().all(|key| known.contains_key(key)), "{given:?}");
     let input = |key: &str| given.get(key).unwrap_or(&known[key]["default"]);
 
-    let gate = |candidate: &str, policy: &str, runs: &str, unknown: &str| {
+    let gate = |candidate: &str, policy: &str, together: &str, unknown: &str| {
         let context = [
             ("inputs.baseline", text(input("baseline"))),
             ("inputs.candidate", candidate),
             ("inputs.policy", policy),
-            ("inputs.runs", runs),
+            ("inputs.runs", "2"),
+            ("inputs.together", together),
             ("inputs.unknown", unknown),
             ("inputs.output", text(input("output"))),
         ];
@@ -149,7 +150,7 @@ fn the_action_gates_two_commands() {
         (output, read("GITHUB_OUTPUT"), read("GITHUB_STEP_SUMMARY"))
     };
     let policy = text(input("policy"));
-    let (output, said, summary) = gate(text(input("candidate")), policy, "2", "pass");
+    let (output, said, summary) = gate(text(input("candidate")), policy, "false", "pass");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(said, "code=1\n");
     assert!(
@@ -162,7 +163,7 @@ fn the_action_gates_two_commands() {
     );
     assert!(at.join("stackbeat-ab/report.html").exists());
 
-    let (output, said, _) = gate(text(input("baseline")), policy, "2", "fail");
+    let (output, said, _) = gate(text(input("baseline")), policy, "true", "fail");
     assert_eq!(
         (output.status.code(), said.as_str()),
         (Some(0), "code=0\n"),
@@ -170,8 +171,8 @@ fn the_action_gates_two_commands() {
     );
 
     // Two runs say nothing of times, and without a policy times count.
-    for (unknown, code) in [("pass", 0), ("fail", 3)] {
-        let (output, said, _) = gate(text(input("baseline")), "", "2", unknown);
+    for (together, unknown, code) in [("false", "pass", 0), ("true", "fail", 3)] {
+        let (output, said, _) = gate(text(input("baseline")), "", together, unknown);
         assert_eq!(
             (output.status.code(), said.as_str()),
             (Some(code), "code=3\n"),
@@ -179,7 +180,7 @@ fn the_action_gates_two_commands() {
         );
     }
     // A mistake is a failure, and is said.
-    let (output, said, _) = gate("no/such/program", policy, "2", "pass");
+    let (output, said, _) = gate("no/such/program", policy, "true", "pass");
     assert_eq!(
         (output.status.code(), said.as_str()),
         (Some(2), "code=2\n"),

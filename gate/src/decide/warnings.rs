@@ -1,6 +1,7 @@
 //! What a reader of a verdict has to know besides.
 
 use super::Judge;
+use crate::compare::Pairing;
 use crate::metric::Metric;
 use crate::run::{Run, Side};
 use crate::stats::{median, quantile};
@@ -33,6 +34,13 @@ impl Judge<'_> {
             words.map_or_else(String::new, |(_, arguments)| arguments.into())
         }));
         warnings.extend(self.other_amount_of_work());
+        if self.rules.pairing == Pairing::Together {
+            warnings.push(
+                "both runs of a pair shared a processor: wall times have the other's turns in them, so a change \
+                 looks about half as large there"
+                    .into(),
+            );
+        }
         warnings.extend(differing("machines", &|r| r.about.machine.clone()));
         warnings.extend(differing("intervals (ns)", &|r| {
             r.about.interval_ns.to_string()

@@ -46,7 +46,10 @@ pub fn adjusted(members: &[Member], exchange: Exchange, random: &mut Random) -> 
     if n == 0 || m == 0 {
         return vec![1.0; members.len()];
     }
-    let pooled: Vec<Pooled> = members.iter().map(Pooled::new).collect();
+    let pooled: Vec<Pooled> = members
+        .iter()
+        .map(|member| Pooled::new(member, exchange))
+        .collect();
     let own: Vec<usize> = (n..n + m).collect();
     let sum_of = |member: &Pooled| own.iter().map(|run| member.values[*run]).sum();
     let observed: Vec<f64> = pooled.iter().map(|x| x.studentized(sum_of(x), m)).collect();
@@ -99,31 +102,36 @@ fn pulled_in(mut values: Vec<f64>, count: usize) -> Vec<f64> {
     values
 }
 
-/// A member's runs of both sides, around their common mean, so that squares stay small.
+/// A member's runs of both sides, around their common mean, so that squares stay small. Of pairs, each has half of its
+/// difference on either side: what both have in common is no noise.
 struct Pooled {
     values: Vec<f64>,
     squares: f64,
     least_error: f64,
+    exchange: Exchange,
 }
 
 impl Pooled {
-    fn new(member: &Member) -> Pooled {
-        let all: Vec<f64> = member
-            .baseline
-            .iter()
-            .chain(&member.candidate)
-            .copied()
-            .collect();
-        let all = pulled_in(
-            all,
-            member.baseline.len().min(member.candidate.len()) / WINSOR,
-        );
+    fn new(member: &Member, exchange: Exchange) -> Pooled {
+        let sides = member.baseline.len().min(member.candidate.len());
+        let all: Vec<f64> = match exchange {
+            Exchange::Runs => [member.baseline.as_slice(), &member.candidate].concat(),
+            Exchange::Pairs => {
+                let pairs = member.baseline.iter().zip(&member.candidate);
+                let halves: Vec<f64> = pairs.map(|(x, y)| (y - x) / 2.0).collect();
+                let mirrored = halves.iter().map(|half| -half);
+                mirrored.chain(halves.iter().copied()).collect()
+            }
+        };
+        // A pair's values stand at both ends.
+        let all = pulled_in(all, sides / WINSOR);
         let middle = mean(&all);
         let values: Vec<f64> = all.iter().map(|v| v - middle).collect();
         Pooled {
             squares: values.iter().map(|v| v * v).sum(),
             values,
             least_error: member.least_error.max(f64::MIN_POSITIVE),
+            exchange,
         }
     }
 
@@ -133,8 +141,12 @@ impl Pooled {
         let m = count as f64;
         let n = self.values.len() as f64 - m;
         let within = (self.squares - sum * sum * (1.0 / n + 1.0 / m)).max(0.0);
-        let freedom = (n + m - 2.0).max(1.0);
-        let error = (within / freedom * (1.0 / n + 1.0 / m)).sqrt();
+        let (freedom, variance) = match self.exchange {
+            Exchange::Runs => (n + m - 2.0, within * (1.0 / n + 1.0 / m)),
+            // Of differences, which are twice the values; each is on both sides.
+            Exchange::Pairs => (m - 1.0, within * 2.0 / m),
+        };
+        let error = (variance / freedom.max(1.0)).sqrt();
         sum * (1.0 / m + 1.0 / n) / (error + self.least_error)
     }
 }

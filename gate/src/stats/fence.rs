@@ -33,6 +33,27 @@ pub fn relative(baseline: &[f64], m: usize, random: &mut Random) -> Option<f64> 
     Some((q3 + 3.0 * (q3 - q1)) * spread(n, m) / spread(half, rest))
 }
 
+/// The fence of pairs, likewise as a share of the baseline's median `middle`. What the runs of one pair have in common is
+/// no noise, so the baseline's own spread says nothing; the differences around their shift do. Equal programs are as likely to
+/// differ one way as the other: the signs are drawn. `None` with fewer than four pairs.
+pub fn of_pairs(differences: &[f64], middle: f64, random: &mut Random) -> Option<f64> {
+    if differences.len() < 4 || middle <= 0.0 {
+        return None;
+    }
+    let shift = effect::paired_shift(differences);
+    let mut noise: Vec<f64> = differences.iter().map(|d| d - shift).collect();
+    let changes: Vec<f64> = (0..SPLITS)
+        .map(|_| {
+            for d in &mut noise {
+                *d = if random.below(2) == 0 { *d } else { -*d };
+            }
+            (effect::paired_shift(&noise) / middle).abs()
+        })
+        .collect();
+    let (q1, q3) = (quantile(&changes, 0.25), quantile(&changes, 0.75));
+    Some(q3 + 3.0 * (q3 - q1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +78,21 @@ mod tests {
         assert!((0.011..0.021).contains(&quiet), "{quiet}");
         assert!((3.0..5.0).contains(&(loud / quiet)), "{loud}");
         assert!(fences(1.0, 40) < 0.6 * quiet);
+    }
+
+    #[test]
+    fn the_fence_of_pairs_is_of_their_differences() {
+        let mut random = Random::new(6);
+        let mut fence = |shift: f64| {
+            let differences: Vec<f64> = (0..10).map(|_| shift + random.normal()).collect();
+            of_pairs(&differences, 100.0, &mut random).expect("enough pairs")
+        };
+        let mut of = |shift: f64| median(&(0..60).map(|_| fence(shift)).collect::<Vec<f64>>());
+        // The shift of ten differences has a deviation of 1 / √10, that is 0.32 %, times 3.64; whatever the shift is.
+        let (equal, slower) = (of(0.0), of(50.0));
+        assert!((0.008..0.016).contains(&equal), "{equal}");
+        assert!((0.008..0.016).contains(&slower), "{slower}");
+        assert_eq!(of_pairs(&[1.0; 3], 100.0, &mut Random::new(1)), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::cpus::CpuList;
 use crate::units::parse_duration_ns;
 
 /// Say whether a program became slower, where, why, and how sure that is.
@@ -33,6 +34,9 @@ pub struct GateArgs {
     /// The n-th run of one side belongs to the n-th of the other, by the time they began.
     #[arg(long)]
     pub paired: bool,
+    /// The same, and both runs of a pair shared a processor, as those of `ab --together`.
+    #[arg(long)]
+    pub together: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
@@ -40,9 +44,9 @@ pub struct GateArgs {
     pub writing: WritingArgs,
 }
 
-/// Run two commands in turns, record each run, and say whether the second is slower.
+/// Run two commands in turns or side by side, record each run, and say whether the second is slower.
 ///
-/// Each pair of runs is made in random order. Looks at the result are planned in advance and share the
+/// Each pair of runs is made in random order, one after the other or with --together at the same time. Looks at the result are planned in advance and share the
 /// error rate, so it stops early when the answer is clear either way. A regression is confirmed by fresh pairs of
 /// runs that took no part in finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
@@ -50,7 +54,8 @@ pub struct GateArgs {
 Examples:
   stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
   stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
-  stackbeat ab -b 'taskset -c 1 ./old' -c 'taskset -c 1 ./new'     pinned to a CPU
+  stackbeat ab --together -b ./old -c ./new        far less noise, for programs whose threads take turns
+  stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
 pub struct AbArgs {
@@ -69,6 +74,13 @@ pub struct AbArgs {
     /// Runs of each before the first that counts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: usize,
+    /// Run both of a pair at the same time on one processor, which takes turns every few milliseconds: what slows one slows
+    /// the other. For programs whose threads do not compute at the same time; wall times have the other's turns in them.
+    #[arg(long)]
+    pub together: bool,
+    /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the last one.
+    #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
+    pub cpus: Option<CpuList>,
     /// Folder for the traces: `baseline` and `candidate` in it, which `stackbeat gate` reads again.
     #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-ab")]
     #[arg(value_hint = ValueHint::DirPath)]

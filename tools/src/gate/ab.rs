@@ -2,7 +2,7 @@
 //! is clear.
 //!
 //! Each pair runs in random order (from a seed), so that what drifts (heat, caches, neighbours) meets both
-//! sides alike. Looks at the result are planned before the first run, and what they may spend of the error
+//! sides alike; together, both at the same time, also what changes from one second to the next. Looks at the result are planned before the first run, and what they may spend of the error
 //! rate sums up to it.
 
 use std::collections::HashSet;
@@ -11,12 +11,13 @@ use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use stackbeat_gate::budget::BudgetRow;
-use stackbeat_gate::compare::Rules;
+use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::confirm::{self, Confirmation};
 use stackbeat_gate::decide::{Verdict, judge};
 use stackbeat_gate::random::Random;
@@ -30,17 +31,25 @@ use stackbeat_proto::v1::{CounterBatch, Packet, packet::Body};
 use super::summarize::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
+use crate::cpus::CpuList;
 use crate::report::CALIBRATION;
 use crate::terminal;
 
 /// Runs the command.
 pub fn run(args: &AbArgs) -> Result<u8> {
-    let rules = super::policy::read(args.policy.as_deref(), Rules::default())?;
+    let defaults = Rules {
+        pairing: match args.together {
+            true => Pairing::Together,
+            false => Pairing::None,
+        },
+        ..Rules::default()
+    };
+    let rules = super::policy::read(args.policy.as_deref(), defaults)?;
     let sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,
     ];
-    let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha);
+    let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha, rules.pairing);
     let gate = measure(&sides, &looks, &rules, args)?;
     super::output(&gate, args.format, &args.write)?;
     Ok(super::exit_code(gate.outcome.verdict))
@@ -52,6 +61,16 @@ struct Program {
     words: Vec<String>,
     folder: PathBuf,
     interval: String,
+    /// Where it is pinned to.
+    cpus: Option<CpuList>,
+    ignore_failure: bool,
+}
+
+/// A recording that runs.
+struct Recording<'a> {
+    program: &'a Program,
+    recorder: Child,
+    trace: PathBuf,
 }
 
 impl Program {
@@ -80,16 +99,21 @@ impl Program {
             words,
             folder,
             interval: format!("{}ns", args.interval),
+            cpus: match &args.cpus {
+                None if args.together => Some(CpuList::allowed()?.last()),
+                cpus => cpus.clone(),
+            },
+            ignore_failure: args.ignore_failure,
         })
     }
 
-    /// Records one run. What the program prints is not shown: the verdict is what this command prints.
-    fn record(&self, number: usize, is_warmup: bool, ignore_failure: bool) -> Result<PathBuf> {
-        let trace = self.folder.join(match is_warmup {
-            true => "warmup".to_string(),
-            false => format!("{number:03}.beat"),
-        });
-        let calibration_ns = calibrate();
+    /// Where the trace of a run goes.
+    fn trace(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("{number:03}.beat"))
+    }
+
+    /// Begins to record one run. What the program prints is not shown: the verdict is what this command prints.
+    fn start(&self, trace: PathBuf) -> Result<Recording<'_>> {
         let mut arguments: Vec<OsString> = ["record", "--quiet", "--force", "--interval"]
             .map(OsString::from)
             .into();
@@ -99,39 +123,90 @@ impl Program {
         arguments.push("--".into());
         arguments.extend(self.words.iter().map(OsString::from));
         let this = std::env::current_exe().context("the path of this program is not known")?;
-        let output = Command::new(this)
+        let mut command = Command::new(this);
+        command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .output()
-            .context("recording cannot be started")?;
-        if !output.status.success() && !ignore_failure {
+            .stderr(Stdio::piped());
+        let recorder = match &self.cpus {
+            Some(cpus) => cpus.run(|| command.spawn()).context("--cpus")?,
+            None => command.spawn(),
+        };
+        Ok(Recording {
+            program: self,
+            recorder: recorder.context("recording cannot be started")?,
+            trace,
+        })
+    }
+
+    /// A run that does not count.
+    fn warm_up(&self) -> Result<()> {
+        let trace = self.start(self.folder.join("warmup"))?.finish()?;
+        let _ = fs::remove_file(&trace);
+        Ok(())
+    }
+}
+
+impl Recording<'_> {
+    /// Waits for the end; an error says what the program said last.
+    fn finish(self) -> Result<PathBuf> {
+        let output = self.recorder.wait_with_output();
+        let output = output.context("the recorder's end is not known")?;
+        if !output.status.success() && !self.program.ignore_failure {
             let said = String::from_utf8_lossy(&output.stderr);
             let last = said.lines().rev().take(5).collect::<Vec<_>>();
             let last: Vec<&str> = last.into_iter().rev().collect();
             bail!(
                 "the {} failed ({}); --ignore-failure takes such runs too\n{}",
-                self.side.name(),
+                self.program.side.name(),
                 output.status,
                 last.join("\n")
             );
         }
-        if is_warmup {
-            let _ = fs::remove_file(&trace);
-        } else {
-            add_calibration(&trace, calibration_ns)?;
-        }
-        Ok(trace)
+        Ok(self.trace)
     }
+}
+
+/// Records a run of both sides, in this order or together.
+fn record_pair(
+    sides: &[Program; 2],
+    order: [usize; 2],
+    number: usize,
+    pairing: Pairing,
+) -> Result<()> {
+    match pairing {
+        Pairing::Together => {
+            let calibration_ns = calibrate();
+            let started = order.map(|side| sides[side].start(sides[side].trace(number)));
+            // None waits for the other's end to get rid of what it says.
+            let traces = thread::scope(|scope| {
+                started
+                    .map(|recording| scope.spawn(|| recording?.finish()))
+                    .map(|end| end.join())
+            });
+            for trace in traces {
+                let trace = trace.map_err(|_| anyhow!("waiting for a recorder failed"))?;
+                add_calibration(&trace?, calibration_ns)?;
+            }
+        }
+        Pairing::None | Pairing::InTurns => {
+            for side in order {
+                let calibration_ns = calibrate();
+                let trace = sides[side].start(sides[side].trace(number))?.finish()?;
+                add_calibration(&trace, calibration_ns)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Looks for at most `most` runs a side: the first as soon as its share of the error rate can be reached
 /// at all. One test may use `of_test` of `alpha`.
-fn plan(most: usize, of_test: f64, alpha: f64) -> Vec<Look> {
+fn plan(most: usize, of_test: f64, alpha: f64, pairing: Pairing) -> Vec<Look> {
     let reachable = |runs: usize| {
         let spent = of_test * (runs as f64 / most as f64).powi(2);
-        rank::smallest_p(runs, runs, false) <= spent
+        rank::smallest_p(runs, runs, pairing.is_paired()) <= spent
     };
     let first = (1..=most).find(|runs| reachable(*runs)).unwrap_or(most);
     sequential::looks(first, most, alpha)
@@ -141,7 +216,6 @@ fn plan(most: usize, of_test: f64, alpha: f64) -> Vec<Look> {
 struct Measurement<'a> {
     sides: &'a [Program; 2],
     rules: &'a Rules,
-    args: &'a AbArgs,
     random: Random,
     reader: Reader,
     runs: Vec<Run>,
@@ -158,13 +232,12 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
                 args.warmup,
                 side.side.name()
             ));
-            side.record(0, true, args.ignore_failure)?;
+            side.warm_up()?;
         }
     }
     let mut measurement = Measurement {
         sides,
         rules,
-        args,
         random: Random::new(args.seed),
         reader: Reader::default(),
         runs: Vec::new(),
@@ -205,15 +278,11 @@ impl Measurement<'_> {
             // The baseline is read first, so that roles are called by its names.
             let mut order = [0, 1];
             self.random.shuffle(&mut order);
-            let mut traces = [PathBuf::new(), PathBuf::new()];
-            for side in order {
-                let name = self.sides[side].side.name();
-                progress(&format!("{what} {} of at most {runs}: {name}", self.number));
-                traces[side] =
-                    self.sides[side].record(self.number, false, self.args.ignore_failure)?;
-            }
-            for (side, trace) in self.sides.iter().zip(&traces) {
-                self.runs.push(self.reader.read(trace, side.side)?);
+            progress(&format!("{what} {} of at most {runs}", self.number));
+            record_pair(self.sides, order, self.number, self.rules.pairing)?;
+            for side in self.sides {
+                let run = self.reader.read(&side.trace(self.number), side.side)?;
+                self.runs.push(run);
             }
         }
         Ok(())
@@ -236,6 +305,7 @@ impl Measurement<'_> {
             table,
             sources: self.reader.sources.clone(),
             confidence: rules.confidence,
+            pairing: rules.pairing,
         }
     }
 
@@ -248,7 +318,12 @@ impl Measurement<'_> {
         let known: HashSet<String> = self.runs.iter().map(|r| r.about.label.clone()).collect();
         let before = self.number;
         let looks = match finding.row.comparison.p {
-            Some(_) => plan(before.max(FEWEST_FRESH), confirm::ALPHA, confirm::ALPHA),
+            Some(_) => plan(
+                before.max(FEWEST_FRESH),
+                confirm::ALPHA,
+                confirm::ALPHA,
+                self.rules.pairing,
+            ),
             // Counts that do not vary need no more.
             None => vec![Look {
                 runs: 2,
@@ -258,8 +333,13 @@ impl Measurement<'_> {
         for look in looks {
             self.record_up_to(before + look.runs, "fresh run")?;
             let is_fresh = |run: &Run| !known.contains(&run.about.label);
-            let said: Confirmation =
-                confirm::confirm(&self.table(), &finding, is_fresh, look.alpha);
+            let said: Confirmation = confirm::confirm(
+                &self.table(),
+                &finding,
+                is_fresh,
+                look.alpha,
+                self.rules.pairing,
+            );
             let is_confirmed = said.is_confirmed;
             gate.outcome.confirmation = Some(said);
             if is_confirmed {
@@ -339,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_first_look_is_the_first_that_can_answer() {
-        let looks = plan(12, 0.005, 0.01);
+        let looks = plan(12, 0.005, 0.01, Pairing::None);
         assert_eq!(looks[0].runs, 6, "{looks:?}");
         assert_eq!(looks.last().map(|l| l.runs), Some(12));
         for look in &looks {
@@ -348,9 +428,11 @@ mod tests {
                 "{look:?}"
             );
         }
-        assert_eq!(plan(2, 0.005, 0.01).len(), 1);
-        // To confirm takes fewer.
-        assert_eq!(plan(6, confirm::ALPHA, confirm::ALPHA)[0].runs, 4);
+        assert_eq!(plan(2, 0.005, 0.01, Pairing::None).len(), 1);
+        // To confirm takes fewer, pairs more: they can be exchanged in fewer ways.
+        let first = |most, alpha, pairing| plan(most, alpha, alpha, pairing)[0].runs;
+        assert_eq!(first(6, confirm::ALPHA, Pairing::None), 4);
+        assert_eq!(first(12, 0.005, Pairing::Together), 9);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub fn render(gate: &Gate) -> Value {
             "is_confirmed": c.is_confirmed,
         })),
         "confidence": gate.confidence,
+        "pairing": gate.pairing.name(),
         "baseline": runs(gate, Side::Baseline),
         "candidate": runs(gate, Side::Candidate),
         "findings": outcome.findings.iter().map(|f| finding(gate, f)).collect::<Vec<_>>(),

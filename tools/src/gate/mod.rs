@@ -22,7 +22,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use stackbeat_gate::compare::Rules;
+use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::decide::{Verdict, judge};
 use stackbeat_gate::names::is_like;
 use stackbeat_gate::run::Side;
@@ -39,7 +39,11 @@ const MOST_READERS: usize = 8;
 /// Runs the command.
 pub fn run(args: &GateArgs) -> Result<u8> {
     let defaults = Rules {
-        paired: args.paired,
+        pairing: match (args.together, args.paired) {
+            (true, _) => Pairing::Together,
+            (false, true) => Pairing::InTurns,
+            (false, false) => Pairing::None,
+        },
         ..Rules::default()
     };
     let rules = policy::read(args.policy.as_deref(), defaults)?;
@@ -54,9 +58,10 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
         (Side::Baseline, inputs::traces("--baseline", baseline)?),
         (Side::Candidate, inputs::traces("--candidate", candidate)?),
     ];
-    if rules.paired && sides[0].1.len() != sides[1].1.len() {
+    if rules.pairing.is_paired() && sides[0].1.len() != sides[1].1.len() {
         bail!(
-            "--paired: {} baseline and {} candidate runs make no pairs",
+            "--{}: {} baseline and {} candidate runs make no pairs",
+            rules.pairing.name(),
             sides[0].1.len(),
             sides[1].1.len()
         );
@@ -68,6 +73,7 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
         table,
         sources,
         confidence: rules.confidence,
+        pairing: rules.pairing,
     })
 }
 

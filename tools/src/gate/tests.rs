@@ -53,6 +53,7 @@ pub(super) fn gate(factor: f64) -> Gate {
         table,
         sources: reader.sources,
         confidence: rules.confidence,
+        pairing: rules.pairing,
     }
 }
 

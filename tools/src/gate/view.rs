@@ -1,7 +1,7 @@
 //! The words and numbers that all outputs share.
 
 use stackbeat_gate::budget::{Budget, BudgetRow, Per};
-use stackbeat_gate::compare::{Answer, Comparison};
+use stackbeat_gate::compare::{Answer, Comparison, Pairing};
 use stackbeat_gate::confirm::{self, Confirmation};
 use stackbeat_gate::decide::{Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way};
 use stackbeat_gate::metric::{Metric, Unit};
@@ -22,6 +22,7 @@ pub struct Gate {
     pub sources: Sources,
     /// Share of an interval, e.g. 0.95.
     pub confidence: f64,
+    pub pairing: Pairing,
 }
 
 impl Gate {

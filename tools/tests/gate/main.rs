@@ -11,7 +11,7 @@ mod transfers;
 use std::path::Path;
 
 use serde_json::Value;
-use stackbeat_tests::compile;
+use stackbeat_tests::{compile, python};
 
 use common::{STACKBEAT, stackbeat};
 
@@ -183,6 +183,93 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     assert_eq!(failing.status.code(), Some(2));
     let text = String::from_utf8_lossy(&failing.stderr);
     assert!(text.contains("the candidate failed"), "{text}");
+}
+
+/// Computes so many steps, and says which processors it may use.
+const COMPUTES: &str = "
+import os, sys
+with open(sys.argv[2], 'a') as file:
+    print(*sorted(os.sched_getaffinity(0)), file=file)
+x = 1
+for _ in range(int(sys.argv[1])):
+    x = (x * 1103515245 + 12345) & 0x7FFFFFFF
+";
+
+#[test]
+fn pairs_that_share_a_processor_show_what_noise_would_hide() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    std::fs::write(at.join("work.py"), COMPUTES).expect("is written");
+    let python = python();
+    let command = |steps: u32| format!("{python} work.py {steps} cpus");
+    let (old, new) = (command(2_000_000), command(2_200_000));
+    let ab = [
+        "ab",
+        "--together",
+        "--no-confirm",
+        "--runs",
+        "10",
+        "-f",
+        "json",
+    ];
+    let output = stackbeat(at, &[&ab[..], &["-b", &old, "-c", &new]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(output.status.code(), Some(1), "{json:#}");
+    // Ten percent more, and next to nothing of the start-up.
+    let whole = json["whole"].as_array().expect("a list");
+    let cpu = whole.iter().find(|row| row["metric"] == "cpu");
+    let cpu = cpu.expect("is measured");
+    let change = cpu["relative"].as_f64().expect("a number");
+    assert!((0.05..0.13).contains(&change), "{cpu:#}");
+    assert_eq!(json["findings"][0]["cause"], "cpu", "{json:#}");
+    assert_eq!(json["pairing"], "together");
+
+    // All on one processor, and both of a pair at the same time.
+    let cpus = std::fs::read_to_string(at.join("cpus")).expect("is read");
+    let first = cpus.lines().next().expect("a line");
+    assert!(
+        !first.contains(' ') && cpus.lines().all(|cpu| cpu == first),
+        "{cpus}"
+    );
+    let times = |side: &str| -> Vec<(u64, u64)> {
+        let runs = json[side].as_array().expect("a list").iter();
+        runs.map(|run| {
+            let begin = run["started_unix_ns"].as_u64().expect("a time");
+            (
+                begin,
+                begin + run["values"]["wall"].as_u64().expect("a time"),
+            )
+        })
+        .collect()
+    };
+    let pairs = times("baseline").into_iter().zip(times("candidate"));
+    for (baseline, candidate) in pairs {
+        let both = baseline
+            .1
+            .min(candidate.1)
+            .saturating_sub(baseline.0.max(candidate.0));
+        let all = baseline.1.max(candidate.1) - baseline.0.min(candidate.0);
+        assert!(2 * both > all, "{baseline:?} {candidate:?}");
+    }
+
+    // The traces say the same to a gate that is told how they were made.
+    let gate = [
+        "gate",
+        "--together",
+        "-b",
+        "stackbeat-ab/baseline",
+        "-c",
+        "stackbeat-ab/candidate",
+    ];
+    assert_eq!(stackbeat(at, &gate).status.code(), Some(1));
+
+    let foreign = [
+        "ab", "--cpus", "1000", "-o", "f", "-b", "true", "-c", "true",
+    ];
+    let output = stackbeat(at, &foreign);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.contains("processor 1000 is not one"), "{text}");
 }
 
 /// Counts its runs in the file that it is given; for `b…` it is slower in the first six, and faster in all others: noise

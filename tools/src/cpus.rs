@@ -1,0 +1,124 @@
+//! Which processors a program runs on.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Processors by number, ascending, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(Vec<usize>);
+
+impl CpuList {
+    /// Reads what `taskset -c` reads: numbers and ranges, `1` or `0-3,6`.
+    pub fn parse(text: &str) -> Result<CpuList, String> {
+        const HINT: &str = "write numbers and ranges: 1, 0-3,6";
+        let number = |text: &str| match text.trim().parse::<usize>() {
+            Ok(number) if number < CpuSet::MAX_CPU => Ok(number),
+            Ok(number) => Err(format!("there is no processor {number}; {HINT}")),
+            Err(_) => Err(format!("`{text}` is not a number; {HINT}")),
+        };
+        let mut all = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(format!("`{part}` is an empty range; {HINT}"));
+            }
+            all.extend(first..=last);
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(CpuList(all))
+    }
+
+    /// Those that this process may run on.
+    pub fn allowed() -> Result<CpuList> {
+        let set = sched_getaffinity(None)?;
+        Ok(CpuList(
+            (0..CpuSet::MAX_CPU)
+                .filter(|cpu| set.is_set(*cpu))
+                .collect(),
+        ))
+    }
+
+    pub fn last(&self) -> CpuList {
+        CpuList(self.0.last().copied().into_iter().collect())
+    }
+
+    /// Runs `start` with this thread, and so what it starts, on these processors. An error names the first one that this
+    /// process may not run on.
+    pub fn run<T>(&self, start: impl FnOnce() -> T) -> Result<T> {
+        let before = sched_getaffinity(None)?;
+        if let Some(other) = self.0.iter().find(|cpu| !before.is_set(**cpu)) {
+            bail!(
+                "processor {other} is not one that this process may run on: {}",
+                CpuList::allowed()?
+            );
+        }
+        let mut set = CpuSet::new();
+        for cpu in &self.0 {
+            set.set(*cpu);
+        }
+        sched_setaffinity(None, &set)?;
+        let started = start();
+        sched_setaffinity(None, &before)?;
+        Ok(started)
+    }
+}
+
+/// As `CpuList::parse` reads it.
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges = self.0.chunk_by(|a, b| a + 1 == *b);
+        for (at, range) in ranges.enumerate() {
+            let separator = if at > 0 { "," } else { "" };
+            match range {
+                [one] => write!(f, "{separator}{one}")?,
+                [first, .., last] => write!(f, "{separator}{first}-{last}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written() {
+        for (text, same) in [
+            ("1", "1"),
+            ("0-3,6", "0-3,6"),
+            ("6,2,1,0,2", "0-2,6"),
+            ("4-4", "4"),
+        ] {
+            assert_eq!(CpuList::parse(text).map(|l| l.to_string()), Ok(same.into()));
+        }
+        for (text, reason) in [
+            ("", "`` is not a number"),
+            ("1,", "`` is not a number"),
+            ("-1", "`` is not a number"),
+            ("x", "`x` is not a number"),
+            ("3-1", "`3-1` is an empty range"),
+            ("999999999", "no processor 999999999"),
+        ] {
+            let error = CpuList::parse(text).expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_started_stays_on_them_and_nothing_else() {
+        let allowed = CpuList::allowed().expect("known");
+        let one = allowed.last();
+        let inside = one.run(CpuList::allowed).expect("allowed").expect("known");
+        assert_eq!(inside, one);
+        assert_eq!(CpuList::allowed().expect("known"), allowed);
+        let foreign = CpuList(vec![CpuSet::MAX_CPU - 1]);
+        let error = foreign.run(|| ()).expect_err("not allowed").to_string();
+        assert!(error.contains(&allowed.to_string()), "{error}");
+    }
+}
