@@ -34,6 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import figures
+from figures import OWN
 from kinds import GROUPS, KINDS, SIZES
 from programs import HERE, PROGRAMS
 from special import CASES
@@ -68,9 +69,8 @@ class Experiment:
         """One run of a prepared program with a change (kind and amount), on one processor or on any."""
         program, folder = where
         part = trace.with_suffix(".part")
-        recorder = [self.stackbeat, "record", "-q", "-f", "-o", str(part), "--"]
-        if cpu is not None:
-            recorder = ["taskset", "-c", str(cpu)] + recorder
+        pinned = [] if cpu is None else ["--cpus", str(cpu)]
+        recorder = [self.stackbeat, "record", "-q", "-f", *pinned, "-o", str(part), "--"]
         program.run(recorder, folder, *change)
         part.rename(trace)
 
@@ -89,7 +89,7 @@ class Experiment:
         if any(process.exitcode for process in sides):
             raise RuntimeError("a run failed: %s" % ", ".join(map(str, traces)))
 
-    def pairs(self, program, changes, place, runs):
+    def pairs(self, program, changes, place, runs, together):
         """So many pairs, unless they are there. `changes` are those of baseline and candidate."""
         places = None
         for number in range(runs):
@@ -103,16 +103,17 @@ class Experiment:
             order = [0, 1]
             random.Random("%s %d" % (place.relative_to(self.out), number)).shuffle(order)
             ordered = [[of[side] for side in order] for of in (changes, traces)]
-            if PROGRAMS[program].together:
+            if together:
                 self.record_together(places, *ordered)
             else:
+                cpu = self.cpu if PROGRAMS[program].together else None
                 for change, trace in zip(*ordered):
-                    self.record(places[0], change, trace)
+                    self.record(places[0], change, trace, cpu)
 
-    def gate(self, program, baseline, candidate):
+    def gate(self, together, baseline, candidate):
         """The verdict as JSON."""
         command = [self.stackbeat, "gate", "--format", "json"]
-        command += ["--together"] if PROGRAMS[program].together else []
+        command += ["--together"] if together else []
         command += ["--baseline"] + [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 1, 3):
@@ -143,16 +144,19 @@ class Experiment:
         line between what added too little and what added too much."""
         amount = kind.guess
         less, more = (0.0, 0.0), None
-        # Wall times of runs at the same time have the other's turns in them.
-        is_shared = PROGRAMS[kind.program].together and kind.measure == "wall"
-        alone = self.alone_ns(kind) if is_shared else None
+        # Who waits for others has to be alone. Otherwise, at the same time, wall times have the other's turns in them: what
+        # was computed and blocked is compared with how long a run takes alone.
+        together = PROGRAMS[kind.program].together and not kind.waits
+        alone = self.alone_ns(kind) if together and kind.measure == "wall" else None
         for attempt in range(CALIBRATIONS):
             place = self.out / "calibration" / kind.key / str(attempt)
-            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place, CALIBRATION_RUNS)
+            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place, CALIBRATION_RUNS, together)
             sides = [sorted((place / side).glob("*.beat")) for side in SIDES]
-            whole = self.gate(kind.program, *sides)["whole"]
-            row = next(r for r in whole if r["metric"] == kind.measure)
-            added = row["relative"] * (row["baseline_median"] / alone if alone else 1)
+            whole = self.gate(together, *sides)["whole"]
+            if alone:
+                added = sum(r["candidate_median"] - r["baseline_median"] for r in whole if r["metric"] in OWN) / alone
+            else:
+                added = next(r["relative"] for r in whole if r["metric"] == kind.measure)
             if 0.15 <= added <= 0.25:
                 break
             if added < 0.2:
@@ -177,10 +181,11 @@ class Experiment:
     def record_block(self, kind, replicate):
         known = self.amounts()[kind.key]
         place = self.block(kind, replicate)
-        self.pairs(kind.program, [("none", 0)] * 2, place / "none", self.runs)
+        together = PROGRAMS[kind.program].together
+        self.pairs(kind.program, [("none", 0)] * 2, place / "none", self.runs, together)
         for size in self.sizes:
             amount = max(1, known["amount"] * size / known["adds"])
-            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place / ("%g" % size), self.runs)
+            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place / ("%g" % size), self.runs, together)
 
     def record_case(self, case, replicate):
         changes = [case.baseline, case.candidate]
@@ -188,7 +193,8 @@ class Experiment:
             known = self.amounts()[case.amount_of]
             scale = known["amount"] / known["adds"]
             changes = [(kind, size * scale) for kind, size in changes]
-        self.pairs(case.program, changes, self.case(case, replicate), self.runs)
+        together = PROGRAMS[case.program].together
+        self.pairs(case.program, changes, self.case(case, replicate), self.runs, together)
 
     def case(self, case, replicate):
         return self.out / "special" / case.name / str(replicate)
@@ -201,25 +207,26 @@ class Experiment:
         return found if all(len(traces) == self.runs for traces in found) else None
 
     def questions(self, kinds, replicates):
-        """(what is asked, the program, the traces of both sides) of all gates whose traces are complete."""
+        """(what is asked, whether pairs ran together, the traces of both sides) of all gates whose traces are complete."""
         for kind in kinds:
             for replicate in range(replicates):
-                place = self.block(kind, replicate)
+                place, together = self.block(kind, replicate), PROGRAMS[kind.program].together
                 about = {"kind": kind.key, "program": kind.program, "half": kind.half,
                          "replicate": replicate}
                 for size in SIZES:
                     if sides := self.sides(place / ("%g" % size)):
-                        yield dict(about, what="changed", size=size), kind.program, sides
+                        yield dict(about, what="changed", size=size), together, sides
                 if sides := self.sides(place / "none"):
-                    yield dict(about, what="unchanged", split=0), kind.program, sides
+                    yield dict(about, what="unchanged", split=0), together, sides
                     chances = random.Random("%s %d" % (kind.key, replicate))
                     for split in range(1, SPLITS + 1):
                         pairs = [chances.sample(pair, 2) for pair in zip(*sides)]
-                        yield dict(about, what="unchanged", split=split), kind.program, list(zip(*pairs))
+                        yield dict(about, what="unchanged", split=split), together, list(zip(*pairs))
         for case in CASES:
             for replicate in range(replicates):
                 if sides := self.sides(self.case(case, replicate)):
-                    yield {"what": "special", "case": case.name, "replicate": replicate}, case.program, sides
+                    about = {"what": "special", "case": case.name, "replicate": replicate}
+                    yield about, PROGRAMS[case.program].together, sides
 
     def judge(self, kinds, replicates):
         """Asks what was not asked before with this binary; gives all answers of it."""
@@ -240,9 +247,12 @@ class Experiment:
         return of_binary
 
 
+MEDIANS = ("baseline_median", "candidate_median", "relative", "answer", "p", "fence", "interval")
+
+
 def short(answer):
     """What the figures need of a verdict."""
-    median = lambda r: {k: r[k] for k in ("relative", "answer", "p", "fence", "interval")}
+    median = lambda r: {k: r[k] for k in MEDIANS}
     finding = lambda f: {
         k: f[k] for k in ("metric", "found_by", "function", "deepest", "path", "cause", "headline", "role", "share")
     }
@@ -261,7 +271,8 @@ def under_lock(arguments, step):
     """Runs one step in a process of its own, under the words of --around."""
     words = shlex.split(arguments.around) + [sys.executable, str(HERE / "experiment.py")]
     words += ["--stackbeat", arguments.stackbeat, "-o", arguments.output]
-    words += ["--cpu", str(arguments.cpu), "--runs", str(arguments.runs), "--sizes", ",".join("%g" % s for s in arguments.sizes), "--step", step]
+    words += ["--cpu", str(arguments.cpu), "--runs", str(arguments.runs)]
+    words += ["--sizes", ",".join("%g" % s for s in arguments.sizes), "--step", step]
     begin = time.monotonic()
     if subprocess.run(words).returncode != 0:
         print("%s failed; given again, the command tries it once more" % step, file=sys.stderr)

@@ -2,7 +2,21 @@
 import statistics
 
 from kinds import GROUPS, KINDS, SIZES
+from programs import PROGRAMS
 from special import CASES
+
+# What a run of one thread spends by itself.
+OWN = ["cpu", "lock", "io", "net", "sleep"]
+
+
+def added(whole, kind):
+    """What a change added to what it is about, as a share. Wall times of runs at the same time have the other's turns in them:
+    there it is what runs spent by themselves."""
+    if kind.measure != "wall" or kind.waits or not PROGRAMS[kind.program].together:
+        return whole[kind.measure]["relative"]
+    own = [whole[metric] for metric in OWN if metric in whole]
+    before, after = (sum(row[side] for row in own) for side in ("baseline_median", "candidate_median"))
+    return after / before - 1
 
 
 def is_right(answer, kind):
@@ -86,7 +100,7 @@ def by_kind(lines):
             if not sized:
                 row.append("-")
                 continue
-            measured = [line["answer"]["whole"][kind.measure]["relative"] for line in sized]
+            measured = [added(line["answer"]["whole"], kind) for line in sized]
             row.append("%d of %d (%+.1f %%)" % (
                 verdicts(sized, "regression"), len(sized), 100 * statistics.mean(measured)))
         found = [line for line in mine if line["answer"]["verdict"] == "regression"]

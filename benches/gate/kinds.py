@@ -25,6 +25,9 @@ class Kind:
     causes: tuple
     functions: tuple = ()
     measure: str = "wall"
+    # For another thread, a process or somebody outside: what it adds to the main thread's own times is not what it adds
+    # to the run.
+    waits: bool = False
 
     @property
     def key(self):
@@ -62,7 +65,7 @@ TUNING = [
     Kind("python", "slower-hash", "tuning", 12e3, (CPU,),
          ("sha3", "SHA3", "Keccak", "keccak", "EVP_", "_hashlib")),
     Kind("python", "uncached-reads", "tuning", 250, (IO,), ("os_pread", "pread", "posix_fadvise")),
-    Kind("python", "dns-wait", "tuning", 40, (NET, WAIT), ("sock_recv", "sock_call", "internal_select")),
+    Kind("python", "dns-wait", "tuning", 40, (NET, WAIT), ("sock_recv", "sock_call", "internal_select"), waits=True),
     Kind("node", "parsed-again", "tuning", 200, (CPU,), ("Json", "JSON")),
     Kind("node", "garbage", "tuning", 250e3, (CPU, ALLOCATION, FAULTS)),
     Kind("press", "new-lock", "tuning", 2.5e6, (LOCK, CPU), ("count_drops", "lock"), measure="cpu"),
@@ -77,12 +80,12 @@ TUNING = [
     Kind("python", "exceptions", "tuning", 400e3, (CPU,), (EVAL, "PyErr", "PyTraceBack", "PyException")),
     Kind("python", "sorted-again", "tuning", 400, (CPU,), ("list_sort", "sort", "compare")),
     Kind("python", "child-process", "tuning", 40, (WAIT,),
-         ("os_waitpid", "waitpid", "wait4", "os_posix_spawn", "posix_spawn")),
+         ("os_waitpid", "waitpid", "wait4", "os_posix_spawn", "posix_spawn"), waits=True),
     Kind("python", "stat-calls", "tuning", 60e3, (CPU, IO), ("os_stat", "posix_do_stat", "stat")),
     Kind("python", "harder-compression", "tuning", 800, (CPU,), ("deflate", "zlib")),
     Kind("node", "hashes", "tuning", 20e3, (CPU,), ("sha", "SHA", "EVP_", "Hash")),
     Kind("node", "waits-for-nobody", "tuning", 50, (WAIT, SLEEP),
-         ("Futex", "AtomicsWait", "cond_timedwait", "cond_wait")),
+         ("Futex", "AtomicsWait", "cond_timedwait", "cond_wait"), waits=True),
     Kind("sqlite3", "sorted-by-hand", "tuning", 120e3, (CPU,), ("sqlite3_step", "sqlite3Vdbe", "sqlite3BtreeInsert")),
     Kind("redis", "script", "tuning", 3e6, (CPU,), ("lua", "eval", "script")),
     Kind("redis", "server-sleeps", "tuning", 70, (SLEEP,), ("debugCommand", "nanosleep", "usleep")),
@@ -96,15 +99,15 @@ FROZEN = [
     Kind("python", "collections", "frozen", 34, (CPU,),
          ("gc_collect", "visit_decref", "visit_reachable", "subtract_refs", "deduce_unreachable", "traverse")),
     Kind("crew", "slower-worker", "frozen", 90e3, (CPU,), ("pbkdf2", "PBKDF2", "sha256", "SHA256", "EVP_", "HMAC")),
-    Kind("crew", "lock-during-sync", "frozen", 25, (LOCK, IO), ("fsync", "acquire_lock", "sem_")),
+    Kind("crew", "lock-during-sync", "frozen", 25, (LOCK, IO), ("fsync", "acquire_lock", "sem_"), waits=True),
     Kind("node", "pool-compression", "frozen", 230, (CPU,), ("deflate", "Deflate", "zlib", "Zlib", "ZLib")),
-    Kind("node", "timers", "frozen", 35, (WAIT, SLEEP), ("uv__io_poll", "uv_run", "epoll_wait", "epoll_pwait")),
+    Kind("node", "timers", "frozen", 35, (WAIT, SLEEP), ("uv__io_poll", "uv_run", "epoll_wait", "epoll_pwait"), waits=True),
     Kind("sqlite3", "busy-database", "frozen", 60, (SLEEP, LOCK),
          ("sqlite3_sleep", "usleep", "nanosleep", "unixSleep", "sqlite3_step", "usy")),
-    Kind("redis", "slow-client", "frozen", 80, (WAIT, NET), ("aeApiPoll", "aeProcessEvents", "aeMain", "epoll_wait")),
+    Kind("redis", "slow-client", "frozen", 80, (WAIT, NET), ("aeApiPoll", "aeProcessEvents", "aeMain", "epoll_wait"), waits=True),
     Kind("redis", "keys-pattern", "frozen", 16, (CPU,), ("keysCommand", "stringmatch", "dictNext", "dictIter")),
     Kind("git-read", "read-again", "frozen", 600, (CPU,), ("inflate", "adler32", "crc32", "git")),
-    Kind("xz", "slow-input", "frozen", 60, (WAIT, IO), ("poll", "read")),
+    Kind("xz", "slow-input", "frozen", 60, (WAIT, IO), ("poll", "read"), waits=True),
     Kind("press", "exceptions", "frozen", 25e3, (CPU,),
          ("count_misprints", "find_misprint", "_Unwind", "__cxa", "__gxx"), measure="cpu"),
     Kind("press", "pipe-handoff", "frozen", 2e3, (IO, WAIT), ("hand_over", "Colleague", "read")),
@@ -112,7 +115,7 @@ FROZEN = [
          ("regmatch", "regtry", "regexec", "pp_match", "Perl_re")),
     Kind("perl", "kept-hash", "frozen", 60e3, (ALLOCATION, FAULTS),
          ("hv_", "newSV", "sv_", "malloc", "pp_helem", "pp_repeat", "more_bodies")),
-    Kind("perl", "subprocess", "frozen", 25, (WAIT,), ("pp_system", "wait4", "waitpid", "fork")),
+    Kind("perl", "subprocess", "frozen", 25, (WAIT,), ("pp_system", "wait4", "waitpid", "fork"), waits=True),
     Kind("openssl", "key-iterations", "frozen", 80e3, (CPU,), ("PBKDF2", "pbkdf2", "SHA256", "sha256", "HMAC", "EVP_")),
     Kind("nginx", "compressed-answers", "frozen", 200, (CPU,), ("deflate", "gzip", "crc32")),
     Kind("postgres", "nested-loop", "frozen", 570, (CPU,),
@@ -129,13 +132,13 @@ BLIND = [
     # Prices are numbers of any length, where they were integers.
     Kind("postgres", "numeric-sums", "blind", 10e3, (CPU,), ("numeric",)),
     # Two threads have one connection, which has a mutex, where each had its own. Who holds it is computing.
-    Kind("shelf", "shared-connection", "blind", 110, (LOCK,), ("sqlite3_", "pysqlite", "mutex_lock", "lll_lock")),
+    Kind("shelf", "shared-connection", "blind", 110, (LOCK,), ("sqlite3_", "pysqlite", "mutex_lock", "lll_lock"), waits=True),
     # The names of two logs have a variable in them, so that they are opened for each line.
     Kind("nginx", "logs-opened-again", "blind", 5000, (IO, CPU),
          ("ngx_http_log", "ngx_http_free_request", "ngx_open_cached_file", "open", "=write", "=__write"),
          measure="cpu"),
     # An answer is asked for every millisecond, where it was waited for.
-    Kind("crew", "polled-answer", "blind", 50, (SLEEP,), ("time_sleep", "pysleep", "nanosleep")),
+    Kind("crew", "polled-answer", "blind", 50, (SLEEP,), ("time_sleep", "pysleep", "nanosleep"), waits=True),
     # A text is passed by value, where it was by reference.
     Kind("press", "passed-by-value", "blind", 3300, (ALLOCATION,),
          ("proof_page", "has_letter", "_M_create", "_M_construct", "operator new"), measure="allocated-bytes"),

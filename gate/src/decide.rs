@@ -9,7 +9,7 @@
 mod findings;
 mod parts;
 mod scopes;
-mod system_calls;
+pub(crate) mod system_calls;
 mod warnings;
 
 pub use parts::{ProcessRow, RoleRow};

@@ -7,7 +7,7 @@ mod comparable;
 use std::collections::HashMap;
 
 pub use builder::Builder;
-pub(crate) use comparable::keep_comparable;
+pub(crate) use comparable::{all_count, keep_comparable};
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};

@@ -35,19 +35,7 @@ pub struct Table {
 impl Table {
     /// Whether all runs counted, to their end, what the metric is of.
     pub fn counts(&self, metric: Metric) -> bool {
-        let mut runs = self.runs.iter().map(|run| &run.about);
-        match metric {
-            metric if metric.is_of_allocation() => !runs.any(|run| run.counts_end_early),
-            // Where the kernel does not tell, there are none.
-            Metric::WakeUps => self
-                .runs
-                .iter()
-                .all(|run| run.about.knows_call_bytes && run.whole.get(metric) > 0),
-            metric if metric.is_call_bytes() => runs.all(|run| run.knows_call_bytes),
-            metric if metric.is_system_call() => runs.all(|run| run.knows_system_calls),
-            metric if metric.is_transfer() => self.runs.iter().all(Run::knows_transfers),
-            _ => true,
-        }
+        run::all_count(self.runs.iter(), metric)
     }
 
     /// Whether it is known of all runs which functions have the metric.

@@ -23,6 +23,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         capture: args.capture,
         no_children: args.no_children,
         wait_children: false,
+        cpus: None,
         watch: args.watch,
         dumps: DumpArgs::default(),
         switch: args.switch,

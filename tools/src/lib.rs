@@ -11,7 +11,6 @@ pub mod attach;
 pub mod cli;
 pub mod control;
 pub mod convert;
-pub mod cpus;
 pub mod demo;
 pub mod doctor;
 pub mod export;

@@ -79,6 +79,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.mode = args.capture.mode.into();
     options.follow_children = !args.no_children;
     options.wait_children = args.wait_children;
+    options.cpus = args.cpus.clone();
     options.interrupt_running = !args.watch.no_interrupt;
     options.compress = args.trace.compress;
     options.label = args.trace.label.clone();

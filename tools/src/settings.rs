@@ -27,7 +27,7 @@ pub const COMMAND: &str = "record";
 pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 25] = [
+pub const SETTINGS: [&str; 26] = [
     "interval",
     "main-interval",
     "budget",
@@ -47,6 +47,7 @@ pub const SETTINGS: [&str; 25] = [
     "dump-last",
     "no-children",
     "wait-children",
+    "cpus",
     "no-interrupt",
     "start-disabled",
     "systrace",

@@ -10,6 +10,7 @@ mod auto_dump;
 mod budget;
 pub mod control;
 mod cost;
+mod cpus;
 pub(crate) mod crash;
 mod drainer;
 mod dump;
@@ -49,6 +50,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
 pub use attached::attach;
+pub use cpus::CpuList;
 pub use error::{RecordError, Warning};
 pub use family::Descendants;
 pub use options::{
@@ -349,15 +351,16 @@ fn start_program(
     signals: &SignalState,
 ) -> std::io::Result<spawn::Child> {
     let session: &OsStr = storage.path.as_os_str();
-    spawn::spawn(
-        &Start {
-            path: program.path(),
-            command: &options.command,
-            preload: program.preload().then_some(options.agent.as_path()),
-            variables: &[(SESSION_VARIABLE, session)],
-        },
-        signals,
-    )
+    let start = Start {
+        path: program.path(),
+        command: &options.command,
+        preload: program.preload().then_some(options.agent.as_path()),
+        variables: &[(SESSION_VARIABLE, session)],
+    };
+    match &options.cpus {
+        Some(cpus) => cpus.run(|| spawn::spawn(&start, signals))?,
+        None => spawn::spawn(&start, signals),
+    }
 }
 
 /// Waits for the program's end.

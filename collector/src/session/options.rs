@@ -9,6 +9,7 @@ use stackbeat_core::probe::{self, Category};
 use stackbeat_proto::v1::loss::Cause;
 
 use super::control::protocol::DumpReply;
+use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
 use super::family::Descendants;
 use super::pace::Budget;
@@ -62,6 +63,8 @@ pub struct Options {
     pub follow_children: bool,
     /// Go on after the command has ended until its recorded children have ended too.
     pub wait_children: bool,
+    /// The processors that the program is pinned to. The recorder is not.
+    pub cpus: Option<CpuList>,
     /// Interrupt threads that run without passing a hook.
     pub interrupt_running: bool,
     /// Compress the packets of the trace.
@@ -149,6 +152,7 @@ impl Options {
             mode: Mode::Endless,
             follow_children: true,
             wait_children: false,
+            cpus: None,
             interrupt_running: true,
             compress: false,
             dumps: Dumps::default(),

@@ -21,11 +21,7 @@ impl Judge<'_> {
             for metric in &kinds {
                 let column = self.table.role(role, *metric);
                 let (baseline, candidate) = self.table.split(&column);
-                let least = match metric.is_call_bytes() {
-                    true => PLAIN_BYTES,
-                    false => PLAIN_CALLS,
-                };
-                if !is_certain(baseline, candidate) || !is_plain(baseline, candidate, least) {
+                if !are_other_counts(*metric, baseline, candidate) {
                     continue;
                 }
                 let row = Row {
@@ -50,6 +46,15 @@ impl Judge<'_> {
     }
 }
 
+/// Whether counts of system calls, or of their bytes, before and after a change are other numbers for certain.
+pub(crate) fn are_other_counts(metric: Metric, before: &[f64], after: &[f64]) -> bool {
+    let least = match metric.is_call_bytes() {
+        true => PLAIN_BYTES,
+        false => PLAIN_CALLS,
+    };
+    is_certain(before, after) && is_plain(before, after, least)
+}
+
 /// What two runs a side find.
 const PLAIN_CALLS: f64 = 50.0;
 const PLAIN_BYTES: f64 = 16384.0;
@@ -71,6 +76,6 @@ fn is_plain(baseline: &[f64], candidate: &[f64], least: f64) -> bool {
     const ENOUGH: usize = 3;
     const SHARE: f64 = 0.1;
     let before = median(baseline);
-    let more = median(candidate) - before;
+    let more = (median(candidate) - before).abs();
     baseline.len().min(candidate.len()) >= ENOUGH || more >= least.max(SHARE * before)
 }

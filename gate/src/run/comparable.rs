@@ -27,6 +27,22 @@ pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
     }
 }
 
+/// Whether all runs counted, to their end, what the metric is of.
+pub(crate) fn all_count<'a>(
+    mut runs: impl Iterator<Item = &'a Run> + Clone,
+    metric: Metric,
+) -> bool {
+    match metric {
+        metric if metric.is_of_allocation() => !runs.any(|run| run.about.counts_end_early),
+        // Where the kernel does not tell, there are none.
+        Metric::WakeUps => runs.all(|run| run.about.knows_call_bytes && run.whole.get(metric) > 0),
+        metric if metric.is_call_bytes() => runs.all(|run| run.about.knows_call_bytes),
+        metric if metric.is_system_call() => runs.all(|run| run.about.knows_system_calls),
+        metric if metric.is_transfer() => runs.all(Run::knows_transfers),
+        _ => true,
+    }
+}
+
 impl Run {
     /// Drops what was counted of allocations.
     fn forget_allocations(&mut self) {

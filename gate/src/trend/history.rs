@@ -63,10 +63,15 @@ impl History {
         self.runs.iter().map(of_commit).collect()
     }
 
-    /// A metric of the whole run; of what runs read and wrote nothing, unless all of them know it.
+    /// Whether all runs counted, to their end, what the metric is of.
+    pub fn counts(&self, metric: Metric) -> bool {
+        run::all_count(self.runs.iter().flatten(), metric)
+    }
+
+    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
     pub fn whole(&self, metric: Metric) -> Points {
-        let is_known =
-            !metric.is_transfer() || self.runs.iter().flatten().all(Run::knows_transfers);
+        let may_be_unknown = metric.is_transfer() || metric.is_system_call();
+        let is_known = !may_be_unknown || self.counts(metric);
         self.points(|run| match is_known {
             true => run.whole.get(metric),
             false => 0,

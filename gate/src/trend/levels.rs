@@ -85,7 +85,7 @@ pub fn levels(question: &Question<'_>, rules: &Rules) -> Levels {
 }
 
 /// The changes of counts that are the same in every run of a level; `None` when they vary.
-fn exact(question: &Question<'_>, rules: &Rules) -> Option<Levels> {
+pub(super) fn exact(question: &Question<'_>, rules: &Rules) -> Option<Levels> {
     // Value, first commit and number of runs of each level.
     let mut steps: Vec<(f64, usize, usize)> = Vec::new();
     for (at, runs) in question.points.iter().enumerate() {

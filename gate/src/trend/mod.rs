@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::compare::Rules;
 use crate::decide::Verdict;
+use crate::decide::system_calls::are_other_counts;
 use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::run::{NameId, RoleId};
@@ -153,6 +154,7 @@ impl Judge<'_> {
             let sure = |c: &Change| c.proof != Proof::Suspected;
             line.levels.changes.iter().any(sure)
         }));
+        lines.extend(self.system_calls());
         let findings = self.findings(&lines, whole_count);
         let is_open = |metric: &Metric| {
             let line = lines[..whole_count].iter().find(|l| l.metric == *metric);
@@ -213,6 +215,49 @@ impl Judge<'_> {
                     metric,
                     points,
                 }
+            })
+            .collect()
+    }
+
+    /// System calls by kind, and their bytes, of the threads of a role that changed for certain: where they vary, time says more.
+    fn system_calls(&self) -> Vec<Line> {
+        let kinds: Vec<Metric> = Metric::SYSTEM_CALLS
+            .into_iter()
+            .filter(|m| m.is_steady_call() && !self.rules.ignored_metrics.contains(m))
+            .filter(|m| self.history.counts(*m))
+            .collect();
+        let roles = self.history.roles().into_iter();
+        let series = roles.flat_map(|role| kinds.iter().map(move |metric| (role, *metric)));
+        series
+            .filter_map(|(role, metric)| {
+                let points = self.history.role(role, metric);
+                let question = Question {
+                    points: &points,
+                    is_exact: true,
+                    floor: self.rules.floor(metric, self.wall_ns, self.cpu_ns),
+                    family: 1,
+                };
+                let levels = levels::exact(&question, self.rules)?;
+                let mut line = Line {
+                    what: What::Role(role),
+                    metric,
+                    levels,
+                    points,
+                };
+                let all = std::mem::take(&mut line.levels.changes);
+                let mut at: Vec<usize> = all.iter().map(|c| c.at).collect();
+                at.push(line.points.len());
+                // Levels end where the next begins, whether that is certain or not.
+                let mut begin = 0;
+                for (change, end) in all.into_iter().zip(at.into_iter().skip(1)) {
+                    let before = line.points[begin..change.at].concat();
+                    let after = line.points[change.at..end].concat();
+                    begin = change.at;
+                    if are_other_counts(metric, &before, &after) {
+                        line.levels.changes.push(change);
+                    }
+                }
+                (!line.levels.changes.is_empty()).then_some(line)
             })
             .collect()
     }

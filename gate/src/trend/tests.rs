@@ -5,18 +5,23 @@ use crate::metric::Values;
 use crate::random::Random;
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run, Side};
 
-/// What a run of a commit spends: CPU time of two functions in ms, and allocations.
+/// What a run of a commit spends: CPU time of two functions in ms, allocations, and looks at files (of the second run of a
+/// commit `wavers` more).
 #[derive(Clone, Copy)]
 struct Work {
     price: f64,
     stock: f64,
     allocations: u64,
+    looks: u64,
+    wavers: u64,
 }
 
 const USUAL: Work = Work {
     price: 300.0,
     stock: 200.0,
     allocations: 5000,
+    looks: 200,
+    wavers: 0,
 };
 
 /// Two runs a commit with one percent of noise.
@@ -33,6 +38,7 @@ fn history(commits: &[Work]) -> History {
         for nth in 0..2 {
             let about = About {
                 started_unix_ns: nth,
+                knows_system_calls: true,
                 ..About::default()
             };
             let mut builder = Builder::new(Side::Baseline, about);
@@ -48,6 +54,7 @@ fn history(commits: &[Work]) -> History {
                 thread.add(&values);
             }
             thread.set(Metric::Allocations, work.allocations);
+            thread.set(Metric::CallsStat, work.looks + nth * work.wavers);
             builder.thread(role, &thread);
             let wall_ns = thread.get(Metric::Cpu) + 1_000_000;
             runs.push((commit, builder.finish(wall_ns)));
@@ -99,6 +106,35 @@ fn the_commit_and_the_function_are_named() {
     // After that commit nothing became worse.
     let later = judge(&history, &Rules::default(), 10);
     assert_eq!(later.verdict, Verdict::NoRegression);
+}
+
+#[test]
+fn system_calls_that_are_certain_name_their_commit() {
+    let more = |looks: u64, wavers: u64| {
+        let history = with(6, |at, work| {
+            work.looks += if at >= 4 { looks } else { 0 };
+            work.wavers = wavers;
+        });
+        judge(&history, &Rules::default(), 0)
+    };
+    let outcome = more(100, 0);
+    let told = told(&outcome);
+    let [(4, changes)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let [(What::Role(_), Metric::CallsStat)] = changes[..] else {
+        panic!("{changes:?}");
+    };
+    let change = &outcome.lines[outcome.findings[0].changes[0].line]
+        .levels
+        .changes[0];
+    assert_eq!((change.before, change.after), (200.0, 300.0));
+    assert_eq!(change.proof, Proof::Exact);
+    assert_eq!(outcome.verdict, Verdict::Regression);
+    // Too few to matter, and numbers that vary.
+    for (looks, wavers) in [(10, 0), (100, 1)] {
+        assert!(more(looks, wavers).findings.is_empty());
+    }
 }
 
 #[test]

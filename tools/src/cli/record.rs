@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use stackbeat_collector::session::CpuList;
 
 use super::shared::{
     CaptureArgs, DumpArgs, LogArgs, OutputArgs, SwitchArgs, TraceArgs, WatchArgs, trace_file,
@@ -40,6 +41,9 @@ pub struct RecordArgs {
     /// Go on after the program has ended until its children have ended too.
     #[arg(long)]
     pub wait_children: bool,
+    /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
+    #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
+    pub cpus: Option<CpuList>,
     #[command(flatten)]
     pub watch: WatchArgs,
     #[command(flatten)]

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum, ValueHint};
+use stackbeat_collector::session::CpuList;
 
-use crate::cpus::CpuList;
 use crate::units::parse_duration_ns;
 
 /// Say whether a program became slower, where, why, and how sure that is.

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
+use stackbeat_collector::session::CpuList;
 use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::confirm::{self, Confirmation};
@@ -31,7 +32,6 @@ use stackbeat_proto::v1::{CounterBatch, Packet, packet::Body};
 use super::summarize::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
-use crate::cpus::CpuList;
 use crate::report::CALIBRATION;
 use crate::terminal;
 
@@ -118,21 +118,20 @@ impl Program {
             .map(OsString::from)
             .into();
         arguments.push(self.interval.clone().into());
+        if let Some(cpus) = &self.cpus {
+            arguments.extend(["--cpus".into(), cpus.to_string().into()]);
+        }
         arguments.push("--output".into());
         arguments.push(trace.clone().into());
         arguments.push("--".into());
         arguments.extend(self.words.iter().map(OsString::from));
         let this = std::env::current_exe().context("the path of this program is not known")?;
-        let mut command = Command::new(this);
-        command
+        let recorder = Command::new(this)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let recorder = match &self.cpus {
-            Some(cpus) => cpus.run(|| command.spawn()).context("--cpus")?,
-            None => command.spawn(),
-        };
+            .stderr(Stdio::piped())
+            .spawn();
         Ok(Recording {
             program: self,
             recorder: recorder.context("recording cannot be started")?,
