@@ -34,8 +34,9 @@ class Crew(Python):
 
 
 class Shelf(Python):
-    """Threads of python that ask sqlite."""
+    """Threads of python that ask sqlite, which computes at the same time in several."""
 
+    together = False
     script = "shelf.py"
 
 

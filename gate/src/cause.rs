@@ -161,6 +161,10 @@ pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause>
 const ALLOCATION_NS: f64 = 60.0;
 const BYTE_NS: f64 = 0.05;
 const MINOR_FAULT_NS: f64 = 800.0;
+/// What a fault costs at most, in a virtual machine and with the calls that give memory back; and how many times as much as CPU
+/// time faults have to grow, relatively, to be its reason when they cost as much.
+const DEAR_FAULT_NS: f64 = 5_000.0;
+const STANDS_OUT: f64 = 10.0;
 /// Share of the growth that it has to account for.
 const ACCOUNTS: f64 = 0.3;
 /// Share of the growth of allocations that a function that allocates more has, callees included.
@@ -282,6 +286,9 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
     let own_faults = parts.filter(|part| part.metric == Metric::MinorFaults);
     let own_faults: f64 = own_faults.map(|part| part.change()).sum();
     let has_faults = faults >= PLAUSIBLE * grown_ns && own_faults >= MANAGES * all_faults.0;
+    // Faults are counted from one capture to the next, so who has them is known in the long run only.
+    let stand_out =
+        all_faults.1 >= STANDS_OUT * cpu.max(0.0) && all_faults.0 * DEAR_FAULT_NS >= grown_ns;
     let deepest = explanation
         .deepest
         .map_or("", |name| table.names.text(name));
@@ -292,7 +299,7 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
         || allocations >= least && allocating >= least;
     if is_allocator(deepest) || allocates {
         Cause::Allocation
-    } else if faults >= least || has_faults {
+    } else if faults >= least || has_faults || stand_out {
         Cause::PageFaults
     } else {
         Cause::Cpu

@@ -133,7 +133,7 @@ mod tests {
                 adjusted_p: None,
             },
             also: Vec::new(),
-            explanation: explain::explain(table, metric),
+            explanation: explain::explain(table, metric, Pairing::None),
         }
     }
 

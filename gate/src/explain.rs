@@ -11,6 +11,7 @@ use evidence::{calls, parts};
 use place::{Places, follow, heaviest_place, most_specific};
 
 use crate::cause::{self, Cause};
+use crate::compare::Pairing;
 use crate::metric::Metric;
 use crate::names;
 use crate::run::{Label, NameId, ROOT, RoleId};
@@ -70,9 +71,9 @@ pub fn change(table: &Table, column: &[f64]) -> f64 {
 }
 
 /// Explains a change of a metric of the whole run.
-pub fn explain(table: &Table, metric: Metric) -> Explanation {
+pub fn explain(table: &Table, metric: Metric, pairing: Pairing) -> Explanation {
     match metric {
-        Metric::Wall => wall::explain(table),
+        Metric::Wall => wall::explain(table, pairing),
         metric => explain_sum(table, metric, None),
     }
 }

@@ -105,7 +105,7 @@ impl Judge<'_> {
 
     /// Adds what became worse to the finding with the same cause, or as a new one.
     fn take(&self, findings: &mut Vec<Finding>, row: &Row, way: Way) {
-        let explanation = explain::explain(self.table, row.metric);
+        let explanation = explain::explain(self.table, row.metric, self.rules.pairing);
         self.take_explained(findings, row, way, explanation);
     }
 

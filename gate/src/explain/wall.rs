@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Explanation, change, explain_sum};
+use crate::compare::Pairing;
 use crate::metric::Metric;
 use crate::run::{Label, RoleId};
 use crate::stats::mean;
@@ -18,6 +19,14 @@ const ACTIVE: [Metric; 7] = [
     Metric::Sleep,
     Metric::Gap,
 ];
+/// The same of runs that shared a processor: what nothing is known of, and time without a CPU, is the other's turn.
+const OWN: [Metric; 5] = [
+    Metric::Cpu,
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+];
 const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
 /// What a thread spends time on that has nothing to do: it sleeps, or reads a pipe or a socket, for as long as the run takes; what
 /// of that is too short to be seen looks like time without a CPU.
@@ -29,11 +38,12 @@ const ANSWERS_UNSEEN: f64 = 0.7;
 
 /// Wall time is no sum over threads. The main thread's time is: what of it grew? If it waited for others
 /// longer, what they did longer is the reason.
-pub(super) fn explain(table: &Table) -> Explanation {
+pub(super) fn explain(table: &Table, pairing: Pairing) -> Explanation {
+    let threads = Threads { table, pairing };
     let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
     let (main, others): (Vec<RoleId>, Vec<RoleId>) = table.roles().into_iter().partition(is_root);
-    let active = largest(table, &main, &ACTIVE);
-    let passive = largest(table, &main, &PASSIVE);
+    let active = threads.largest(&main, threads.active());
+    let passive = threads.largest(&main, &PASSIVE);
     let waits_for_others = match (&active, &passive) {
         (Some(active), Some(passive)) => passive.ns > active.ns,
         (None, _) => true,
@@ -41,7 +51,8 @@ pub(super) fn explain(table: &Table) -> Explanation {
     };
     let followed = match (waits_for_others, passive) {
         (true, Some(passive)) => {
-            Some(answering(table, &main, &others, passive.ns).unwrap_or(passive))
+            let answering = threads.answering(&main, &others, passive.ns);
+            Some(answering.unwrap_or(passive))
         }
         _ => active,
     };
@@ -59,11 +70,32 @@ struct Grown {
     metric: Metric,
 }
 
-impl Grown {
-    fn of(table: &Table, role: RoleId, metric: Metric) -> Grown {
-        let (seen, with_unseen) = waits(table, role);
+fn most(all: impl Iterator<Item = Grown>) -> Option<Grown> {
+    all.reduce(|best, next| if next.ns > best.ns { next } else { best })
+}
+
+/// The threads of both sides.
+#[derive(Clone, Copy)]
+struct Threads<'a> {
+    table: &'a Table,
+    pairing: Pairing,
+}
+
+impl Threads<'_> {
+    /// What threads do that do not wait for others.
+    fn active(self) -> &'static [Metric] {
+        match self.pairing {
+            Pairing::Together => &OWN,
+            Pairing::None | Pairing::InTurns => &ACTIVE,
+        }
+    }
+
+    fn grown(self, role: RoleId, metric: Metric) -> Grown {
+        let table = self.table;
         let grown = |metric| change(table, &table.role(role, metric));
+        let (seen, with_unseen) = waits(table, role);
         let ns = match metric {
+            metric if self.pairing == Pairing::Together => grown(metric),
             metric if Some(metric) == seen => with_unseen,
             Metric::Cpu => grown(Metric::Cpu) + pushed_out(table, role),
             Metric::Ready => grown(Metric::Ready) - pushed_out(table, role),
@@ -71,76 +103,75 @@ impl Grown {
         };
         Grown { ns, role, metric }
     }
-}
 
-/// The time that grew most; of equal ones the first.
-fn largest(table: &Table, roles: &[RoleId], metrics: &[Metric]) -> Option<Grown> {
-    let all = roles.iter().flat_map(|role| {
-        let grown = metrics.iter();
-        grown.map(|metric| Grown::of(table, *role, *metric))
-    });
-    most(all)
-}
-
-fn most(all: impl Iterator<Item = Grown>) -> Option<Grown> {
-    all.reduce(|best, next| if next.ns > best.ns { next } else { best })
-}
-
-/// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they took longer by about as
-/// much: who answers late may also be outside of the recording.
-fn answering(table: &Table, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
-    match waits::answering(table, main, &PASSIVE, waited) {
-        Answering::Roles(known) => {
-            let known = others.iter().filter(|role| known.contains(role)).copied();
-            let known: Vec<RoleId> = known.collect();
-            largest(table, &known, &ACTIVE).filter(|grown| grown.ns >= ANSWERS * waited)
-        }
-        Answering::Unseen(enders) => {
-            unseen(table, others, &enders, ANSWERS_UNSEEN * waited, waited)
-        }
-        Answering::Unknown => unseen(table, others, &BTreeSet::new(), ANSWERS * waited, waited),
+    /// The time that grew most; of equal ones the first.
+    fn largest(self, roles: &[RoleId], metrics: &[Metric]) -> Option<Grown> {
+        let all = roles
+            .iter()
+            .flat_map(|role| metrics.iter().map(|metric| self.grown(*role, *metric)));
+        most(all)
     }
-}
 
-/// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the waits that did not time out: all that
-/// they did counts. Time without evidence says nothing of the others, and of what a thread does that has nothing to do only that
-/// counts which did not just come with its longer life.
-fn unseen(
-    table: &Table,
-    others: &[RoleId],
-    enders: &BTreeSet<RoleId>,
-    least: f64,
-    waited: f64,
-) -> Option<Grown> {
-    let in_files: BTreeMap<Metric, BTreeMap<RoleId, f64>> = IDLE
-        .into_iter()
-        .map(|metric| (metric, spent_in_files(table, metric)))
-        .collect();
-    let in_files = |role: &RoleId, metric| {
-        let of_metric = in_files.get(&metric);
-        of_metric
-            .and_then(|of| of.get(role))
-            .copied()
-            .unwrap_or(0.0)
-    };
-    let all = others.iter().flat_map(|role| {
-        let is_ender = enders.contains(role);
-        let in_files = &in_files;
-        ACTIVE.into_iter().filter_map(move |metric| {
-            let mut grown = Grown::of(table, *role, metric);
-            let is_idle = IDLE.contains(&metric) && !is_ender;
-            if is_idle {
-                grown.ns -= idled(table, *role, metric, in_files(role, metric));
+    /// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they took longer by about as
+    /// much: who answers late may also be outside of the recording.
+    fn answering(self, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
+        match waits::answering(self.table, main, &PASSIVE, waited) {
+            Answering::Roles(known) => {
+                let known = others.iter().filter(|role| known.contains(role)).copied();
+                let known: Vec<RoleId> = known.collect();
+                self.largest(&known, self.active())
+                    .filter(|grown| grown.ns >= ANSWERS * waited)
             }
-            let least = match is_idle {
-                true => ANSWERS_UNSEEN * waited,
-                false => least,
-            };
-            let is_evidence = is_ender || metric != Metric::Gap;
-            (is_evidence && grown.ns >= least).then_some(grown)
-        })
-    });
-    most(all)
+            Answering::Unseen(enders) => {
+                self.unseen(others, &enders, ANSWERS_UNSEEN * waited, waited)
+            }
+            Answering::Unknown => self.unseen(others, &BTreeSet::new(), ANSWERS * waited, waited),
+        }
+    }
+
+    /// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the waits that did not time out: all that
+    /// they did counts. Time without evidence says nothing of the others, and of what a thread does that has nothing to do only that
+    /// counts which did not just come with its longer life.
+    fn unseen(
+        self,
+        others: &[RoleId],
+        enders: &BTreeSet<RoleId>,
+        least: f64,
+        waited: f64,
+    ) -> Option<Grown> {
+        let table = self.table;
+        let in_files: BTreeMap<Metric, BTreeMap<RoleId, f64>> = IDLE
+            .into_iter()
+            .map(|metric| (metric, spent_in_files(table, metric)))
+            .collect();
+        let in_files = |role: &RoleId, metric| {
+            let of_metric = in_files.get(&metric);
+            of_metric
+                .and_then(|of| of.get(role))
+                .copied()
+                .unwrap_or(0.0)
+        };
+        let all = others.iter().flat_map(|role| {
+            let is_ender = enders.contains(role);
+            let in_files = &in_files;
+            self.active().iter().filter_map(move |metric| {
+                let metric = *metric;
+                let mut grown = self.grown(*role, metric);
+                let is_idle = IDLE.contains(&metric) && !is_ender;
+                // What nothing is known of says nothing as far as it came with a longer life, whoever it is.
+                if is_idle || metric == Metric::Gap {
+                    grown.ns -= idled(table, *role, metric, in_files(role, metric));
+                }
+                let least = match is_idle {
+                    true => ANSWERS_UNSEEN * waited,
+                    false => least,
+                };
+                let is_evidence = is_ender || metric != Metric::Gap;
+                (is_evidence && grown.ns >= least).then_some(grown)
+            })
+        });
+        most(all)
+    }
 }
 
 /// What each role's threads spent before, of this kind of time, in calls that wait for a file system. In ns.

@@ -75,7 +75,8 @@ pub struct AbArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: usize,
     /// Run both of a pair at the same time on one processor, which takes turns every few milliseconds: what slows one slows
-    /// the other. For programs whose threads do not compute at the same time; wall times have the other's turns in them.
+    /// the other. For programs whose threads do not compute at the same time, and whose runs do not write the same file or
+    /// open the same port; wall times have the other's turns in them.
     #[arg(long)]
     pub together: bool,
     /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the last one.

@@ -497,6 +497,41 @@ fn what_a_function_computes_for_its_calls_is_the_calls() {
 }
 
 #[test]
+fn faults_that_stand_out_are_the_reason_where_they_are_dear() {
+    // They are counted from one capture to the next: the caller has them.
+    let touching = |ms: f64, faults: f64| {
+        let mut costs = shop();
+        costs.push(("main", &["main", "serve", "touch"], Metric::Cpu, ms * MS));
+        costs.push(("main", &["main", "serve"], Metric::MinorFaults, faults));
+        program(costs)
+    };
+    for (faults, cause) in [(16e3, Cause::PageFaults), (4e3, Cause::Cpu)] {
+        let (table, outcome) = gate(&touching(1.0, 1e3), &touching(60.0, faults), 10, 4);
+        assert_eq!(function(&table, &outcome), ("touch".into(), cause));
+    }
+}
+
+#[test]
+fn the_others_turn_is_no_reason() {
+    // What runs beside on the same processor takes as much again, and no sample sees some of it.
+    let beside = |flush: f64, ready: f64, unseen: f64| {
+        let mut costs = shop();
+        let path = &["main", "serve", "flush"];
+        costs.push(("main", path, Metric::Io, flush * MS));
+        costs.push(("main", path, Metric::Cpu, 0.4 * flush * MS));
+        costs.push(("main", &["main", "serve"], Metric::Ready, ready * MS));
+        costs.push(("main", &["main", "serve"], Metric::Gap, unseen * MS));
+        program(costs)
+    };
+    let (a, b) = (beside(10.0, 400.0, 50.0), beside(50.0, 470.0, 110.0));
+    let (table, outcome) = gate_of(&a, &b, 10, 4, Pairing::Together);
+    assert_eq!(outcome.findings[0].row.metric, Metric::Wall);
+    assert_eq!(function(&table, &outcome), ("flush".into(), Cause::Io));
+    let (table, outcome) = gate(&a, &b, 10, 4);
+    assert_ne!(function(&table, &outcome), ("flush".into(), Cause::Io));
+}
+
+#[test]
 fn what_waits_for_the_cpu_comes_after_what_the_program_does() {
     let mut costs = with(shop(), 1, 1.15);
     costs.push(("main", &["main", "serve"], Metric::Ready, 90.0 * MS));

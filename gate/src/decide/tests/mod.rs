@@ -5,6 +5,7 @@ mod system_calls;
 
 use super::*;
 use crate::cause::Cause;
+use crate::compare::Pairing;
 use crate::names::Form;
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run};
 use crate::waits::{End, Party, WaitKey};
@@ -169,6 +170,16 @@ fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
 }
 
 fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (Table, Outcome) {
+    gate_of(a, b, runs, seed, Pairing::None)
+}
+
+fn gate_of(
+    a: &Program<'_>,
+    b: &Program<'_>,
+    runs: u64,
+    seed: u64,
+    pairing: Pairing,
+) -> (Table, Outcome) {
     let mut random = Random::new(seed);
     let mut names = Names::default();
     let mut all = Vec::new();
@@ -179,6 +190,7 @@ fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (Table, Outco
     let table = Table::new(all, names);
     let rules = Rules {
         draws: 600,
+        pairing,
         ..Rules::default()
     };
     let outcome = judge(&table, &rules);
