@@ -31,6 +31,11 @@ def parse(rows):
     return total
 
 
+if KIND == "lock-file":
+    import fcntl
+    import zlib
+
+
 class Checker:
     def __init__(self):
         self.asked, self.answers = queue.SimpleQueue(), queue.SimpleQueue()
@@ -79,8 +84,44 @@ class Archivist:
                 pass
 
 
+class Binder:
+    """Packs pages, and has a lock file locked meanwhile."""
+
+    def __init__(self):
+        self.asked, self.begun = queue.SimpleQueue(), queue.SimpleQueue()
+        self.file = tempfile.NamedTemporaryFile()
+        self.pages = b"".join(b"page %d of the ledger\n" % (i * 7919 % 10007) for i in range(1200))
+        self.thread = threading.Thread(target=self.work, name="binder")
+        self.thread.start()
+
+    def work(self):
+        with open(self.file.name) as lock:
+            while self.asked.get() is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self.begun.put(True)
+                zlib.compress(self.pages)
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+    def pack_and_look(self, times):
+        for _ in range(times):
+            self.asked.put(True)
+            self.begun.get()
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+
+
+def note_in_threads(times):
+    """Lines that are noted by a thread each, which is waited for."""
+    notes = []
+    for number in range(times):
+        clerk = threading.Thread(target=notes.append, args=(number,), name="clerk")
+        clerk.start()
+        clerk.join()
+
+
 def main():
     checker, archivist = Checker(), Archivist()
+    binder = Binder() if KIND == "lock-file" else None
     result = 0
     for unit in range(UNITS):
         result += parse(60)
@@ -90,7 +131,11 @@ def main():
             result += checker.ask(ITERATIONS + (share(unit) if KIND == "slower-worker" else 0))
         if KIND == "lock-during-sync":
             archivist.write_and_look(share(unit))
-    for helper in (checker, archivist):
+        if KIND == "thread-per-note":
+            note_in_threads(share(unit))
+        if binder:
+            binder.pack_and_look(share(unit))
+    for helper in filter(None, (checker, archivist, binder)):
         helper.asked.put(None)
         helper.thread.join()
     print(result)

@@ -303,7 +303,7 @@ def main():
                         help="the processor that both runs of a pair share")
     sizes = lambda text: [float(size) for size in text.split(",")]
     parser.add_argument("--sizes", type=sizes, default=SIZES, help="sizes to record, of %s" % SIZES)
-    parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind: and no special case")
+    parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind, fresh: and no special case")
     parser.add_argument("--only", action="append", help="only this kind, for example press-new-lock; may be repeated")
     parser.add_argument("--quick", action="store_true", help="at most three of these kinds, one block, six runs a side")
     parser.add_argument("--around", default="", help="words to run each block under")
@@ -314,7 +314,7 @@ def main():
     arguments = parser.parse_args()
     kinds = [k for k in KINDS if not arguments.half or k.half == arguments.half]
     kinds = [k for k in kinds if not arguments.only or k.key in arguments.only]
-    cases = CASES if arguments.half != "blind" else []
+    cases = CASES if arguments.half not in ("blind", "fresh") else []
     if arguments.quick:
         arguments.runs, arguments.replicates = 6, 1
         kinds, cases = [k for k in kinds if k.key in QUICK] or kinds[:3], cases[:1]

@@ -3,11 +3,12 @@
 Tuning kinds were looked at while thresholds and rules of the gate were chosen. Frozen kinds were written and
 committed before any of them was recorded, and no rule was chosen by them. Once looked at, a frozen set is used up:
 its kinds become tuning kinds, and a new set is written. Blind kinds were written after the rules, by somebody who had
-not read them and had looked at the sizes that were measured only, at no finding.
+not read them and had looked at the sizes that were measured only, at no finding. Fresh kinds were written after the
+blind ones in the same way, by somebody who had seen no trace and no figure of the gate at all.
 """
 from dataclasses import dataclass
 
-GROUPS = ["tuning", "frozen", "blind"]
+GROUPS = ["tuning", "frozen", "blind", "fresh"]
 SIZES = [0.02, 0.05, 0.10, 0.20]
 # `amount` of a kind is in its own measure. The experiment records it once to learn what it adds to
 # `measure`, a metric of the whole run, and takes the fraction of it that adds 2, 5, 10 and 20 %.
@@ -148,4 +149,32 @@ BLIND = [
     Kind("python", "memory-given-back", "blind", 36e3, (FAULTS,), ("mmap", "madvise")),
 ]
 
-KINDS = TUNING + FROZEN + BLIND
+FRESH = [
+    # The first of many who wait is taken from the front of a list, where it was from a deque.
+    Kind("python", "list-as-queue", "fresh", 20e3, (CPU,), ("list_pop", "list_ass_slice", "memmove", "memcpy")),
+    # What is handed out is a deep copy, where it was the thing itself.
+    Kind("node", "structured-clones", "fresh", 280, (CPU,),
+         ("StructuredClone", "ValueSerializer", "ValueDeserializer", "worker::Message")),
+    # Each message has a zeroed buffer of its own, where all had the same.
+    Kind("node", "new-buffers", "fresh", 1600, (ALLOCATION, FAULTS),
+         ("ArrayBuffer", "BackingStore", "CreateTypedArray", "calloc", "Calloc", "memset")),
+    # Numbers are compared by a sub, where perl compared them itself.
+    Kind("perl", "sorted-by-sub", "fresh", 105, (CPU,),
+         ("sortcv", "sortsv", "pp_sort", "Perl_runops", "pp_modulo", "pp_gvsv", "pp_aassign")),
+    # Half a millisecond is waited before the next attempt, in a select of no files.
+    Kind("perl", "pauses", "fresh", 85, (SLEEP, WAIT), ("pp_sselect", "select")),
+    # A lock file is locked while a thread compresses, where it was unlocked before that.
+    Kind("crew", "lock-file", "fresh", 155, (LOCK, WAIT, CPU), ("flock", "deflate", "zlib", "longest_match"), waits=True),
+    # Each note has a thread of its own, where whoever had it to note did so.
+    Kind("crew", "thread-per-note", "fresh", 380, (THREADS,),
+         ("start_new_thread", "pthread_create", "clone", "thread_run", "pythread_wrapper"), waits=True),
+    # A list is sorted by the server for each who asks, where the order was kept.
+    Kind("redis", "sorted-by-server", "fresh", 390, (CPU,),
+         ("sortCommand", "sortCompare", "compareStringObjects", "qsort", "msort", "memcmp")),
+    # A file is read past the page cache.
+    Kind("nginx", "direct-reads", "fresh", 400, (IO,), ("ngx_read_file", "ngx_output_chain", "pread")),
+    # A number is in a text of JSON, where it had a column.
+    Kind("postgres", "json-texts", "fresh", 1800, (CPU,), ("json",)),
+]
+
+KINDS = TUNING + FROZEN + BLIND + FRESH

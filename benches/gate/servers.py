@@ -53,6 +53,9 @@ class Redis(Program):
             # Spread over the other commands, as the scripts are.
             for i in range(round(amount)):
                 many.insert((i + 1) * len(many) // (round(amount) + 1), "KEYS absent:*:of:*:any")
+        if kind == "sorted-by-server":
+            for i in range(round(amount)):
+                many.insert((i + 1) * len(many) // (round(amount) + 1), "SORT list ALPHA LIMIT 0 10 STORE first")
         if kind == "script":
             # A hundred scripts, spread over the other commands.
             loop = "EVAL \"local n=0; for i=1,%d do n=(n*31+i)%%1009 end; return n\" 0" % (amount / 100)
@@ -124,6 +127,12 @@ http {{
 }}
 """
 
+    # Other ways to answer with that file: the configuration of those kinds of change has them too.
+    PATHS = {"direct-reads": "/direct"}
+    LOCATIONS = " location = /direct {{ directio 512; output_buffers 1 12k; alias {folder}/pages/blocks; }}"
+    # Past the page cache nginx reads whole blocks only, and buffers that the file fills.
+    BLOCK = 4096
+
     def prepare(self, folder):
         pages = folder / "pages"
         pages.mkdir(exist_ok=True)
@@ -131,7 +140,11 @@ http {{
         words = ["page", "press", "ink", "letter", "type", "reader", "binder", "torn", "sorted", "proof"]
         text = "".join("%s %d\n" % (chances.choice(words), chances.randrange(1000)) for _ in range(1200))
         (pages / "text").write_text(text)
+        (pages / "blocks").write_text(text + "\n" * (-len(text) % self.BLOCK))
         (folder / "nginx.conf").write_text(self.CONFIGURATION.format(folder=folder))
+        root = "root {folder}/pages;"
+        more = self.CONFIGURATION.replace(root, root + self.LOCATIONS)
+        (folder / "more.conf").write_text(more.format(folder=folder))
 
     def clear(self, folder):
         (folder / "nginx.socket").unlink(missing_ok=True)
@@ -142,22 +155,24 @@ http {{
         self.clear(folder)
         # Which header so many of the requests have, spread evenly.
         header = {"compressed-answers": "Accept-Encoding: gzip", "logs-opened-again": "X-Logged: 1"}.get(kind, "")
-        words = ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+        path = self.PATHS.get(kind, "/text")
+        configuration = "more.conf" if kind in self.PATHS else "nginx.conf"
+        words = ["nginx", "-p", str(folder), "-c", str(folder / configuration)]
         server = subprocess.Popen(recorder + words, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         try:
             for first in range(0, self.REQUESTS, self.BATCH):
-                self.ask(server, folder, first, header, round(amount))
+                self.ask(server, folder, first, path, header, round(amount))
         finally:
             pid = int((folder / "nginx.pid").read_text())
             os.kill(pid, 15)
             wait_for_end(server)
 
-    def ask(self, server, folder, first, header, amount):
+    def ask(self, server, folder, first, path, header, amount):
         requests = []
         for number in range(first, first + self.BATCH):
             share = amount * (number + 1) // self.REQUESTS - amount * number // self.REQUESTS
-            request = "GET /text HTTP/1.1\r\nHost: press\r\n"
-            if share:
+            request = "GET %s HTTP/1.1\r\nHost: press\r\n" % (path if share else "/text")
+            if share and header:
                 request += header + "\r\n"
             if number == first + self.BATCH - 1:
                 request += "Connection: close\r\n"
@@ -228,6 +243,10 @@ class Postgres(Program):
         if kind == "numeric-sums":
             lines.append("SELECT sum(v::numeric * 1.19) FROM (SELECT v FROM t LIMIT %d) a, generate_series(1, 20)"
                          % amount)
+        if kind == "json-texts":
+            lines.append("SELECT sum((a.text::json ->> 'v')::int) FROM (SELECT '{\"id\": ' || id || ', \"name\": \"'"
+                         " || name || '\", \"tags\": [1, 2, 3], \"v\": ' || v || '}' AS text FROM t LIMIT %d) a,"
+                         " generate_series(1, 20)" % amount)
         # The same rows; some of them are on the disk before the next is inserted.
         synced = round(amount) if kind == "synced-commits" else 0
         lines.append("SET synchronous_commit = on")

@@ -79,6 +79,18 @@ function save(count) {
   }
 }
 
+// What is handed out may be changed by who gets it.
+let rows = null;
+function cloneRows(times) {
+  if (times) rows ??= JSON.parse(document);
+  for (let i = 0; i < times; i++) structuredClone(rows);
+}
+
+// A message of 64 KiB, each in memory of its own.
+function writeMessages(count) {
+  for (let i = 0; i < count; i++) Buffer.alloc(65536).write(document);
+}
+
 async function main() {
   let result = 0;
   for (let unit = 0; unit < UNITS; unit++) {
@@ -92,6 +104,8 @@ async function main() {
     if (KIND === "timers") await waitForTimers(amount);
     if (KIND === "sorted-by-locale") sortByLocale(amount);
     if (KIND === "atomic-saves") save(amount);
+    if (KIND === "structured-clones") cloneRows(amount);
+    if (KIND === "new-buffers") writeMessages(amount);
     if (KIND === "garbage") result += garbage(amount) * 0;
   }
   console.log(result);

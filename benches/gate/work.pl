@@ -38,6 +38,16 @@ sub keep {
 
 sub run_program { for (1 .. $_[0]) { system("/bin/true") == 0 or die } }
 
+# Sorted by what is left of them, by a sub that perl calls for every two.
+my @numbers = $kind eq "sorted-by-sub" ? split(/,/, $line) : ();
+sub by_rest {
+    my ($left, $right) = ($a % 97, $b % 97);
+    return $left <=> $right || $a <=> $b;
+}
+sub sort_by_sub { for (1 .. $_[0]) { my @sorted = sort by_rest @numbers } }
+
+sub pause { for (1 .. $_[0]) { select(undef, undef, undef, 0.0005) } }
+
 my $result = 0;
 for my $unit (0 .. $units - 1) {
     $result += work();
@@ -45,5 +55,7 @@ for my $unit (0 .. $units - 1) {
     backtrack($more)   if $kind eq "backtracking";
     keep($unit, $more) if $kind eq "kept-hash";
     run_program($more) if $kind eq "subprocess";
+    sort_by_sub($more) if $kind eq "sorted-by-sub";
+    pause($more)       if $kind eq "pauses";
 }
 print "$result\n";
