@@ -34,11 +34,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import figures
-from figures import OWN
 from kinds import GROUPS, KINDS, SIZES
 from programs import HERE, PROGRAMS
 from special import CASES
 
+# What a run of one thread spends by itself.
+OWN = ["cpu", "lock", "io", "net", "sleep"]
 SIDES = ["baseline", "candidate"]
 # Random exchanges of sides in a block's pairs without change, besides what was recorded.
 SPLITS = 10
@@ -157,6 +158,7 @@ class Experiment:
                 added = sum(r["candidate_median"] - r["baseline_median"] for r in whole if r["metric"] in OWN) / alone
             else:
                 added = next(r["relative"] for r in whole if r["metric"] == kind.measure)
+            tried = amount
             if 0.15 <= added <= 0.25:
                 break
             if added < 0.2:
@@ -167,10 +169,13 @@ class Experiment:
                 amount = less[0] + (more[0] - less[0]) * (0.2 - less[1]) / (more[1] - less[1])
             else:
                 amount *= 0.2 / max(added, 0.02)
+        else:
+            if not 0.08 <= added <= 0.4:
+                sys.exit("%s: no amount was found that adds 20 %%; %g added %.0f %%" % (kind.key, tried, 100 * added))
         with open(self.out / "amounts.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = self.amounts()
-            known[kind.key] = {"amount": amount, "adds": added, "measure": kind.measure}
+            known[kind.key] = {"amount": tried, "adds": added, "measure": kind.measure}
             (self.out / "amounts.json").write_text(json.dumps(known, indent=1) + "\n")
 
     # Blocks
@@ -247,12 +252,9 @@ class Experiment:
         return of_binary
 
 
-MEDIANS = ("baseline_median", "candidate_median", "relative", "answer", "p", "fence", "interval")
-
-
 def short(answer):
     """What the figures need of a verdict."""
-    median = lambda r: {k: r[k] for k in MEDIANS}
+    median = lambda r: {k: r[k] for k in ("relative", "answer", "p", "fence", "interval")}
     finding = lambda f: {
         k: f[k] for k in ("metric", "found_by", "function", "deepest", "path", "cause", "headline", "role", "share")
     }

@@ -2,21 +2,7 @@
 import statistics
 
 from kinds import GROUPS, KINDS, SIZES
-from programs import PROGRAMS
 from special import CASES
-
-# What a run of one thread spends by itself.
-OWN = ["cpu", "lock", "io", "net", "sleep"]
-
-
-def added(whole, kind):
-    """What a change added to what it is about, as a share. Wall times of runs at the same time have the other's turns in them:
-    there it is what runs spent by themselves."""
-    if kind.measure != "wall" or kind.waits or not PROGRAMS[kind.program].together:
-        return whole[kind.measure]["relative"]
-    own = [whole[metric] for metric in OWN if metric in whole]
-    before, after = (sum(row[side] for row in own) for side in ("baseline_median", "candidate_median"))
-    return after / before - 1
 
 
 def is_right(answer, kind):
@@ -97,18 +83,18 @@ def by_kind(lines):
         row = [kind.program, kind.name, kind.half]
         for size in SIZES:
             sized = of(mine, size=size)
-            if not sized:
-                row.append("-")
-                continue
-            measured = [added(line["answer"]["whole"], kind) for line in sized]
-            row.append("%d of %d (%+.1f %%)" % (
-                verdicts(sized, "regression"), len(sized), 100 * statistics.mean(measured)))
+            row.append("%d of %d" % (verdicts(sized, "regression"), len(sized)) if sized else "-")
+        # What 5 % measured.
+        for metric in ("wall", "cpu"):
+            measured = [line["answer"]["whole"][metric]["relative"] for line in of(mine, size=0.05)]
+            row.append("%+.1f %%" % (100 * statistics.mean(measured)) if measured else "-")
         found = [line for line in mine if line["answer"]["verdict"] == "regression"]
         right = [is_right(line["answer"], kind) for line in found]
         row += ["%d of %d" % (sum(c for c, _ in right), len(found)),
                 "%d of %d" % (sum(f for _, f in right), len(found)) if kind.functions else "-"]
         rows.append(row)
-    head = ["program", "change", "half", "2 %", "5 %", "10 %", "20 %", "cause right", "function right"]
+    head = ["program", "change", "half", "2 %", "5 %", "10 %", "20 %", "wall at 5 %", "CPU at 5 %", "cause right",
+            "function right"]
     return table(head, rows)
 
 

@@ -263,6 +263,12 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         }
         if !is_open || is_last {
             progress("");
+            let outcome = &mut gate.outcome;
+            let wants_runs =
+                outcome.verdict == Verdict::CannotTell && outcome.runs_needed.is_some();
+            if wants_runs && rules.pairing == Pairing::None {
+                outcome.warnings.push(NOISY.into());
+            }
             return Ok(gate);
         }
     }
@@ -348,6 +354,10 @@ impl Measurement<'_> {
         Ok(gate)
     }
 }
+
+/// Said where more runs would be the answer.
+const NOISY: &str = "runs of one program differ by more than what is looked for; where its threads do not compute at the \
+                     same time, `ab --together` needs far fewer of them";
 
 /// Fewest fresh pairs that are planned: enough for their error rate.
 const FEWEST_FRESH: usize = 5;
