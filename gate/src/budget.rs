@@ -1,6 +1,6 @@
 //! Budgets: the most that a run of the candidate may spend, whatever the baseline spends.
 
-use crate::compare::Rules;
+use crate::compare::{Pairing, Rules};
 use crate::explain;
 use crate::metric::Metric;
 use crate::names::is_like;
@@ -74,6 +74,8 @@ pub enum Uncounted {
     Transfers,
     /// Their hooks were withdrawn.
     Allocations,
+    /// Wall time with another run's turns in it.
+    Shared,
 }
 
 impl Uncounted {
@@ -93,6 +95,9 @@ impl Uncounted {
             Uncounted::SystemCalls => "a run does not know its system calls",
             Uncounted::Transfers => "a run does not know what it read and wrote",
             Uncounted::Allocations => "a run's hooks of allocation were withdrawn",
+            Uncounted::Shared => {
+                "both runs of a pair shared a processor, and it has the other's turns in it"
+            }
         }
     }
 
@@ -109,6 +114,7 @@ impl Uncounted {
                 "it was recorded without counters or by an older version; record it again, without --counters off"
             }
             Uncounted::Allocations => "record with a higher --budget or without",
+            Uncounted::Shared => "give a budget to CPU time, or record without --together",
         }
     }
 }
@@ -128,13 +134,18 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
         let metric = budget.metric;
         let is_whole_or_threads = budget.scope.is_none() && budget.function.is_none();
         let scope = budget.scope.as_ref();
-        let uncounted = if scope.is_some_and(|scope| !knows_inside(table, scope, metric)) {
+        let is_shared = rules.pairing == Pairing::Together && metric == Metric::Wall;
+        let uncounted = if is_shared {
+            Some(Uncounted::Shared)
+        } else if scope.is_some_and(|scope| !knows_inside(table, scope, metric)) {
             Some(Uncounted::Scope)
         } else if !table.counts(metric) || !is_whole_or_threads && !table.knows_callers(metric) {
             Some(Uncounted::of(metric))
         } else {
             None
         };
+        // What is known of it may exceed it already; turns of another run are no part of it.
+        let spent = if is_shared { 0.0 } else { spent };
         BudgetRow {
             is_idle: is_idle && uncounted.is_none(),
             uncounted: uncounted.filter(|_| spent <= budget.max),

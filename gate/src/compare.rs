@@ -59,15 +59,6 @@ impl Pairing {
             Pairing::Together => "together",
         }
     }
-
-    /// The part of a metric that a run spent itself: wall time of two that share a processor has the other's turns
-    /// in it.
-    fn own_share(self, metric: Metric) -> f64 {
-        match (self, metric) {
-            (Pairing::Together, Metric::Wall) => 0.5,
-            _ => 1.0,
-        }
-    }
 }
 
 impl Default for Rules {
@@ -115,11 +106,6 @@ impl Rules {
             (metric, _) if metric.is_system_call() => FLOOR_CALLS,
             _ => 1.0,
         }
-    }
-
-    /// Least relative change of a metric that matters.
-    pub fn min_effect_of(&self, metric: Metric) -> f64 {
-        self.min_effect * self.pairing.own_share(metric)
     }
 
     /// Runs a side without which nothing can be said.

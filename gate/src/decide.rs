@@ -16,7 +16,7 @@ pub use parts::{ProcessRow, RoleRow};
 pub use scopes::ScopeRow;
 
 use crate::budget::{self, BudgetRow, Uncounted};
-use crate::compare::{Answer, Comparison, Question, Rules, compare};
+use crate::compare::{Answer, Comparison, Pairing, Question, Rules, compare};
 use crate::confirm::Confirmation;
 use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
@@ -149,6 +149,7 @@ pub fn judge(table: &Table, rules: &Rules) -> Outcome {
         wall_ns: median(table.split(&table.whole(Metric::Wall)).0),
         cpu_ns: median(table.split(&table.whole(Metric::Cpu)).0),
         drift: warnings::drift(table),
+        own_share: own_share(table, rules),
     };
     judge.run()
 }
@@ -159,6 +160,24 @@ struct Judge<'a> {
     wall_ns: f64,
     cpu_ns: f64,
     drift: f64,
+    /// The part of wall times that is a run's own.
+    own_share: f64,
+}
+
+/// The part of wall times that is a run's own: of two that share a processor, without the time that the main thread was ready to run, which is
+/// the other's turn. At least half.
+fn own_share(table: &Table, rules: &Rules) -> f64 {
+    if rules.pairing != Pairing::Together {
+        return 1.0;
+    }
+    let of_baseline = |column: &[f64]| median(table.split(column).0);
+    let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
+    let main = table.roles().into_iter().filter(is_root);
+    let ready: f64 = main
+        .map(|role| of_baseline(&table.role(role, Metric::Ready)))
+        .sum();
+    let wall = of_baseline(&table.whole(Metric::Wall));
+    (1.0 - ready / wall.max(1.0)).clamp(0.5, 1.0)
 }
 
 impl Judge<'_> {
@@ -252,6 +271,14 @@ impl Judge<'_> {
         self.rules.floor(metric, self.wall_ns, self.cpu_ns)
     }
 
+    /// Least relative change of a metric that matters.
+    fn min_effect(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Wall => self.rules.min_effect * self.own_share,
+            _ => self.rules.min_effect,
+        }
+    }
+
     fn compare(&self, column: &[f64], metric: Metric, is_exact: bool) -> Comparison {
         self.compare_for(column, metric, is_exact, false)
     }
@@ -271,7 +298,7 @@ impl Judge<'_> {
                 self.table.grouped(column, Side::Candidate),
             )),
             is_exact,
-            min_effect: Some(self.rules.min_effect_of(metric)),
+            min_effect: Some(self.min_effect(metric)),
             drift: if is_time { self.drift } else { 0.0 },
             only_differences,
             ..Question::new(baseline, candidate, self.floor(metric))
@@ -285,7 +312,7 @@ impl Judge<'_> {
             .iter()
             .map(|(metric, column)| {
                 let (baseline, candidate) = self.table.split(column);
-                let least = self.rules.min_effect_of(*metric) * median(baseline);
+                let least = self.min_effect(*metric) * median(baseline);
                 Member {
                     baseline: baseline.to_vec(),
                     candidate: candidate.to_vec(),

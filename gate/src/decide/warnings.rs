@@ -1,11 +1,13 @@
 //! What a reader of a verdict has to know besides.
 
 use super::Judge;
-use crate::compare::Pairing;
 use crate::metric::Metric;
 use crate::run::{Run, Side};
 use crate::stats::{median, quantile};
 use crate::table::Table;
+
+/// Where less of wall times is a run's own, it is said.
+const SHARED: f64 = 0.9;
 
 impl Judge<'_> {
     pub(super) fn warnings(&self) -> Vec<String> {
@@ -34,12 +36,12 @@ impl Judge<'_> {
             words.map_or_else(String::new, |(_, arguments)| arguments.into())
         }));
         warnings.extend(self.other_amount_of_work());
-        if self.rules.pairing == Pairing::Together {
-            warnings.push(
-                "both runs of a pair shared a processor: wall times have the other's turns in them, so a change \
-                 looks about half as large there"
-                    .into(),
-            );
+        if self.own_share < SHARED {
+            warnings.push(format!(
+                "both runs of a pair shared a processor: {:.0} % of wall times are the other's turns, so changes look \
+                 that much smaller there",
+                100.0 * (1.0 - self.own_share)
+            ));
         }
         warnings.extend(differing("machines", &|r| r.about.machine.clone()));
         warnings.extend(differing("intervals (ns)", &|r| {

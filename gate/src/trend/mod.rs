@@ -244,19 +244,20 @@ impl Judge<'_> {
                     levels,
                     points,
                 };
-                let all = std::mem::take(&mut line.levels.changes);
-                let mut at: Vec<usize> = all.iter().map(|c| c.at).collect();
-                at.push(line.points.len());
-                // Levels end where the next begins, whether that is certain or not.
-                let mut begin = 0;
-                for (change, end) in all.into_iter().zip(at.into_iter().skip(1)) {
-                    let before = line.points[begin..change.at].concat();
-                    let after = line.points[change.at..end].concat();
-                    begin = change.at;
-                    if are_other_counts(metric, &before, &after) {
-                        line.levels.changes.push(change);
-                    }
-                }
+                // Of the commits beside a change those that have its values: smaller steps are no changes.
+                let points = &line.points;
+                line.levels.changes.retain(|change| {
+                    let has = |value: f64| move |runs: &&Vec<f64>| runs.iter().all(|v| *v == value);
+                    let before = points[..change.at]
+                        .iter()
+                        .rev()
+                        .take_while(has(change.before));
+                    let after = points[change.at..].iter().take_while(has(change.after));
+                    let of = |runs: Vec<&Vec<f64>>| {
+                        runs.into_iter().flatten().copied().collect::<Vec<f64>>()
+                    };
+                    are_other_counts(metric, &of(before.collect()), &of(after.collect()))
+                });
                 (!line.levels.changes.is_empty()).then_some(line)
             })
             .collect()

@@ -131,6 +131,11 @@ fn system_calls_that_are_certain_name_their_commit() {
     assert_eq!((change.before, change.after), (200.0, 300.0));
     assert_eq!(change.proof, Proof::Exact);
     assert_eq!(outcome.verdict, Verdict::Regression);
+    // After a step that is too small to matter, too.
+    let history = with(6, |at, work| work.looks += [0, 0, 8, 8, 300, 300][at]);
+    let outcome = judge(&history, &Rules::default(), 0);
+    assert_eq!(outcome.findings.len(), 1, "{:?}", outcome.findings);
+    assert_eq!(outcome.findings[0].commit, 4);
     // Too few to matter, and numbers that vary.
     for (looks, wavers) in [(10, 0), (100, 1)] {
         assert!(more(looks, wavers).findings.is_empty());

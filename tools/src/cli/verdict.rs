@@ -35,7 +35,7 @@ pub struct GateArgs {
     #[arg(long)]
     pub paired: bool,
     /// The same, and both runs of a pair shared a processor, as those of `ab --together`.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "paired")]
     pub together: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

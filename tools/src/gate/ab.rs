@@ -45,6 +45,10 @@ pub fn run(args: &AbArgs) -> Result<u8> {
         ..Rules::default()
     };
     let rules = super::policy::read(args.policy.as_deref(), defaults)?;
+    if let Some(cpus) = &args.cpus {
+        // What is wrong with them is said before anything is replaced.
+        cpus.run(|| ()).context("--cpus")?;
+    }
     let sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,
@@ -152,12 +156,18 @@ impl Recording<'_> {
     fn finish(self) -> Result<PathBuf> {
         let output = self.recorder.wait_with_output();
         let output = output.context("the recorder's end is not known")?;
-        if !output.status.success() && !self.program.ignore_failure {
+        // Without a trace it was not recorded, whatever is ignored.
+        let is_recorded = self.trace.exists();
+        if !is_recorded || !output.status.success() && !self.program.ignore_failure {
             let said = String::from_utf8_lossy(&output.stderr);
             let last = said.lines().rev().take(5).collect::<Vec<_>>();
             let last: Vec<&str> = last.into_iter().rev().collect();
+            let advice = match is_recorded {
+                true => "; --ignore-failure takes such runs too",
+                false => " and left no trace",
+            };
             bail!(
-                "the {} failed ({}); --ignore-failure takes such runs too\n{}",
+                "the {} failed ({}){advice}\n{}",
                 self.program.side.name(),
                 output.status,
                 last.join("\n")
@@ -264,8 +274,10 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         if !is_open || is_last {
             progress("");
             let outcome = &mut gate.outcome;
-            let wants_runs =
-                outcome.verdict == Verdict::CannotTell && outcome.runs_needed.is_some();
+            let wants_runs = outcome.verdict == Verdict::CannotTell
+                && outcome.runs_needed.is_some()
+                && outcome.obstacle.is_none()
+                && measurement.number >= rules.fewest_runs();
             if wants_runs && rules.pairing == Pairing::None {
                 outcome.warnings.push(NOISY.into());
             }
@@ -357,7 +369,7 @@ impl Measurement<'_> {
 
 /// Said where more runs would be the answer.
 const NOISY: &str = "runs of one program differ by more than what is looked for; where its threads do not compute at the \
-                     same time, `ab --together` needs far fewer of them";
+                     same time, `ab --together` has less noise";
 
 /// Fewest fresh pairs that are planned: enough for their error rate.
 const FEWEST_FRESH: usize = 5;

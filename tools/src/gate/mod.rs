@@ -24,8 +24,9 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::decide::{Verdict, judge};
+use stackbeat_gate::metric::Metric;
 use stackbeat_gate::names::is_like;
-use stackbeat_gate::run::Side;
+use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::table::Table;
 
 use crate::cli::{GateArgs, GateFormat};
@@ -68,6 +69,9 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
     }
     let (table, sources) = read(&sides)?;
     require_scopes(&table, &rules.required_scopes)?;
+    if rules.pairing == Pairing::Together {
+        require_overlap(&table)?;
+    }
     Ok(Gate {
         outcome: judge(&table, rules),
         table,
@@ -75,6 +79,25 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
         confidence: rules.confidence,
         pairing: rules.pairing,
     })
+}
+
+/// Runs of a pair that shared a processor ran at the same time.
+fn require_overlap(table: &Table) -> Result<()> {
+    let (baseline, candidate) = table.runs.split_at(table.baseline_count);
+    let time = |run: &Run| {
+        let begin = run.about.started_unix_ns;
+        (begin, begin.saturating_add(run.whole.get(Metric::Wall)))
+    };
+    for (x, y) in baseline.iter().zip(candidate) {
+        if time(x).0.max(time(y).0) >= time(x).1.min(time(y).1) {
+            bail!(
+                "--together: {} and {} did not run at the same time; --paired is for pairs that ran one after the other",
+                x.about.label,
+                y.about.label
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would pass
