@@ -44,7 +44,7 @@ pub struct GateArgs {
     pub writing: WritingArgs,
 }
 
-/// Run two commands in turns or side by side, record each run, and say whether the second is slower.
+/// Run two commands, record each run, and say whether the second is slower.
 ///
 /// Each pair of runs is made in random order, one after the other or with --together at the same time. Looks at the result are planned in advance and share the
 /// error rate, so it stops early when the answer is clear either way. A regression is confirmed by fresh pairs of
@@ -54,7 +54,7 @@ pub struct GateArgs {
 Examples:
   stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
   stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
-  stackbeat ab --together -b ./old -c ./new        far less noise, for programs whose threads take turns
+  stackbeat ab --together -b ./old -c ./new        both on one processor: far less noise
   stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
