@@ -43,8 +43,9 @@ OWN = ["cpu", "lock", "io", "net", "sleep"]
 SIDES = ["baseline", "candidate"]
 # Random exchanges of sides in a block's pairs without change, besides what was recorded.
 SPLITS = 10
-# Amounts are found with this many runs a side.
+# Amounts are found with this many pairs, and with more where they are in turns.
 CALIBRATION_RUNS = 5
+CALIBRATION_RUNS_IN_TURNS = 9
 # Most amounts that are tried.
 CALIBRATIONS = 7
 
@@ -111,10 +112,9 @@ class Experiment:
                 for change, trace in zip(*ordered):
                     self.record(places[0], change, trace, cpu)
 
-    def gate(self, together, baseline, candidate):
+    def gate(self, options, baseline, candidate):
         """The verdict as JSON."""
-        command = [self.stackbeat, "gate", "--format", "json"]
-        command += ["--together"] if together else []
+        command = [self.stackbeat, "gate", "--format", "json", *options]
         command += ["--baseline"] + [str(t) for t in baseline] + ["--candidate"] + [str(t) for t in candidate]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 1, 3):
@@ -145,15 +145,16 @@ class Experiment:
         line between what added too little and what added too much."""
         amount = kind.guess
         less, more = (0.0, 0.0), None
-        # Who waits for others has to be alone. Otherwise, at the same time, wall times have the other's turns in them: what
-        # was computed and blocked is compared with how long a run takes alone.
+        # Who waits has to be alone. Otherwise, at the same time, wall times have the other's turns in them: what was
+        # computed and blocked is compared with how long a run takes alone.
         together = PROGRAMS[kind.program].together and not kind.waits
         alone = self.alone_ns(kind) if together and kind.measure == "wall" else None
         for attempt in range(CALIBRATIONS):
             place = self.out / "calibration" / kind.key / str(attempt)
-            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place, CALIBRATION_RUNS, together)
+            runs = CALIBRATION_RUNS if together else CALIBRATION_RUNS_IN_TURNS
+            self.pairs(kind.program, [("none", 0), (kind.name, amount)], place, runs, together)
             sides = [sorted((place / side).glob("*.beat")) for side in SIDES]
-            whole = self.gate(together, *sides)["whole"]
+            whole = self.gate(["--together" if together else "--paired"], *sides)["whole"]
             if alone:
                 added = sum(r["candidate_median"] - r["baseline_median"] for r in whole if r["metric"] in OWN) / alone
             else:
@@ -244,7 +245,7 @@ class Experiment:
         # Most are about unchanged programs: what was changed is known before them.
         asked.sort(key=lambda q: ["changed", "special", "unchanged"].index(q[0]["what"]))
         with path.open("a") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
-            answers = pool.map(lambda q: self.gate(q[1], *q[2]), asked)
+            answers = pool.map(lambda q: self.gate(["--together"] if q[1] else [], *q[2]), asked)
             for (about, _, _), answer in zip(asked, answers):
                 line = {"binary": self.binary, "about": about, "answer": short(answer)}
                 of_binary.append(line)

@@ -26,8 +26,9 @@ class Kind:
     causes: tuple
     functions: tuple = ()
     measure: str = "wall"
-    # For another thread, a process or somebody outside: what it adds to the main thread's own times is not what it adds
-    # to the run.
+    # For a disk, a timer, another thread, a process or somebody outside: what it adds to the run is measured in runs that
+    # are alone. Times that the main thread spends itself do not have it (sleeps shorter than the interval), or the other
+    # run of a pair makes it longer (a disk).
     waits: bool = False
 
     @property
@@ -46,10 +47,10 @@ TUNING = [
     Kind("python", "extra-allocations", "tuning", 150e3, (ALLOCATION, FAULTS),
          ("list_repeat", "PyList_New", "_PyEval_EvalFrameDefault", "list_dealloc", "_PyObject_Malloc")),
     Kind("python", "regex-recompiled", "tuning", 700, (CPU,), (EVAL, "_PyFunction_Vectorcall")),
-    Kind("python", "sleep", "tuning", 70, (SLEEP,), ("time_sleep", "pysleep")),
+    Kind("python", "sleep", "tuning", 70, (SLEEP,), ("time_sleep", "pysleep"), waits=True),
     Kind("python", "smaller-reads", "tuning", 150e3, (CPU, IO),
          ("_io_FileIO_read", "_Py_read", "read", EVAL)),
-    Kind("sqlite3", "fsync-per-write", "tuning", 25, (IO,)),
+    Kind("sqlite3", "fsync-per-write", "tuning", 25, (IO,), waits=True),
     Kind("sqlite3", "missing-index", "tuning", 1500, (CPU,), ("sqlite3_step", "sqlite3VdbeExec")),
     Kind("press", "lock-held-longer", "tuning", 7e6, (LOCK, CPU), ("proof_letters", "borrow")),
     Kind("press", "bigger-allocations", "tuning", 900e3, (ALLOCATION, FAULTS),
@@ -57,7 +58,7 @@ TUNING = [
     Kind("press", "thread-per-request", "tuning", 250, (THREADS,),
          ("ask_helper", "std::thread", "pthread_create")),
     Kind("redis", "linear-search", "tuning", 4000, (CPU,),
-         ("lposCommand", "listTypeEqual", "lpCompare", "quicklistCompare", "lpGet", "lpNext")),
+         ("lposCommand", "listTypeEqual", "lpCompare", "quicklistCompare", "lpGet", "lpNext"), measure="cpu"),
     Kind("git", "wider-window", "tuning", 10, (CPU,)),
     Kind("xz", "deeper-search", "tuning", 12, (CPU,)),
     Kind("python", "page-faults", "tuning", 30e3, (FAULTS,), ("mmap", EVAL)),
@@ -65,7 +66,7 @@ TUNING = [
          ("_io_FileIO_write", "_Py_write", "write", EVAL)),
     Kind("python", "slower-hash", "tuning", 12e3, (CPU,),
          ("sha3", "SHA3", "Keccak", "keccak", "EVP_", "_hashlib")),
-    Kind("python", "uncached-reads", "tuning", 250, (IO,), ("os_pread", "pread", "posix_fadvise")),
+    Kind("python", "uncached-reads", "tuning", 250, (IO,), ("os_pread", "pread", "posix_fadvise"), waits=True),
     Kind("python", "dns-wait", "tuning", 40, (NET, WAIT), ("sock_recv", "sock_call", "internal_select"), waits=True),
     Kind("node", "parsed-again", "tuning", 200, (CPU,), ("Json", "JSON")),
     Kind("node", "garbage", "tuning", 250e3, (CPU, ALLOCATION, FAULTS)),
@@ -78,7 +79,7 @@ TUNING = [
          measure="allocated-bytes"),
     # Where the table is searched, pages are read anew.
     Kind("sqlite3", "small-cache", "tuning", 40e3, (CPU, IO), ("sqlite3_step", "pread", "BtreeTableMoveto"), measure="cpu"),
-    Kind("redis", "fsync-per-write", "tuning", 25, (IO,), ("flushAppendOnlyFile", "fdatasync", "fsync")),
+    Kind("redis", "fsync-per-write", "tuning", 25, (IO,), ("flushAppendOnlyFile", "fdatasync", "fsync"), waits=True),
     Kind("python", "exceptions", "tuning", 400e3, (CPU,), (EVAL, "PyErr", "PyTraceBack", "PyException")),
     Kind("python", "sorted-again", "tuning", 400, (CPU,), ("list_sort", "sort", "compare")),
     Kind("python", "child-process", "tuning", 40, (WAIT,),
@@ -89,8 +90,8 @@ TUNING = [
     Kind("node", "waits-for-nobody", "tuning", 50, (WAIT, SLEEP),
          ("Futex", "AtomicsWait", "cond_timedwait", "cond_wait"), waits=True),
     Kind("sqlite3", "sorted-by-hand", "tuning", 120e3, (CPU,), ("sqlite3_step", "sqlite3Vdbe", "sqlite3BtreeInsert")),
-    Kind("redis", "script", "tuning", 3e6, (CPU,), ("lua", "eval", "script")),
-    Kind("redis", "server-sleeps", "tuning", 70, (SLEEP,), ("debugCommand", "nanosleep", "usleep")),
+    Kind("redis", "script", "tuning", 3e6, (CPU,), ("lua", "eval", "script"), measure="cpu"),
+    Kind("redis", "server-sleeps", "tuning", 70, (SLEEP,), ("debugCommand", "nanosleep", "usleep"), waits=True),
     # It is searched for longer, too, by 2.5 % of the run's CPU time.
     Kind("xz", "bigger-dictionary", "tuning", 400e3, (ALLOCATION, FAULTS, CPU), measure="allocated-bytes"),
     Kind("press", "small-allocations", "tuning", 50e3, (ALLOCATION, FAULTS),
@@ -106,9 +107,10 @@ FROZEN = [
     Kind("node", "pool-compression", "frozen", 230, (CPU,), ("deflate", "Deflate", "zlib", "Zlib", "ZLib")),
     Kind("node", "timers", "frozen", 35, (WAIT, SLEEP), ("uv__io_poll", "uv_run", "epoll_wait", "epoll_pwait"), waits=True),
     Kind("sqlite3", "busy-database", "frozen", 60, (SLEEP, LOCK),
-         ("sqlite3_sleep", "usleep", "nanosleep", "unixSleep", "sqlite3_step", "usy")),
+         ("sqlite3_sleep", "usleep", "nanosleep", "unixSleep", "sqlite3_step", "usy"), waits=True),
     Kind("redis", "slow-client", "frozen", 80, (WAIT, NET), ("aeApiPoll", "aeProcessEvents", "aeMain", "epoll_wait"), waits=True),
-    Kind("redis", "keys-pattern", "frozen", 16, (CPU,), ("keysCommand", "stringmatch", "dictNext", "dictIter")),
+    Kind("redis", "keys-pattern", "frozen", 16, (CPU,), ("keysCommand", "stringmatch", "dictNext", "dictIter"),
+         measure="cpu"),
     Kind("git-read", "read-again", "frozen", 600, (CPU,), ("inflate", "adler32", "crc32", "git")),
     Kind("xz", "slow-input", "frozen", 60, (WAIT, IO), ("poll", "read"), waits=True),
     Kind("press", "exceptions", "frozen", 25e3, (CPU,),
@@ -120,18 +122,19 @@ FROZEN = [
          ("hv_", "newSV", "sv_", "malloc", "pp_helem", "pp_repeat", "more_bodies")),
     Kind("perl", "subprocess", "frozen", 25, (WAIT,), ("pp_system", "wait4", "waitpid", "fork"), waits=True),
     Kind("openssl", "key-iterations", "frozen", 80e3, (CPU,), ("PBKDF2", "pbkdf2", "SHA256", "sha256", "HMAC", "EVP_")),
-    Kind("nginx", "compressed-answers", "frozen", 200, (CPU,), ("deflate", "gzip", "crc32")),
+    Kind("nginx", "compressed-answers", "frozen", 200, (CPU,), ("deflate", "gzip", "crc32"), measure="cpu"),
     Kind("postgres", "nested-loop", "frozen", 570, (CPU,),
          ("NestLoop", "tuplestore", "ExecScan", "CteScan", "SubqueryScan", "Materialize", "MinimalTuple", "ExecutorRun",
           "int4eq")),
-    Kind("postgres", "synced-commits", "frozen", 20, (IO,), ("XLog", "fsync", "fdatasync", "issue_xlog", "CommitTransaction")),
+    Kind("postgres", "synced-commits", "frozen", 20, (IO,),
+         ("XLog", "fsync", "fdatasync", "issue_xlog", "CommitTransaction"), waits=True),
 ]
 
 BLIND = [
     # Words are sorted by the rules of a language, where they were by their code units.
     Kind("node", "sorted-by-locale", "blind", 10e3, (CPU,), ("icu_", "Collat", "collat")),
     # A file is on the disk under another name before it takes the place of the old one.
-    Kind("node", "atomic-saves", "blind", 20, (IO,), ("fsync", "FSync", "Fsync", "fdatasync", "uv__fs")),
+    Kind("node", "atomic-saves", "blind", 20, (IO,), ("fsync", "FSync", "Fsync", "fdatasync", "uv__fs"), waits=True),
     # Prices are numbers of any length, where they were integers.
     Kind("postgres", "numeric-sums", "blind", 10e3, (CPU,), ("numeric",)),
     # Two threads have one connection, which has a mutex, where each had its own. Who holds it is computing.
@@ -162,7 +165,7 @@ FRESH = [
     Kind("perl", "sorted-by-sub", "fresh", 105, (CPU,),
          ("sortcv", "sortsv", "pp_sort", "Perl_runops", "pp_modulo", "pp_gvsv", "pp_aassign")),
     # Half a millisecond is waited before the next attempt, in a select of no files.
-    Kind("perl", "pauses", "fresh", 85, (SLEEP, WAIT), ("pp_sselect", "select")),
+    Kind("perl", "pauses", "fresh", 85, (SLEEP, WAIT), ("pp_sselect", "select"), waits=True),
     # A lock file is locked while a thread compresses, where it was unlocked before that.
     Kind("crew", "lock-file", "fresh", 155, (LOCK, WAIT, CPU), ("flock", "deflate", "zlib", "longest_match"), waits=True),
     # Each note has a thread of its own, where whoever had it to note did so.
@@ -170,9 +173,9 @@ FRESH = [
          ("start_new_thread", "pthread_create", "clone", "thread_run", "pythread_wrapper"), waits=True),
     # A list is sorted by the server for each who asks, where the order was kept.
     Kind("redis", "sorted-by-server", "fresh", 390, (CPU,),
-         ("sortCommand", "sortCompare", "compareStringObjects", "qsort", "msort", "memcmp")),
+         ("sortCommand", "sortCompare", "compareStringObjects", "qsort", "msort", "memcmp"), measure="cpu"),
     # A file is read past the page cache.
-    Kind("nginx", "direct-reads", "fresh", 400, (IO,), ("ngx_read_file", "ngx_output_chain", "pread")),
+    Kind("nginx", "direct-reads", "fresh", 400, (IO,), ("ngx_read_file", "ngx_output_chain", "pread"), waits=True),
     # A number is in a text of JSON, where it had a column.
     Kind("postgres", "json-texts", "fresh", 1800, (CPU,), ("json",)),
 ]

@@ -144,7 +144,8 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
         } else {
             None
         };
-        // What is known of it may exceed it already; turns of another run are no part of it.
+        // What is known to be spent fails a budget even where the rest was not counted; but wall time of pairs
+        // that shared a processor has the other run's turns in it, and so fails none.
         let spent = if is_shared { 0.0 } else { spent };
         BudgetRow {
             is_idle: is_idle && uncounted.is_none(),
