@@ -307,7 +307,8 @@ def main():
     sizes = lambda text: [float(size) for size in text.split(",")]
     parser.add_argument("--sizes", type=sizes, default=SIZES, help="sizes to record, of %s" % SIZES)
     parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind, fresh: and no special case")
-    parser.add_argument("--only", action="append", help="only this kind, for example press-new-lock; may be repeated")
+    parser.add_argument("--only", action="append",
+                        help="only this kind, for example press-new-lock, and no special case; may be repeated")
     parser.add_argument("--quick", action="store_true", help="at most three of these kinds, one block, six runs a side")
     parser.add_argument("--around", default="", help="words to run each block under")
     parser.add_argument("--pause", type=float, default=0.0, help="sleep this many times as long as a block took")
@@ -317,7 +318,7 @@ def main():
     arguments = parser.parse_args()
     kinds = [k for k in KINDS if not arguments.half or k.half == arguments.half]
     kinds = [k for k in kinds if not arguments.only or k.key in arguments.only]
-    cases = CASES if arguments.half not in ("blind", "fresh") else []
+    cases = CASES if arguments.half not in ("blind", "fresh") and not arguments.only else []
     if arguments.quick:
         arguments.runs, arguments.replicates = 6, 1
         kinds, cases = [k for k in kinds if k.key in QUICK] or kinds[:3], cases[:1]
