@@ -125,6 +125,8 @@ pub struct Outcome {
     pub moved: Vec<Moved>,
     pub budgets: Vec<BudgetRow>,
     pub warnings: Vec<String>,
+    /// Required metrics of the whole run of which an increase is neither known nor ruled out.
+    pub open: Vec<Metric>,
     /// Runs a side with which everything would probably be known.
     pub runs_needed: Option<usize>,
     /// Why it cannot be told, where more runs are not the answer.
@@ -214,6 +216,7 @@ impl Judge<'_> {
         };
         Outcome {
             verdict,
+            open: open.iter().map(|r| r.metric).collect(),
             runs_needed: open.iter().filter_map(|r| r.comparison.runs_needed).max(),
             obstacle: obstacle.filter(|_| verdict == Verdict::CannotTell),
             confirmation: None,
@@ -357,7 +360,14 @@ impl Judge<'_> {
             .map(|at| (columns[*at].0, &columns[*at].1))
             .collect();
         for (at, p) in tested.iter().zip(self.adjusted(&family)) {
-            rows[*at].adjusted_p = Some(p);
+            let row = &mut rows[*at];
+            row.adjusted_p = Some(p);
+            // By itself it would be higher; among so many that are tested it may be chance.
+            if row.comparison.answer == Answer::Higher && !row.is_worse(self.rules) {
+                row.comparison.answer = Answer::Unknown;
+                let runs = self.table.baseline_count.min(self.table.candidate_count());
+                row.comparison.runs_needed = Some(runs + runs.div_ceil(4));
+            }
         }
         rows
     }

@@ -64,8 +64,7 @@ impl Gate {
                 let open: Vec<String> = outcome
                     .whole
                     .iter()
-                    .filter(|r| matches!(r.metric, Metric::Wall | Metric::Cpu))
-                    .filter(|r| r.comparison.answer == Answer::Unknown)
+                    .filter(|r| outcome.open.contains(&r.metric))
                     .map(|r| format!("{} {}", r.metric.title(), self.interval(&r.comparison)))
                     .collect();
                 let needed = match outcome.runs_needed {

@@ -391,6 +391,31 @@ fn equal_programs_are_passed() {
 }
 
 #[test]
+fn what_is_higher_by_itself_only_is_open() {
+    // The first look of `ab`: 1 of the 924 ways to exchange six runs a side is enough, 2 are too many.
+    let rules = Rules {
+        alpha: 0.0025,
+        draws: 600,
+        ignored_functions: vec!["parse".into()],
+        ..Rules::default()
+    };
+    let slower = program(with(shop(), 1, 1.2));
+    let (table, _) = gate(&program(shop()), &slower, 6, 38);
+    let outcome = judge(&table, &rules);
+    let cpu = outcome.whole.iter().find(|row| row.metric == Metric::Cpu);
+    let cpu = cpu.expect("is compared");
+    let is_enough = |p: Option<f64>| p.is_some_and(|p| p <= rules.alpha_of_half());
+    assert!(
+        is_enough(cpu.comparison.p) && !is_enough(cpu.adjusted_p),
+        "not tried: {cpu:?}"
+    );
+    assert_eq!(cpu.comparison.answer, Answer::Unknown);
+    assert_eq!(outcome.verdict, Verdict::CannotTell, "{outcome:?}");
+    assert!(outcome.open.contains(&Metric::Cpu));
+    assert_eq!(outcome.runs_needed, Some(8));
+}
+
+#[test]
 fn samples_that_fall_on_a_neighbour_are_no_regression() {
     // `malloc` gets what other functions had, a little of each, and the whole is the same.
     let mut costs = shop();
