@@ -46,9 +46,9 @@ pub struct GateArgs {
 
 /// Run two commands, record each run, and say whether the second is slower.
 ///
-/// Each pair of runs is made in random order, one after the other or with --together at the same time. Looks at the result are planned in advance and share the
-/// error rate, so it stops early when the answer is clear either way. A regression is confirmed by fresh pairs of
-/// runs that took no part in finding it. What the commands print is not shown.
+/// Each pair of runs is made in random order, one after the other or with --together at the same time. Looks at the
+/// result are planned in advance and share the error rate, so it stops early when the answer is clear either way. A
+/// regression is confirmed by fresh pairs of runs that took no part in finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +66,7 @@ pub struct AbArgs {
     #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true)]
     pub candidate: String,
     /// Most runs of each to find a regression with; to confirm it, at most as many again are made.
-    #[arg(long, value_name = "N", default_value_t = 12)]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = parse_runs)]
     pub runs: usize,
     /// Believe a regression without confirming it by fresh runs.
     #[arg(long)]
@@ -155,6 +155,15 @@ pub struct WritingArgs {
     /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Vec<PathBuf>,
+}
+
+/// One run or more.
+fn parse_runs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("nothing would be compared; ten are a good number".into()),
+        Ok(runs) => Ok(runs),
+        Err(_) => Err("write a number, 12 for example".into()),
+    }
 }
 
 /// What `--order` knows.

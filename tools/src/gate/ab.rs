@@ -2,8 +2,8 @@
 //! is clear.
 //!
 //! Each pair runs in random order (from a seed), so that what drifts (heat, caches, neighbours) meets both
-//! sides alike; together, both at the same time, also what changes from one second to the next. Looks at the result are planned before the first run, and what they may spend of the error
-//! rate sums up to it.
+//! sides alike; together, both at the same time, also what changes from one second to the next. Looks at the
+//! result are planned before the first run, and what they may spend of the error rate sums up to it.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -14,13 +14,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
+use std::{iter, mem};
 
 use anyhow::{Context, Result, anyhow, bail};
 use stackbeat_collector::session::CpuList;
-use stackbeat_gate::budget::BudgetRow;
+use stackbeat_gate::budget::{Budget, BudgetRow, Uncounted};
 use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Verdict, judge};
+use stackbeat_gate::decide::{Finding, Verdict, Way, judge};
+use stackbeat_gate::explain;
+use stackbeat_gate::metric::Metric;
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::stats::rank;
@@ -33,7 +36,7 @@ use super::summarize::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
 use crate::report::CALIBRATION;
-use crate::terminal;
+use crate::{record, terminal};
 
 /// Runs the command.
 pub fn run(args: &AbArgs) -> Result<u8> {
@@ -45,18 +48,41 @@ pub fn run(args: &AbArgs) -> Result<u8> {
         ..Rules::default()
     };
     let rules = super::policy::read(args.policy.as_deref(), defaults)?;
+    // What is wrong is said before anything is made or replaced.
+    require_possible_budgets(&rules)?;
     if let Some(cpus) = &args.cpus {
-        // What is wrong with them is said before anything is replaced.
         cpus.run(|| ()).context("--cpus")?;
     }
+    record::interval("--interval", args.interval)?;
     let sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,
     ];
+    for side in &sides {
+        fs::create_dir_all(&side.folder)
+            .with_context(|| format!("{}: cannot be made", side.folder.display()))?;
+    }
+    super::check_files(&args.write)?;
+    for side in &sides {
+        side.remove_traces()?;
+    }
     let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha, rules.pairing);
     let gate = measure(&sides, &looks, &rules, args)?;
     super::output(&gate, args.format, &args.write)?;
     Ok(super::exit_code(gate.outcome.verdict))
+}
+
+/// Wall time of runs that share a processor has no budget: the answer would be "cannot tell", after all of them.
+fn require_possible_budgets(rules: &Rules) -> Result<()> {
+    let is_wall = |budget: &Budget| budget.metric == Metric::Wall;
+    if rules.pairing == Pairing::Together && rules.budgets.iter().any(is_wall) {
+        bail!(
+            "--together: the policy's budget of wall time cannot be judged: {}; {}",
+            Uncounted::Shared.reason(),
+            Uncounted::Shared.remedy()
+        );
+    }
+    Ok(())
 }
 
 /// A side's command and where its traces go.
@@ -84,20 +110,13 @@ impl Program {
             .filter(|words| !words.is_empty())
             .with_context(|| format!("--{flag} {command}: an open quote, or no command"))?;
         let folder = args.output.join(flag);
-        if folder.exists() && !args.force {
+        let has_traces = folder.exists() && !super::inputs::in_folder(&folder)?.is_empty();
+        if has_traces && !args.force {
             bail!(
-                "{}: exists already; name another folder with -o, or replace its traces with --force",
+                "{}: has traces already; name another folder with -o, or replace them with --force",
                 folder.display()
             );
         }
-        if folder.exists() {
-            for old in super::inputs::in_folder(&folder)? {
-                fs::remove_file(&old)
-                    .with_context(|| format!("{}: cannot be removed", old.display()))?;
-            }
-        }
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("{}: cannot be made", folder.display()))?;
         Ok(Program {
             side,
             words,
@@ -109,6 +128,15 @@ impl Program {
             },
             ignore_failure: args.ignore_failure,
         })
+    }
+
+    /// Removes those of an earlier time.
+    fn remove_traces(&self) -> Result<()> {
+        for old in super::inputs::in_folder(&self.folder)? {
+            fs::remove_file(&old)
+                .with_context(|| format!("{}: cannot be removed", old.display()))?;
+        }
+        Ok(())
     }
 
     /// Where the trace of a run goes.
@@ -211,14 +239,23 @@ fn record_pair(
 }
 
 /// Looks for at most `most` runs a side: the first as soon as its share of the error rate can be reached
-/// at all. One test may use `of_test` of `alpha`.
+/// at all. One test may use `of_test` of `alpha`, and every look can answer.
 fn plan(most: usize, of_test: f64, alpha: f64, pairing: Pairing) -> Vec<Look> {
-    let reachable = |runs: usize| {
-        let spent = of_test * (runs as f64 / most as f64).powi(2);
-        rank::smallest_p(runs, runs, pairing.is_paired()) <= spent
+    let reaches = |runs: usize, spent: f64| {
+        rank::smallest_p(runs, runs, pairing.is_paired()) <= spent * of_test / alpha
     };
-    let first = (1..=most).find(|runs| reachable(*runs)).unwrap_or(most);
-    sequential::looks(first, most, alpha)
+    let spent = |runs: usize| alpha * (runs as f64 / most as f64).powi(2);
+    let first = (1..=most).find(|runs| reaches(*runs, spent(*runs)));
+    let mut looks = sequential::looks(first.unwrap_or(most), most, alpha);
+    // What remains close to the end may be too little for any answer: such a look takes the place of the one before it.
+    while let Some(at) = (1..looks.len())
+        .rev()
+        .find(|at| !reaches(looks[*at].runs, looks[*at].alpha))
+    {
+        let before = looks.remove(at - 1);
+        looks[at - 1].alpha += before.alpha;
+    }
+    looks
 }
 
 /// Both commands' runs, as far as they were made.
@@ -230,6 +267,8 @@ struct Measurement<'a> {
     runs: Vec<Run>,
     /// Runs a side.
     number: usize,
+    /// Most of them to find something with.
+    most: usize,
 }
 
 fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -> Result<Gate> {
@@ -251,6 +290,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         reader: Reader::default(),
         runs: Vec::new(),
         number: 0,
+        most: args.runs,
     };
     for (at, look) in looks.iter().enumerate() {
         let is_last = at + 1 == looks.len();
@@ -265,11 +305,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         let mut is_open = outcome.verdict == Verdict::CannotTell && outcome.obstacle.is_none();
         if !args.no_confirm && confirm::first_of(&gate.outcome.findings).is_some() {
             gate = measurement.confirmed(gate)?;
-            let confirmation = gate.outcome.confirmation.as_ref();
-            is_open = confirmation.is_some_and(|c| !c.is_confirmed);
-            if is_open {
-                retract(&mut gate);
-            }
+            is_open = gate.outcome.verdict == Verdict::CannotTell;
         }
         if !is_open || is_last {
             progress("");
@@ -284,7 +320,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             return Ok(gate);
         }
     }
-    bail!("--runs 0: nothing to compare")
+    bail!("no look at the runs was planned")
 }
 
 impl Measurement<'_> {
@@ -296,11 +332,21 @@ impl Measurement<'_> {
             let mut order = [0, 1];
             self.random.shuffle(&mut order);
             progress(&format!("{what} {} of at most {runs}", self.number));
-            record_pair(self.sides, order, self.number, self.rules.pairing)?;
-            for side in self.sides {
-                let run = self.reader.read(&side.trace(self.number), side.side)?;
-                self.runs.push(run);
+            let recorded = record_pair(self.sides, order, self.number, self.rules.pairing);
+            if recorded.is_err() {
+                // The pairs before it are what `gate` can read; a run without its partner is not.
+                for side in self.sides {
+                    let _ = fs::remove_file(side.trace(self.number));
+                }
             }
+            recorded?;
+            let mut read = |side: &Program| self.reader.read(&side.trace(self.number), side.side);
+            let pair = [read(&self.sides[0])?, read(&self.sides[1])?];
+            super::require_scopes(&pair[1], &self.rules.required_scopes)?;
+            if self.rules.pairing == Pairing::Together {
+                super::require_overlap(&pair[0], &pair[1])?;
+            }
+            self.runs.extend(pair);
         }
         Ok(())
     }
@@ -326,17 +372,19 @@ impl Measurement<'_> {
         }
     }
 
-    /// Makes fresh runs until they confirm the first finding, at most as many as it was found with. What is shown
-    /// stays what was found.
+    /// Makes fresh runs until they confirm the first finding, at most as many as it was found with and `most` in all. What
+    /// is shown stays what was found; what is not confirmed is taken back.
     fn confirmed(&mut self, mut gate: Gate) -> Result<Gate> {
         let Some(finding) = confirm::first_of(&gate.outcome.findings).cloned() else {
             return Ok(gate);
         };
         let known: HashSet<String> = self.runs.iter().map(|r| r.about.label.clone()).collect();
+        let is_fresh = |run: &Run| !known.contains(&run.about.label);
         let before = self.number;
+        let fresh = before.min((2 * self.most).saturating_sub(before));
         let looks = match finding.row.comparison.p {
             Some(_) => plan(
-                before.max(FEWEST_FRESH),
+                fresh.max(FEWEST_FRESH),
                 confirm::ALPHA,
                 confirm::ALPHA,
                 self.rules.pairing,
@@ -349,21 +397,87 @@ impl Measurement<'_> {
         };
         for look in looks {
             self.record_up_to(before + look.runs, "fresh run")?;
-            let is_fresh = |run: &Run| !known.contains(&run.about.label);
-            let said: Confirmation = confirm::confirm(
-                &self.table(),
-                &finding,
-                is_fresh,
-                look.alpha,
-                self.rules.pairing,
-            );
+            let said = self.confirm(&finding, is_fresh, look.alpha);
             let is_confirmed = said.is_confirmed;
             gate.outcome.confirmation = Some(said);
             if is_confirmed {
-                break;
+                return Ok(gate);
             }
         }
+        self.retract(&mut gate, is_fresh);
         Ok(gate)
+    }
+
+    /// What fresh runs say of a finding.
+    fn confirm(
+        &self,
+        finding: &Finding,
+        is_fresh: impl Fn(&Run) -> bool,
+        alpha: f64,
+    ) -> Confirmation {
+        confirm::confirm(&self.table(), finding, is_fresh, alpha, self.rules.pairing)
+    }
+
+    /// The counts of a finding that were compared exactly and that fresh runs show again.
+    fn certain(
+        &self,
+        gate: &Gate,
+        finding: Finding,
+        is_fresh: impl Fn(&Run) -> bool,
+    ) -> Option<(Finding, Confirmation)> {
+        let whole = |metric: &Metric| gate.outcome.whole.iter().find(|row| row.metric == *metric);
+        let beside = finding.also.iter().filter_map(whole).map(|row| Finding {
+            way: Way::Whole,
+            changed: None,
+            row: row.clone(),
+            also: Vec::new(),
+            explanation: explain::explain(&gate.table, row.metric, self.rules.pairing),
+        });
+        let beside: Vec<Finding> = beside.collect();
+        let all = iter::once(Finding {
+            also: Vec::new(),
+            ..finding
+        });
+        let mut certain: Option<(Finding, Confirmation)> = None;
+        for finding in all.chain(beside) {
+            let is_exact = finding.row.comparison.p.is_none();
+            let said = is_exact.then(|| self.confirm(&finding, &is_fresh, confirm::ALPHA));
+            let Some(said) = said.filter(|said| said.is_confirmed) else {
+                continue;
+            };
+            match &mut certain {
+                Some((first, _)) => first.also.push(finding.row.metric),
+                None => certain = Some((finding, said)),
+            }
+        }
+        certain
+    }
+
+    /// Takes a finding back that fresh runs did not show. Counts that were found beside it, and that are apart in the fresh
+    /// runs as well, stay.
+    fn retract(&self, gate: &mut Gate, is_fresh: impl Fn(&Run) -> bool) {
+        let Some(confirmation) = gate.outcome.confirmation.take() else {
+            return;
+        };
+        let first = confirm::first_of(&gate.outcome.findings);
+        let line = first.map_or_else(String::new, |finding| gate.finding_line(finding));
+        let unconfirmed = super::view::unconfirmed(&line, &confirmation);
+        for finding in mem::take(&mut gate.outcome.findings) {
+            if let Some((finding, said)) = self.certain(gate, finding, &is_fresh) {
+                gate.outcome.findings.push(finding);
+                gate.outcome.confirmation.get_or_insert(said);
+            }
+        }
+        let outcome = &mut gate.outcome;
+        if !outcome.findings.is_empty() {
+            outcome.warnings.push(unconfirmed);
+            return;
+        }
+        outcome.confirmation = Some(confirmation);
+        outcome.obstacle = Some(unconfirmed);
+        if !outcome.budgets.iter().any(BudgetRow::is_exceeded) {
+            outcome.verdict = Verdict::CannotTell;
+        }
     }
 }
 
@@ -373,20 +487,6 @@ const NOISY: &str = "runs of one program differ by more than what is looked for;
 
 /// Fewest fresh pairs that are planned: enough for their error rate.
 const FEWEST_FRESH: usize = 5;
-
-/// Takes a finding back that fresh runs did not show.
-fn retract(gate: &mut Gate) {
-    let Some(confirmation) = &gate.outcome.confirmation else {
-        return;
-    };
-    let finding = confirm::first_of(&gate.outcome.findings);
-    let line = finding.map_or_else(String::new, |finding| gate.finding_line(finding));
-    gate.outcome.obstacle = Some(super::view::unconfirmed(&line, confirmation));
-    gate.outcome.findings.clear();
-    if !gate.outcome.budgets.iter().any(BudgetRow::is_exceeded) {
-        gate.outcome.verdict = Verdict::CannotTell;
-    }
-}
 
 /// Says where it stands, on a terminal only.
 fn progress(text: &str) {
@@ -439,16 +539,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_look_is_the_first_that_can_answer() {
-        let looks = plan(12, 0.005, 0.01, Pairing::None);
-        assert_eq!(looks[0].runs, 6, "{looks:?}");
-        assert_eq!(looks.last().map(|l| l.runs), Some(12));
-        for look in &looks {
-            assert!(
-                rank::smallest_p(look.runs, look.runs, false) <= look.alpha / 2.0,
-                "{look:?}"
-            );
+    fn every_look_can_answer_and_none_could_earlier() {
+        for pairing in [Pairing::None, Pairing::Together] {
+            let reaches = |look: &Look| {
+                let smallest = rank::smallest_p(look.runs, look.runs, pairing.is_paired());
+                smallest <= look.alpha / 2.0
+            };
+            for (alpha, fewest) in [(0.05, 7), (0.01, 9), (0.001, 13)] {
+                for most in fewest..=60 {
+                    let looks = plan(most, alpha / 2.0, alpha, pairing);
+                    assert!(looks.iter().all(reaches), "{most}: {looks:?}");
+                    assert_eq!(looks.last().map(|l| l.runs), Some(most));
+                    let spent: f64 = looks.iter().map(|l| l.alpha).sum();
+                    assert!((spent - alpha).abs() < 1e-9, "{most}: {looks:?}");
+                }
+            }
         }
+        assert_eq!(plan(12, 0.005, 0.01, Pairing::None)[0].runs, 6);
         assert_eq!(plan(2, 0.005, 0.01, Pairing::None).len(), 1);
         // To confirm takes fewer, pairs more: they can be exchanged in fewer ways.
         let first = |most, alpha, pairing| plan(most, alpha, alpha, pairing)[0].runs;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use stackbeat_gate::compare::Answer;
 use stackbeat_gate::decide::{Finding, Verdict};
 use stackbeat_gate::run::NameId;
 
@@ -98,13 +99,23 @@ pub fn summary(gate: &Gate) -> Summary {
         result: CaseResult::Failed(Failure::over_budget(line)),
     }));
     let found = |metric| outcome.findings.iter().any(|f| f.row.metric == metric);
+    if let Verdict::CannotTell = outcome.verdict
+        && outcome.obstacle.is_some()
+    {
+        cases.push(Case {
+            name: "gate".into(),
+            result: CaseResult::Skipped(format!("cannot tell: {}", gate.headline())),
+        });
+    }
     cases.extend(
         gate.rows()
             .into_iter()
             .filter(|r| !found(r.metric))
             .map(|row| {
-                let is_open =
-                    outcome.verdict == Verdict::CannotTell && row.comparison.runs_needed.is_some();
+                // Found, but not confirmed by fresh runs.
+                let is_retracted = row.metric.is_cost() && row.comparison.answer == Answer::Higher;
+                let is_open = outcome.verdict == Verdict::CannotTell
+                    && (is_retracted || row.comparison.runs_needed.is_some());
                 Case {
                     name: row.metric.title().into(),
                     result: match is_open {

@@ -19,14 +19,19 @@ pub fn traces(flag: &str, inputs: &[String]) -> Result<Vec<PathBuf>> {
             found.push(path.to_owned());
         } else {
             let pattern = glob::glob(input).with_context(|| format!("{flag} {input}"))?;
-            let mut matching: Vec<PathBuf> = pattern.filter_map(|path| path.ok()).collect();
-            if matching.is_empty() {
+            let before = found.len();
+            for path in pattern.filter_map(|path| path.ok()) {
+                match path.is_dir() {
+                    true => found.append(&mut in_folder(&path)?),
+                    false => found.push(path),
+                }
+            }
+            if found.len() == before {
                 bail!(
-                    "{flag} {input}: no such file, and no file matches; give a folder of traces, traces, \
+                    "{flag} {input}: no such file, and no trace matches; give a folder of traces, traces, \
                      or a pattern in quotes"
                 );
             }
-            found.append(&mut matching);
         }
     }
     found.sort();
@@ -76,6 +81,7 @@ mod tests {
             found(&[text("?.beat"), text("a.beat")]),
             [at("a.beat"), at("b.beat")]
         );
+        assert_eq!(found(&[text("even*")]), [at("evening/c.beat")]);
         for missing in ["x*.beat", "none.beat"] {
             let error = traces("--baseline", &[text(missing)]).expect_err("is missing");
             assert!(error.to_string().contains(missing), "{error}");

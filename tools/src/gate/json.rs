@@ -1,6 +1,7 @@
 //! The verdict as JSON (docs/json.md).
 
 use serde_json::{Value, json};
+use stackbeat_gate::budget::Uncounted;
 use stackbeat_gate::compare::Comparison;
 use stackbeat_gate::decide::{Finding, Row, Way};
 use stackbeat_gate::explain::Part;
@@ -63,7 +64,7 @@ pub fn render(gate: &Gate) -> Value {
             "per": row.budget.scope.as_ref().map(|s| s.per.name()),
             "metric": row.budget.metric.name(),
             "max": row.budget.max,
-            "spent": row.spent,
+            "spent": (row.uncounted != Some(Uncounted::Shared)).then_some(row.spent),
             "is_exceeded": row.is_exceeded(),
             "is_uncounted": row.uncounted.is_some(),
         })).collect::<Vec<_>>(),

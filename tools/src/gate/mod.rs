@@ -48,6 +48,7 @@ pub fn run(args: &GateArgs) -> Result<u8> {
         ..Rules::default()
     };
     let rules = policy::read(args.policy.as_deref(), defaults)?;
+    check_files(&args.writing.output)?;
     let gate = compare(&args.baseline, &args.candidate, &rules)?;
     output(&gate, args.writing.format, &args.writing.output)?;
     Ok(exit_code(gate.outcome.verdict))
@@ -61,16 +62,21 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
     ];
     if rules.pairing.is_paired() && sides[0].1.len() != sides[1].1.len() {
         bail!(
-            "--{}: {} baseline and {} candidate runs make no pairs",
+            "--{0}: {1} baseline and {2} candidate runs make no pairs; leave out the runs without a partner, or --{0}",
             rules.pairing.name(),
             sides[0].1.len(),
             sides[1].1.len()
         );
     }
     let (table, sources) = read(&sides)?;
-    require_scopes(&table, &rules.required_scopes)?;
+    for run in &table.runs {
+        require_scopes(run, &rules.required_scopes)?;
+    }
     if rules.pairing == Pairing::Together {
-        require_overlap(&table)?;
+        let (baseline, candidate) = table.runs.split_at(table.baseline_count);
+        for (x, y) in baseline.iter().zip(candidate) {
+            require_overlap(x, y)?;
+        }
     }
     Ok(Gate {
         outcome: judge(&table, rules),
@@ -82,29 +88,29 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
 }
 
 /// Runs of a pair that shared a processor ran at the same time.
-fn require_overlap(table: &Table) -> Result<()> {
-    let (baseline, candidate) = table.runs.split_at(table.baseline_count);
+fn require_overlap(x: &Run, y: &Run) -> Result<()> {
     let time = |run: &Run| {
         let begin = run.about.started_unix_ns;
         (begin, begin.saturating_add(run.whole.get(Metric::Wall)))
     };
-    for (x, y) in baseline.iter().zip(candidate) {
-        if time(x).0.max(time(y).0) >= time(x).1.min(time(y).1) {
-            bail!(
-                "--together: {} and {} did not run at the same time; --paired is for pairs that ran one after the other",
-                x.about.label,
-                y.about.label
-            );
-        }
+    if time(x).0.max(time(y).0) >= time(x).1.min(time(y).1) {
+        bail!(
+            "--together: {} and {} did not run at the same time; --paired is for pairs that ran one after the other, and \
+             where a run is too short to overlap, repeat the work inside of the program",
+            x.about.label,
+            y.about.label
+        );
     }
     Ok(())
 }
 
 /// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would pass
 /// every budget.
-fn require_scopes(table: &Table, required: &[String]) -> Result<()> {
-    let runs = table.runs.iter().filter(|run| run.side == Side::Candidate);
-    for (run, scope) in runs.flat_map(|run| required.iter().map(move |scope| (run, scope))) {
+fn require_scopes(run: &Run, required: &[String]) -> Result<()> {
+    if run.side == Side::Baseline {
+        return Ok(());
+    }
+    for scope in required {
         if !run.scopes.iter().any(|known| is_like(&known.name, scope)) {
             let known: Vec<&str> = run.scopes.iter().map(|s| s.name.as_str()).collect();
             bail!(
@@ -154,6 +160,24 @@ fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
     Ok((Table::new(runs, reader.names), reader.sources))
 }
 
+/// What no verdict can be written to is said before minutes are spent on it.
+fn check_files(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        GateFormat::of_file(file)?;
+        let folder = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!(
+                "{}: cannot be written: there is no folder {}; make it first",
+                file.display(),
+                folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Prints the verdict, and writes it to files in the formats that their names say.
 fn output(gate: &Gate, format: GateFormat, files: &[PathBuf]) -> Result<()> {
     write(format, files, &|format| render(gate, format))
@@ -164,12 +188,18 @@ fn write(
     files: &[PathBuf],
     render: &dyn Fn(GateFormat) -> Result<String>,
 ) -> Result<()> {
+    // First, so that it is not lost with a file that cannot be written. Where nobody reads it any more, the files and the
+    // exit code still count.
+    match terminal::print(&render(format)?) {
+        Err(error) if !terminal::is_broken_pipe(&error) => return Err(error),
+        _ => {}
+    }
     for file in files {
         let format = GateFormat::of_file(file)?;
         let context = || format!("{}: cannot be written", file.display());
         fs::write(file, render(format)?).with_context(context)?;
     }
-    terminal::print(&render(format)?)
+    Ok(())
 }
 
 fn render(gate: &Gate, format: GateFormat) -> Result<String> {

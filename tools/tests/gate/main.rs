@@ -9,11 +9,12 @@ mod system_calls;
 mod transfers;
 
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 use stackbeat_tests::{compile, python};
 
-use common::{STACKBEAT, stackbeat};
+use common::{STACKBEAT, command_in, stackbeat};
 
 /// Enough for an exact test at half a percent.
 const RUNS: usize = 6;
@@ -153,6 +154,16 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     }
     reports::are_valid(&at.join("v.sarif"), &at.join("v.xml"), 1);
 
+    // Nobody reads what it prints; files and exit code still count.
+    let quiet = [&traces[..], &["-f", "json", "-o", "unread.md"]].concat();
+    let mut unread = command_in(at, &quiet);
+    let unread = unread.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut unread = unread.expect("starts");
+    drop(unread.stdout.take());
+    let output = unread.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(at.join("unread.md").exists());
+
     let traces = ["diff", "stackbeat-ab/baseline", "stackbeat-ab/candidate"];
     let output = stackbeat(at, &traces);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -273,11 +284,14 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
 }
 
 /// Counts its runs in the file that it is given; for `b…` it is slower in the first six, and faster in all others: noise
-/// does not confirm that by chance.
+/// does not confirm that by chance. With a second argument it allocates as well.
 const FIRST_SLOWER: &str = r#"
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
+static void *volatile kept;
 int main(int count, char **arguments) {
+    for (int i = 0; i < 1000 && count > 2; i++) kept = malloc(100);
     FILE *file = fopen(arguments[1], "r+");
     int runs = 0;
     if (!file || fscanf(file, "%d", &runs) != 1) return 1;
@@ -309,6 +323,19 @@ fn what_fresh_runs_do_not_show_is_not_claimed() {
         text.contains("fresh pairs of runs did not show that"),
         "{text}"
     );
+    // Not confirmed, but beside allocations that all runs have.
+    begin();
+    let more = ["-b", "./work a.n", "-c", "./work b.n more", "--force"];
+    let output = stackbeat(at, &[&runs[..], &more[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "REGRESSION: allocations",
+        "fresh pairs of runs confirm it",
+        "fresh pairs of runs did not show that",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     // The same, believed.
     begin();
     let believed = ["--no-confirm", "--force"];
@@ -324,4 +351,40 @@ fn mistakes_are_named() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("--baseline nowhere: no such file"), "{text}");
+}
+
+#[test]
+fn ab_names_mistakes_before_it_runs_or_replaces_anything() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let old = at.join("stackbeat-ab/baseline/001.beat");
+    std::fs::create_dir_all(old.parent().expect("has one")).expect("is made");
+    std::fs::write(&old, "").expect("is written");
+    let policy = "[[budget]]\nmetric = \"wall\"\nmax = \"1s\"\n";
+    std::fs::write(at.join("wall.toml"), policy).expect("is written");
+    let cases: [(&[&str], &str); 6] = [
+        (&["--runs", "0"], "nothing would be compared"),
+        (&["--write", "out.htm"], "the ending names no format"),
+        (&["--write", "no/out.md"], "there is no folder no"),
+        (&["--interval", "1us"], "too short"),
+        (
+            &["--together", "--policy", "wall.toml"],
+            "budget of wall time cannot be judged",
+        ),
+        (&["-c", "./new 'x"], "an open quote"),
+    ];
+    for (arguments, says) in cases {
+        let sides: &[&str] = match arguments[0] {
+            "-c" => &["-b", "touch ran"],
+            _ => &["-b", "touch ran", "-c", "touch ran"],
+        };
+        let output = stackbeat(at, &[&["ab", "--force"], sides, arguments].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?}: {text}");
+        assert!(old.exists() && !at.join("ran").exists(), "{arguments:?}");
+    }
+    let kept = stackbeat(at, &["ab", "-b", "true", "-c", "true"]);
+    let text = String::from_utf8_lossy(&kept.stderr);
+    assert!(text.contains("has traces already"), "{text}");
 }

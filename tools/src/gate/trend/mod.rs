@@ -14,7 +14,7 @@ mod view;
 use anyhow::Result;
 use stackbeat_gate::compare::Rules;
 
-use super::{exit_code, policy, write};
+use super::{check_files, exit_code, policy, write};
 use crate::cli::{GateFormat, TrendArgs};
 use crate::terminal;
 use view::Trend;
@@ -22,6 +22,7 @@ use view::Trend;
 /// Runs the command.
 pub fn run(args: &TrendArgs) -> Result<u8> {
     let rules = policy::read(args.policy.as_deref(), Rules::default())?;
+    check_files(&args.writing.output)?;
     let trend = series::read(args, &rules)?;
     write(args.writing.format, &args.writing.output, &|format| {
         render(&trend, format)
