@@ -153,10 +153,10 @@ class Sqlite(Program):
         if small_cache:
             script += "PRAGMA cache_size=2;" + look_up % (1, small_cache) + "PRAGMA cache_size=-2000;"
         script += look_up % (small_cache + 1, 60000)
-        # The same questions; some may not use the index and scan 400 rows.
+        # The same questions; some may not use the index and scan 1200 rows.
         scans = min(amount, self.QUESTIONS) if kind == "missing-index" else 0
         script += "".join(
-            "SELECT count(*) FROM t %s WHERE v=%d AND id<400;"
+            "SELECT count(*) FROM t %s WHERE v=%d AND id<1200;"
             % ("NOT INDEXED" if i < scans else "INDEXED BY i", i)
             for i in range(self.QUESTIONS)
         )
