@@ -372,8 +372,8 @@ impl Measurement<'_> {
         }
     }
 
-    /// Makes fresh runs until they confirm the first finding, at most as many as it was found with and `most` in all. What
-    /// is shown stays what was found; what is not confirmed is taken back.
+    /// Makes fresh runs until they confirm the first finding: at most as many as it was found with, and with those before
+    /// twice `most`. What is shown stays what was found; what is not confirmed is taken back.
     fn confirmed(&mut self, mut gate: Gate) -> Result<Gate> {
         let Some(finding) = confirm::first_of(&gate.outcome.findings).cloned() else {
             return Ok(gate);
