@@ -185,7 +185,8 @@ impl Turn {
     /// `None`: taken.
     pub(crate) fn take() -> Option<Turn> {
         let free = IN_TURN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        free.is_ok().then_some(Turn(()))
+        // Made only when it is ours: one that is dropped ends the turn, whoever has it.
+        free.is_ok().then(|| Turn(()))
     }
 }
 
@@ -235,5 +236,21 @@ impl Drop for Writable<'_> {
             // SAFETY: as the dynamic linker had it.
             unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, libc::PROT_READ) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_is_asked_for_in_vain_stays_with_who_has_it() {
+        let turn = Turn::take();
+        assert!(turn.is_some());
+        for _ in 0..2 {
+            assert!(Turn::take().is_none());
+        }
+        drop(turn);
+        assert!(Turn::take().is_some());
     }
 }
