@@ -30,7 +30,8 @@ static MODULES_SEEN: AtomicU64 = AtomicU64::new(0);
 /// That look met a module which was not relocated yet, or another thread at work.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
-/// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one.
+/// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one. Modules are left out if
+/// another thread changes slots for longer than `MOST_WAITS`: one that withdraws hooks for the session before this one.
 pub(crate) fn patch() -> usize {
     ON.store(true, Ordering::Relaxed);
     look(true)
@@ -48,7 +49,7 @@ pub(crate) fn look_for_new() {
 pub(crate) fn restore() -> usize {
     ON.store(false, Ordering::Relaxed);
     let mut restoration = Restoration {
-        waits_left: MOST_WAITS,
+        waits: Waits(MOST_WAITS),
         slots: 0,
     };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
@@ -56,33 +57,37 @@ pub(crate) fn restore() -> usize {
     restoration.slots
 }
 
-/// How often a restoration waits for another thread, all together, and how long each time.
+/// How often attaching or detaching waits for another thread, all together, and how long each time.
 const MOST_WAITS: u32 = 100;
 const WAIT_NS: u64 = 1_000_000;
 
-struct Restoration {
-    waits_left: u32,
-    slots: usize,
-}
+/// How many waits are left.
+struct Waits(u32);
 
-impl Restoration {
+impl Waits {
     fn turn(&mut self) -> Option<Turn> {
         loop {
             let turn = Turn::take();
-            if turn.is_some() || self.waits_left == 0 {
+            if turn.is_some() || self.0 == 0 {
                 return turn;
             }
-            self.waits_left -= 1;
+            self.0 -= 1;
             // Nobody wakes it.
             sys::wait(&AtomicU32::new(0), 0, Some(WAIT_NS));
         }
     }
 }
 
+struct Restoration {
+    waits: Waits,
+    slots: usize,
+}
+
 /// What a look is for, and what it finds.
 struct Look {
     everything: bool,
     begun: bool,
+    waits: Waits,
     slots: usize,
 }
 
@@ -90,6 +95,8 @@ fn look(everything: bool) -> usize {
     let mut look = Look {
         everything,
         begun: false,
+        // A look for new modules is made again.
+        waits: Waits(if everything { MOST_WAITS } else { 0 }),
         slots: 0,
     };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
@@ -114,7 +121,7 @@ unsafe extern "C" fn patch_module(
     }
     // SAFETY: `info` describes a loaded module.
     if let Some(module) = unsafe { Module::of(info) } {
-        let Some(turn) = Turn::take() else {
+        let Some(turn) = look.waits.turn() else {
             INCOMPLETE.store(true, Ordering::Relaxed);
             return 0;
         };
@@ -153,7 +160,7 @@ unsafe extern "C" fn restore_module(
     let (info, restoration) = unsafe { (&*info, &mut *data.cast::<Restoration>()) };
     // SAFETY: `info` describes a loaded module.
     if let Some(module) = unsafe { Module::of(info) }
-        && let Some(turn) = restoration.turn()
+        && let Some(turn) = restoration.waits.turn()
     {
         let mut writable = Writable::new(&turn, &module);
         module.for_each_slot(|slot| {
