@@ -26,7 +26,6 @@ import multiprocessing
 import os
 import random
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -128,17 +127,15 @@ class Experiment:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def alone_ns(self, kind):
-        """What a run without change takes when nothing runs beside it."""
+        """What a run without change spends itself when nothing of its own runs beside it: not how long it takes, which is
+        longer on a machine that does something else as well."""
         place = self.out / "calibration" / kind.key / "alone"
         place.mkdir(parents=True, exist_ok=True)
-        took = []
-        for number in range(3):
-            trace = place / ("%d.beat" % number)
+        traces = [place / ("%d.beat" % number) for number in range(3)]
+        for trace in traces:
             self.record(self.prepared(kind.program, 0), ("none", 0), trace, self.cpu)
-            done = subprocess.run([self.stackbeat, "report", "--json", str(trace)],
-                                  capture_output=True, text=True, check=True)
-            took.append(json.loads(done.stdout)["recording"]["duration_ns"])
-        return statistics.median(took)
+        whole = self.gate([], traces, traces)["whole"]
+        return sum(row["baseline_median"] for row in whole if row["metric"] in OWN)
 
     def calibrate(self, kind):
         """Finds the amount that adds 20 % (15 to 25 % will do; its fractions add theirs): from a guess, then on the
@@ -146,7 +143,7 @@ class Experiment:
         amount = kind.guess
         less, more = (0.0, 0.0), None
         # Who waits has to be alone. Otherwise, at the same time, wall times have the other's turns in them: what was
-        # computed and blocked is compared with how long a run takes alone.
+        # computed and blocked is compared with what that is in a run that is alone.
         together = PROGRAMS[kind.program].together and not kind.waits
         alone = self.alone_ns(kind) if together and kind.measure == "wall" else None
         for attempt in range(CALIBRATIONS):
