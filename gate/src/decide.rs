@@ -431,7 +431,7 @@ impl Judge<'_> {
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
     /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
-    /// over the threads of all roles, its role and the whole: the smaller what is around it, the less its noise hides.
+    /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around it, the less its noise hides.
     /// Gives whether the rest became lighter somewhere.
     fn has_moved(
         &self,
@@ -448,12 +448,26 @@ impl Judge<'_> {
         let of_all = callers
             .iter()
             .map(|name| explain::over_all_roles(self.table, &totals, *name));
-        let around = of_role
-            .chain(of_all)
-            .chain([self.table.role(role, metric), self.table.whole(metric)]);
+        let around = of_role.chain(of_all).chain([
+            self.itself_over_all_roles(function, metric),
+            self.table.role(role, metric),
+            self.table.whole(metric),
+        ]);
         let shift = change(self.table, column);
         let moved = around.filter_map(|all| self.has_moved_within(&all, column, shift, metric));
         moved.max()
+    }
+
+    /// A metric of a function itself, on whatever threads: what it calls may vary by more than that.
+    fn itself_over_all_roles(&self, function: NameId, metric: Metric) -> Column {
+        let mut sum = vec![0.0; self.table.runs.len()];
+        let roles = self.table.roles().into_iter();
+        for column in roles.filter_map(|role| self.table.function(role, function, metric)) {
+            for (sum, more) in sum.iter_mut().zip(column) {
+                *sum += more;
+            }
+        }
+        sum
     }
 
     /// Those that are worth telling: where the whole run grew by half of it, that nothing around it grew says too little.

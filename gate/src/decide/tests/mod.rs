@@ -481,6 +481,26 @@ fn work_that_moved_to_another_thread_is_seen_below_the_noise_of_both() {
 }
 
 #[test]
+fn a_function_that_moved_with_its_callee_is_seen_below_the_noise_of_that() {
+    let costs = |of_helper: f64, of_worker: f64| {
+        let mut costs = shop();
+        for (thread, path, share) in [
+            ("helper", ["help", "pack", "fold"].as_slice(), of_helper),
+            ("worker-*", ["work", "pack", "fold"].as_slice(), of_worker),
+        ] {
+            costs.push((thread, path, Metric::Cpu, 600.0 * share * MS));
+            costs.push((thread, &path[..2], Metric::Cpu, 8.0 * share * MS));
+        }
+        costs
+    };
+    for seed in 0..40 {
+        let (before, after) = (costs(0.0, 1.0), costs(1.0, 0.0));
+        let (_, outcome) = gate(&program(before), &program(after), 10, seed);
+        assert_eq!(outcome.findings, [], "{seed}");
+    }
+}
+
+#[test]
 fn more_work_is_told_from_slower_work() {
     let shop_with = |factor: f64, allocations, allocated_bytes| {
         let mut costs = shop();
