@@ -21,7 +21,7 @@ use stackbeat_collector::session::CpuList;
 use stackbeat_gate::budget::{Budget, BudgetRow, Uncounted};
 use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Finding, Verdict, Way, judge};
+use stackbeat_gate::decide::{Finding, Verdict, Way};
 use stackbeat_gate::explain;
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::random::Random;
@@ -343,9 +343,6 @@ impl Measurement<'_> {
             let mut read = |side: &Program| self.reader.read(&side.trace(self.number), side.side);
             let pair = [read(&self.sides[0])?, read(&self.sides[1])?];
             super::require_scopes(&pair[1], &self.rules.required_scopes)?;
-            if self.rules.pairing == Pairing::Together {
-                super::require_overlap(&pair[0], &pair[1])?;
-            }
             self.runs.extend(pair);
         }
         Ok(())
@@ -364,7 +361,7 @@ impl Measurement<'_> {
         };
         let table = self.table();
         Gate {
-            outcome: judge(&table, &rules),
+            outcome: super::judged(&table, &rules),
             table,
             sources: self.reader.sources.clone(),
             confidence: rules.confidence,

@@ -23,7 +23,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use stackbeat_gate::compare::{Pairing, Rules};
-use stackbeat_gate::decide::{Verdict, judge};
+use stackbeat_gate::decide::{Outcome, Verdict, judge};
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::names::is_like;
 use stackbeat_gate::run::{Run, Side};
@@ -73,13 +73,20 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
         require_scopes(run, &rules.required_scopes)?;
     }
     if rules.pairing == Pairing::Together {
-        let (baseline, candidate) = table.runs.split_at(table.baseline_count);
-        for (x, y) in baseline.iter().zip(candidate) {
-            require_overlap(x, y)?;
+        let apart = pairs_apart(&table);
+        if let Some((x, y)) = apart
+            .first()
+            .filter(|_| apart.len() == table.baseline_count)
+        {
+            bail!(
+                "--together: {} and {} did not run at the same time; --paired is for pairs that ran one after the other",
+                x.about.label,
+                y.about.label
+            );
         }
     }
     Ok(Gate {
-        outcome: judge(&table, rules),
+        outcome: judged(&table, rules),
         table,
         sources,
         confidence: rules.confidence,
@@ -87,21 +94,35 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
     })
 }
 
-/// Runs of a pair that shared a processor ran at the same time.
-fn require_overlap(x: &Run, y: &Run) -> Result<()> {
+/// The verdict, with a warning where runs of pairs should have been at the same time and were not.
+fn judged(table: &Table, rules: &Rules) -> Outcome {
+    let mut outcome = judge(table, rules);
+    let apart = match rules.pairing {
+        Pairing::Together => pairs_apart(table),
+        Pairing::None | Pairing::InTurns => Vec::new(),
+    };
+    if let Some((x, y)) = apart.first() {
+        outcome.warnings.push(format!(
+            "{} of {} pairs did not run at the same time, {} and {} for example, and have the noise of runs in turns: repeat \
+             the work inside of the program until a run takes longer",
+            apart.len(),
+            table.baseline_count,
+            x.about.label,
+            y.about.label
+        ));
+    }
+    outcome
+}
+
+/// Pairs whose runs did not run at the same time.
+fn pairs_apart(table: &Table) -> Vec<(&Run, &Run)> {
     let time = |run: &Run| {
         let begin = run.about.started_unix_ns;
         (begin, begin.saturating_add(run.whole.get(Metric::Wall)))
     };
-    if time(x).0.max(time(y).0) >= time(x).1.min(time(y).1) {
-        bail!(
-            "--together: {} and {} did not run at the same time; --paired is for pairs that ran one after the other, and \
-             where a run is too short to overlap, repeat the work inside of the program",
-            x.about.label,
-            y.about.label
-        );
-    }
-    Ok(())
+    let (baseline, candidate) = table.runs.split_at(table.baseline_count);
+    let is_apart = |(x, y): &(&Run, &Run)| time(x).0.max(time(y).0) >= time(x).1.min(time(y).1);
+    baseline.iter().zip(candidate).filter(is_apart).collect()
 }
 
 /// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would pass

@@ -123,6 +123,35 @@ fn a_required_scope_that_is_missing_is_an_error() {
 }
 
 #[test]
+fn pairs_that_were_not_together_are_told_of() {
+    let mut table = gate(1.0).table;
+    let count = table.baseline_count;
+    for (number, run) in table.runs.iter_mut().enumerate() {
+        let wall = run.whole.get(Metric::Wall);
+        run.about.started_unix_ns = 10 * wall * (number % count) as u64 + wall / 2;
+    }
+    let rules = Rules {
+        pairing: Pairing::Together,
+        ..Rules::default()
+    };
+    let says = |table: &Table| {
+        let warnings = judged(table, &rules).warnings.into_iter();
+        warnings
+            .filter(|w| w.contains("at the same time"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pairs_apart(&table).len(), 0);
+    assert_eq!(says(&table), [""; 0]);
+    table.runs[count].about.started_unix_ns += 2 * table.runs[0].whole.get(Metric::Wall);
+    let said = says(&table);
+    let expected = format!("1 of {count} pairs did not run at the same time");
+    assert!(
+        said.len() == 1 && said[0].starts_with(&expected),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn scopes_are_compared_in_every_format() {
     let mut gate = gate(1.0);
     for (number, run) in gate.table.runs.iter_mut().enumerate() {
