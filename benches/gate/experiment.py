@@ -2,7 +2,7 @@
 """How often the gate is wrong, how small a change it finds, and whether it names function and cause.
 
     benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR            everything
-    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a taste, in two minutes
+    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a taste, in four minutes
 
 For each kind of change (kinds.py) the amount that adds 2, 5, 10 and 20 % is found first. Then blocks are
 recorded: for each size, and for no change at all, ten pairs of an unchanged and a changed run. A pair is recorded
@@ -306,7 +306,7 @@ def main():
     parser.add_argument("--half", choices=GROUPS, help="only this part of the kinds; blind, fresh: and no special case")
     parser.add_argument("--only", action="append",
                         help="only this kind, for example press-new-lock, and no special case; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="at most three of these kinds, one block, six runs a side")
+    parser.add_argument("--quick", action="store_true", help="at most three of these kinds, one block, eight runs a side")
     parser.add_argument("--around", default="", help="words to run each block under")
     parser.add_argument("--pause", type=float, default=0.0, help="sleep this many times as long as a block took")
     parser.add_argument("--judge-only", action="store_true", help="record nothing, judge what is there")
@@ -317,7 +317,7 @@ def main():
     kinds = [k for k in kinds if not arguments.only or k.key in arguments.only]
     cases = CASES if arguments.half not in ("blind", "fresh") and not arguments.only else []
     if arguments.quick:
-        arguments.runs, arguments.replicates = 6, 1
+        arguments.runs, arguments.replicates = 8, 1
         kinds, cases = [k for k in kinds if k.key in QUICK] or kinds[:3], cases[:1]
     for name in sorted({k.program for k in kinds}):
         if lacks := PROGRAMS[name].lacks():
