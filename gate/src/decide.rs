@@ -431,8 +431,8 @@ impl Judge<'_> {
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
     /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
-    /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around it, the less its noise hides.
-    /// Gives whether the rest became lighter somewhere.
+    /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around
+    /// it, the less its noise hides. Gives whether the rest became lighter somewhere.
     fn has_moved(
         &self,
         (role, function): (RoleId, NameId),
@@ -460,14 +460,9 @@ impl Judge<'_> {
 
     /// A metric of a function itself, on whatever threads: what it calls may vary by more than that.
     fn itself_over_all_roles(&self, function: NameId, metric: Metric) -> Column {
-        let mut sum = vec![0.0; self.table.runs.len()];
         let roles = self.table.roles().into_iter();
-        for column in roles.filter_map(|role| self.table.function(role, function, metric)) {
-            for (sum, more) in sum.iter_mut().zip(column) {
-                *sum += more;
-            }
-        }
-        sum
+        let columns = roles.filter_map(|role| self.table.function(role, function, metric));
+        self.table.sum(columns)
     }
 
     /// Those that are worth telling: where the whole run grew by half of it, that nothing around it grew says too little.

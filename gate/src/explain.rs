@@ -284,13 +284,8 @@ pub fn over_all_roles(
     totals: &HashMap<(RoleId, NameId), Column>,
     name: NameId,
 ) -> Column {
-    let mut sum = vec![0.0; table.runs.len()];
-    for (_, column) in totals.iter().filter(|((_, n), _)| *n == name) {
-        for (sum, more) in sum.iter_mut().zip(column) {
-            *sum += more;
-        }
-    }
-    sum
+    let of_name = totals.iter().filter(|((_, n), _)| *n == name);
+    table.sum(of_name.map(|(_, column)| column))
 }
 
 /// Inclusive columns by function, recursion counted once.

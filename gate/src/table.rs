@@ -138,6 +138,17 @@ impl Table {
         (0..self.names.roles().len() as u32).map(RoleId).collect()
     }
 
+    /// The sum of columns, run by run.
+    pub fn sum<'c>(&self, columns: impl Iterator<Item = &'c Column>) -> Column {
+        let mut sum = vec![0.0; self.runs.len()];
+        for column in columns {
+            for (sum, more) in sum.iter_mut().zip(column) {
+                *sum += more;
+            }
+        }
+        sum
+    }
+
     /// A metric summed over the threads of a role.
     pub fn role(&self, role: RoleId, metric: Metric) -> Column {
         let of_run = |run: &Run| {

@@ -23,14 +23,10 @@ pub(super) fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
     let mut parts: Vec<Part> = Metric::ALL
         .into_iter()
         .filter_map(|metric| {
-            let mut sum = vec![0.0; table.runs.len()];
-            for (place, column) in table.own_places(metric).iter().enumerate() {
-                if inside.contains(&(place as u32)) {
-                    for (sum, more) in sum.iter_mut().zip(column) {
-                        *sum += more;
-                    }
-                }
-            }
+            let own = table.own_places(metric);
+            let places = (0u32..).zip(&own);
+            let within = places.filter(|(place, _)| inside.contains(place));
+            let sum = table.sum(within.map(|(_, column)| column));
             let (baseline, candidate) = table.split(&sum);
             let part = Part {
                 metric,

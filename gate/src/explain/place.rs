@@ -99,12 +99,7 @@ impl Places<'_> {
             .map(|caller| {
                 let inside = outermost.iter();
                 let inside = inside.filter(|at| self.callers(**at).any(|above| above == caller));
-                let mut part = vec![0.0; self.table.runs.len()];
-                for at in inside {
-                    for (sum, more) in part.iter_mut().zip(&self.columns[*at as usize]) {
-                        *sum += more;
-                    }
-                }
+                let part = self.table.sum(inside.map(|at| &self.columns[*at as usize]));
                 self.lost_beside(caller, &part)
             });
         lost.fold(0.0, f64::max)
