@@ -27,11 +27,13 @@ pub enum Cause {
     Process = 8,
     /// Not known: blocked outside any hook.
     Unknown = 9,
+    /// Message queues and System V semaphores: until another thread or process sends, receives or posts.
+    Ipc = 10,
 }
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Cause; 10] = [
+    pub const ALL: [Cause; 11] = [
         Cause::None,
         Cause::Lock,
         Cause::Wait,
@@ -42,6 +44,7 @@ impl Cause {
         Cause::Join,
         Cause::Process,
         Cause::Unknown,
+        Cause::Ipc,
     ];
 
     /// The name that reports and files use.
@@ -57,6 +60,7 @@ impl Cause {
             Cause::Join => "join",
             Cause::Process => "process",
             Cause::Unknown => "unknown",
+            Cause::Ipc => "ipc",
         }
     }
 }
@@ -211,6 +215,10 @@ probes! {
     RwlockWrite = 33, "pthread_rwlock_wrlock", Lock, Lock;
     RwlockUnlock = 34, "pthread_rwlock_unlock", Lock, None;
     SpinLock = 35, "pthread_spin_lock", Lock, Lock;
+    /// A futex, and a condition, by which a lock of a library's own waits: no agent writes these, the model knows such waits by
+    /// the functions that wait.
+    FutexLock = 36, "futex lock", Lock, Lock;
+    ConditionLock = 37, "condition lock", Lock, Lock;
 
     CondWait = 40, "pthread_cond_wait", Wait, Wait;
     CondSignal = 41, "pthread_cond_signal", Wait, None;
@@ -221,6 +229,7 @@ probes! {
     FutexWake = 46, "futex wake", Wait, None;
     SignalWait = 47, "sigwait", Wait, Wait;
     SignalSend = 48, "kill", Wait, None;
+    SemaphoreSet = 49, "semop", Wait, Ipc;
 
     Read = 50, "read", Io, Io;
     Write = 51, "write", Io, Io;
@@ -232,6 +241,10 @@ probes! {
     Fcntl = 57, "fcntl", Io, Io;
     Stat = 58, "stat", Io, Io;
     FileLock = 59, "flock", Io, Lock;
+    MessageReceive = 60, "msgrcv", Io, Ipc;
+    MessageSend = 61, "msgsnd", Io, Ipc;
+    QueueReceive = 62, "mq_receive", Io, Ipc;
+    QueueSend = 63, "mq_send", Io, Ipc;
 
     Connect = 70, "connect", Net, Net;
     Accept = 71, "accept", Net, Net;

@@ -334,7 +334,7 @@ fn is_told_by_others(probe: ProbeId) -> bool {
 fn blocked_metric(cause: Cause) -> Metric {
     match cause {
         Cause::Lock => Metric::Lock,
-        Cause::Wait => Metric::Wait,
+        Cause::Wait | Cause::Ipc => Metric::Wait,
         Cause::Io => Metric::Io,
         Cause::Net => Metric::Net,
         Cause::Poll => Metric::Poll,

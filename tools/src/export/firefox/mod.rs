@@ -190,6 +190,7 @@ fn color(cause: Cause) -> &'static str {
         Cause::Join => "purple",
         Cause::Process => "magenta",
         Cause::Unknown => "grey",
+        Cause::Ipc => "brown",
     }
 }
 
