@@ -11,6 +11,7 @@ pub mod buffer;
 pub mod callstack;
 pub mod clock;
 pub mod fault;
+pub mod filter;
 pub mod gate;
 pub mod handover;
 pub mod layout;
