@@ -183,7 +183,7 @@ fn thread_cpu() -> u64 {
 }
 
 #[divan::bench(name = "c4_part_rusage")]
-fn rusage() -> sys::Usage {
+fn rusage() -> Option<sys::Usage> {
     sys::thread_usage()
 }
 

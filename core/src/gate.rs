@@ -123,7 +123,11 @@ pub fn lighten(entry: &ThreadEntry, uid: u32) {
 /// is called when the gate was light: a full barrier on every processor that runs the thread's process;
 /// false where that failed.
 pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
-    if entry.in_flight.load(Ordering::Relaxed) != 0 || entry.closed.load(Ordering::Relaxed) != 0 {
+    let keeps_away = [&entry.in_flight, &entry.closed, &entry.unreachable];
+    if keeps_away
+        .iter()
+        .any(|word| word.load(Ordering::Relaxed) != 0)
+    {
         return false;
     }
     let light = entry.light.load(Ordering::Relaxed);

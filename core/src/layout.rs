@@ -4,15 +4,18 @@
 //!   offset 0     Header        written once by the collector before the program starts
 //!        4096    Control       switch, ticks, intervals: the collector writes, hooks read
 //!                ProcessEntry × processes
-//!                ThreadEntry × threads
 //!                BufferHeader × buffers
 //!                WaitBucket × WAIT_BUCKETS
 //!                Watch × WATCHES
 //!                UnixPeer × UNIX_PEERS
-//!                sub-buffers, `buffer_bytes` each
+//!                signs: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
 //!                CallRow × call_rows: only where calls are counted
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
+//!                ThreadEntry × threads
+//!                sub-buffers, `buffer_bytes` each
 //! ```
+//!
+//! The last two grow with the session: agents map of them what has storage (`crate::mapping`).
 //!
 //! The mapping is a tmpfs file. Everything an agent may touch has been allocated by the collector
 //! beforehand (no SIGBUS on a full tmpfs): thread entries up to `Control::threads_limit`, nodes up to
@@ -32,7 +35,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 13;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -59,6 +62,9 @@ pub const TICK_RUNNING: u32 = u32::MAX - 2;
 
 /// Functions whose calls can be counted: hooks have numbers below it.
 pub const FUNCTIONS: usize = 504;
+
+/// Words for copies of the seccomp filters under which processes start others (`crate::sandbox`).
+pub const FILTER_WORDS: usize = 8192;
 
 /// How big each region is. Chosen by the collector, kept in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,15 +99,16 @@ impl Default for Capacity {
 pub struct Layout {
     pub capacity: Capacity,
     pub processes: usize,
-    pub threads: usize,
     pub buffer_headers: usize,
     pub waiters: usize,
     pub watches: usize,
     pub unix_peers: usize,
     pub signs: usize,
-    pub buffers: usize,
+    pub filters: usize,
     pub call_rows: usize,
     pub generations: [usize; 2],
+    pub threads: usize,
+    pub buffers: usize,
     /// Bytes from a generation's offset to its index and to its nodes.
     pub index_in_generation: usize,
     pub nodes_in_generation: usize,
@@ -138,34 +145,36 @@ impl Layout {
             return None;
         }
         let processes = 8192;
-        let threads = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
-        let buffer_headers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
+        let buffer_headers = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
         let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
         let watches = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
         let unix_peers = watches + pages(WATCHES * size_of::<Watch>());
         let signs = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
-        let buffers = signs + pages(sign_words(c.threads) * 8);
-        let call_rows = buffers + c.buffers as usize * c.buffer_bytes as usize;
+        let filters = signs + pages(sign_words(c.threads) * 8);
+        let call_rows = filters + pages(FILTER_WORDS * 8);
         let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
         let nodes = c.generation_nodes as usize;
         let index_in_generation = 4096;
         let nodes_in_generation = index_in_generation + pages(nodes * 2 * 4);
         let generation = nodes_in_generation + pages(nodes * size_of::<Node>());
+        let threads = first + 2 * generation;
+        let buffers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
         Some(Layout {
             capacity,
             processes,
-            threads,
             buffer_headers,
             waiters,
             watches,
             unix_peers,
             signs,
-            buffers,
+            filters,
             call_rows,
             generations: [first, first + generation],
+            threads,
+            buffers,
             index_in_generation,
             nodes_in_generation,
-            total: first + 2 * generation,
+            total: buffers + c.buffers as usize * c.buffer_bytes as usize,
         })
     }
 }
@@ -287,6 +296,10 @@ pub struct Control {
     pub markers_failed: AtomicU64,
     /// 1: processes say in their entries which signal ended them (`crate::fault`).
     pub watch_crashes: AtomicU32,
+    /// Seccomp filters that the collector itself is under (`crate::sandbox::Status`).
+    pub filters: AtomicU32,
+    /// Agents add: processes that stay out of the session because their address space is limited (RLIMIT_AS).
+    pub processes_without_room: AtomicU32,
 }
 
 impl Control {
@@ -296,6 +309,17 @@ impl Control {
         match self.kept_interval_ns[class].load(Ordering::Relaxed) {
             0 => self.interval_ns[class].load(Ordering::Relaxed),
             kept => kept,
+        }
+    }
+
+    /// The same in cycles.
+    pub fn interval_in_force_cycles(&self, class: usize) -> u64 {
+        let class = class.min(CLASSES - 1);
+        let asked = self.interval_cycles[class].load(Ordering::Relaxed);
+        let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
+        match self.kept_interval_ns[class].load(Ordering::Relaxed) {
+            kept_ns if kept_ns == 0 || kept_ns == asked_ns || asked_ns == 0 => asked,
+            kept_ns => asked.saturating_mul(kept_ns.into()) / u64::from(asked_ns),
         }
     }
 }
@@ -360,7 +384,33 @@ pub struct ProcessEntry {
     pub found: AtomicU32,
     pub fatal_cycles: AtomicU64,
     pub fatal_name: [AtomicU64; 2],
-    pub reserved: [AtomicU64; 9],
+    /// Where the copy of its seccomp filters begins (`crate::sandbox`), in words; 0: none.
+    pub filters: AtomicU32,
+    /// What they keep from being recorded: bits of [`sandboxed`].
+    pub sandboxed: AtomicU32,
+    /// CPU time of the process when the agent switched itself off for them, ns.
+    pub unseen_from_ns: AtomicU64,
+    pub reserved: [AtomicU64; 7],
+}
+
+/// Bits of [`ProcessEntry::sandboxed`].
+pub mod sandboxed {
+    /// The process is under a filter that it has installed or inherited.
+    pub const FILTERED: u32 = 1;
+    /// No thread is interrupted: a handler could not return.
+    pub const NO_SIGNALS: u32 = 2;
+    /// The agent is off: strict mode, or a filter that was not to be read.
+    pub const OFF_STRICT: u32 = 4;
+    /// The agent is off: no clock may be read that it needs.
+    pub const OFF_NO_CLOCK: u32 = 8;
+    /// The agent is off: there was a filter at the start of which nothing is known.
+    pub const OFF_UNKNOWN: u32 = 16;
+    /// The agent is off: the program keeps system calls or the cycle counter from its code (`PR_SET_SYSCALL_USER_DISPATCH`, `PR_SET_TSC`).
+    pub const OFF_NO_CALLS: u32 = 32;
+    /// Threads that began later had no memory or no number of their own, and are not recorded.
+    pub const THREADS_MISSING: u32 = 64;
+    /// Any in which the agent is off.
+    pub const OFF: u32 = OFF_STRICT | OFF_NO_CLOCK | OFF_UNKNOWN | OFF_NO_CALLS;
 }
 
 /// How often one thread has called each hooked function. Row 0 belongs to all threads that have none.
@@ -468,17 +518,18 @@ mod tests {
     #[test]
     fn regions_do_not_overlap() {
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
-        assert!(l.threads >= l.processes + 1024 * size_of::<ProcessEntry>());
-        assert!(l.buffer_headers >= l.threads + 16_384 * size_of::<ThreadEntry>());
+        assert!(l.buffer_headers >= l.processes + 1024 * size_of::<ProcessEntry>());
         assert!(l.waiters >= l.buffer_headers + 2048 * 64);
         assert!(l.watches >= l.waiters + 4096 * 64);
         assert!(l.unix_peers >= l.watches + 8192 * 32);
-        assert!(l.buffers >= l.unix_peers + 2048 * 16);
-        assert_eq!(l.generations[0], l.buffers + 2048 * 4096);
+        assert!(l.signs >= l.unix_peers + 2048 * 16);
+        assert!(l.generations[0] >= l.signs + 2048);
         assert_eq!(
-            l.total - l.generations[1],
+            l.threads - l.generations[1],
             l.generations[1] - l.generations[0]
         );
+        assert!(l.buffers >= l.threads + 16_384 * size_of::<ThreadEntry>());
+        assert_eq!(l.total, l.buffers + 2048 * 4096);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub mod probe;
 pub mod record;
 #[cfg(not(loom))]
 pub mod registry;
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(loom)))]
+pub mod sandbox;
 pub mod sync;
 pub mod sys;
 pub mod system_call;

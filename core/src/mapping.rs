@@ -3,10 +3,17 @@
 //! What lies in the file may have been written by anybody. The layout is computed from the header's
 //! capacities once, checked against the file's length, and kept in private memory: an index read
 //! from the mapping later can be wrong, but never lead outside it.
+//!
+//! The collector maps all of it. A process of the program maps what has a fixed size, and of thread entries and
+//! sub-buffers those that have storage: its address space is the program's.
 
 mod paths;
+mod pieces;
+mod share;
 
 pub use paths::{Marker, PATH_BYTES};
+
+use pieces::Pieces;
 
 use crate::layout::{
     self, ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout,
@@ -21,6 +28,10 @@ use core::ffi::CStr;
 const FIRST_THREADS: u32 = 512;
 /// Nodes of a generation that have storage from the start.
 const FIRST_NODES: u32 = 1 << 15;
+/// Thread entries and sub-buffers that are mapped together: whole pages.
+const THREADS_IN_PIECE: u32 = 1024;
+const BUFFERS_IN_PIECE: u32 = 512;
+const _: () = assert!((THREADS_IN_PIECE as usize * size_of::<ThreadEntry>()).is_multiple_of(4096));
 
 /// Why a mapping could not be made or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +46,8 @@ pub enum MappingError {
     OtherVersion(u32),
     /// Belongs to another user.
     OtherOwner,
+    /// The process may take only little more address space (RLIMIT_AS).
+    AddressSpace,
 }
 
 impl core::fmt::Display for MappingError {
@@ -48,6 +61,9 @@ impl core::fmt::Display for MappingError {
                 "its layout has version {version}, this stackbeat knows version {ABI_VERSION}"
             ),
             MappingError::OtherOwner => f.write_str("it belongs to another user"),
+            MappingError::AddressSpace => {
+                f.write_str("the address space of the process is limited (RLIMIT_AS)")
+            }
         }
     }
 }
@@ -57,13 +73,22 @@ impl core::error::Error for MappingError {}
 /// A mapped session.
 #[derive(Debug)]
 pub struct Mapping {
-    base: *mut u8,
     layout: Layout,
+    /// From the header to the tables of fixed size; in the collector from the header to the end of the file.
+    base: *mut u8,
+    base_bytes: usize,
+    /// The slots of the CallstackTable, and how many nodes of each are mapped.
+    generations: [*mut u8; 2],
+    nodes: u32,
+    threads: Pieces,
+    buffers: Pieces,
+    /// All lies behind `base`.
+    is_whole: bool,
     /// The file, kept open by the collector to give it more storage; −1 in agents.
     fd: i32,
 }
 
-// SAFETY: everything behind `base` is atomics; the rest is plain data that does not change.
+// SAFETY: everything behind the pointers is atomics; the rest is atomics and plain data that does not change.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -84,6 +109,8 @@ impl Mapping {
         let layout = Layout::new(capacity).ok_or(MappingError::Capacity)?;
         let fd = sys::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
             .map_err(|e| MappingError::System("create", e))?;
+        // Others see by this that somebody works with the file (`recover`), however this process ends.
+        sys::lock(fd);
         let made = Self::lay_out(fd, layout, buffers.min(capacity.buffers));
         if made.is_err() {
             sys::close(fd);
@@ -95,24 +122,20 @@ impl Mapping {
     fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
         sys::set_length(fd, layout.total as u64)
             .map_err(|e| MappingError::System("set the length", e))?;
-        // From the start to the thread entries, and the buffers with their headers.
+        // What has a fixed size but the CallstackTable, and the first thread entries and buffers.
         let allocate = |from: usize, to: usize| {
             sys::allocate(fd, from as u64, (to - from) as u64)
                 .map_err(|e| MappingError::System("allocate shared memory", e))
         };
         let threads = FIRST_THREADS.min(layout.capacity.threads);
-        allocate(
-            0,
-            layout.threads + threads as usize * size_of::<ThreadEntry>(),
-        )?;
+        allocate(0, layout.generations[0])?;
+        let bytes = threads as usize * size_of::<ThreadEntry>();
+        allocate(layout.threads, layout.threads + bytes)?;
         let bytes = buffers as usize * layout.capacity.buffer_bytes as usize;
-        allocate(layout.buffer_headers, layout.buffers + bytes)?;
-        if layout.capacity.call_rows > 0 {
-            allocate(layout.call_rows, layout.generations[0])?;
-        }
+        allocate(layout.buffers, layout.buffers + bytes)?;
         let base = sys::map(layout.total, Backing::Shared(fd), 0)
             .map_err(|e| MappingError::System("map", e))?;
-        let mapping = Mapping { base, layout, fd };
+        let mapping = Mapping::of_whole(base, layout, fd);
         mapping.prepare_generation(0)?;
 
         let header = mapping.header();
@@ -139,25 +162,79 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Opens and checks a mapping. No descriptor stays open.
+    /// Opens and checks a mapping, and maps all of it. No descriptor stays open.
     pub fn open(path: &CStr) -> Result<Mapping, MappingError> {
-        let fd = sys::open(path, libc::O_RDWR | libc::O_NOFOLLOW, 0)
-            .map_err(|e| MappingError::System("open", e))?;
-        let opened = Self::map_checked(fd, true);
-        sys::close(fd);
-        opened
+        Self::opened(path, libc::O_RDWR | libc::O_NOFOLLOW, |fd| {
+            Self::map_whole(fd, Backing::Shared(fd))
+        })
     }
 
     /// Opens a mapping's file wherever it was copied to, for reading only (`recover`). Storing
     /// anything into it faults.
     pub fn open_read_only(path: &CStr) -> Result<Mapping, MappingError> {
-        let fd = sys::open(path, libc::O_RDONLY, 0).map_err(|e| MappingError::System("open", e))?;
-        let opened = Self::map_checked(fd, false);
-        sys::close(fd);
-        opened
+        Self::opened(path, libc::O_RDONLY, |fd| {
+            Self::map_whole(fd, Backing::SharedReadOnly(fd))
+        })
     }
 
-    fn map_checked(fd: i32, write: bool) -> Result<Mapping, MappingError> {
+    /// Opens and checks a mapping as a process of the program, which maps the part of it that it needs. Where its address
+    /// space is limited, it takes little of what is left, or stays out, counted. No descriptor stays open.
+    pub fn join(path: &CStr) -> Result<Mapping, MappingError> {
+        Self::opened(path, libc::O_RDWR | libc::O_NOFOLLOW, Self::map_share)
+    }
+
+    fn opened(
+        path: &CStr,
+        flags: i32,
+        map: impl FnOnce(i32) -> Result<Mapping, MappingError>,
+    ) -> Result<Mapping, MappingError> {
+        let fd = sys::open(path, flags, 0).map_err(|e| MappingError::System("open", e))?;
+        let mapping = map(fd);
+        sys::close(fd);
+        mapping
+    }
+
+    fn map_whole(fd: i32, backing: Backing) -> Result<Mapping, MappingError> {
+        let layout = Self::check(fd, backing)?;
+        let base =
+            sys::map(layout.total, backing, 0).map_err(|e| MappingError::System("map", e))?;
+        Ok(Mapping::of_whole(base, layout, -1))
+    }
+
+    fn of_whole(base: *mut u8, layout: Layout, fd: i32) -> Mapping {
+        let c = layout.capacity;
+        Mapping {
+            base,
+            base_bytes: layout.total,
+            generations: layout.generations.map(|offset| base.wrapping_add(offset)),
+            nodes: c.generation_nodes,
+            threads: Pieces::of_whole(
+                base,
+                layout.threads,
+                c.threads,
+                size_of::<ThreadEntry>(),
+                THREADS_IN_PIECE,
+            ),
+            buffers: Pieces::of_whole(
+                base,
+                layout.buffers,
+                c.buffers,
+                c.buffer_bytes as usize,
+                BUFFERS_IN_PIECE,
+            ),
+            is_whole: true,
+            layout,
+            fd,
+        }
+    }
+
+    /// Of one slot, what is mapped in an agent.
+    fn generation_bytes(&self) -> usize {
+        self.layout.nodes_in_generation + self.nodes as usize * size_of::<Node>()
+    }
+
+    /// The layout of a file that may be anything.
+    fn check(fd: i32, backing: Backing) -> Result<Layout, MappingError> {
         let (size, owner) =
             sys::file_size_and_owner(fd).map_err(|e| MappingError::System("inspect", e))?;
         let user = sys::effective_user();
@@ -167,27 +244,23 @@ impl Mapping {
         if size < 8192 || size > isize::MAX as u64 {
             return Err(MappingError::NotOurs);
         }
-        let backing = if write {
-            Backing::Shared(fd)
-        } else {
-            Backing::SharedReadOnly(fd)
-        };
-        let base =
-            sys::map(size as usize, backing, 0).map_err(|e| MappingError::System("map", e))?;
-        let unmap = || {
-            // SAFETY: nothing refers to the mapping yet.
-            unsafe { sys::unmap(base, size as usize) };
-        };
+        let base = sys::map(size_of::<Header>(), backing, 0)
+            .map_err(|e| MappingError::System("map", e))?;
         // SAFETY: the file has at least 8192 bytes, the mapping is page aligned, and every bit
         // pattern is a valid header.
         let header = unsafe { &*base.cast::<Header>() };
+        let layout = Self::layout_of(header, size);
+        // SAFETY: nothing refers to the mapping any more.
+        unsafe { sys::unmap(base, size_of::<Header>()) };
+        layout
+    }
+
+    fn layout_of(header: &Header, size: u64) -> Result<Layout, MappingError> {
         if header.magic.load(Ordering::Acquire) != MAGIC {
-            unmap();
             return Err(MappingError::NotOurs);
         }
         let version = header.abi_version.load(Ordering::Relaxed);
         if version != ABI_VERSION {
-            unmap();
             return Err(MappingError::OtherVersion(version));
         }
         let layout = Layout::new(Capacity {
@@ -198,32 +271,45 @@ impl Mapping {
             generation_nodes: header.generation_nodes.load(Ordering::Relaxed),
             call_rows: header.call_rows.load(Ordering::Relaxed),
         });
-        match layout {
-            Some(layout) if layout.total as u64 == size => Ok(Mapping {
-                base,
-                layout,
-                fd: -1,
-            }),
-            _ => {
-                unmap();
-                Err(MappingError::NotOurs)
-            }
-        }
+        layout
+            .filter(|layout| layout.total as u64 == size)
+            .ok_or(MappingError::NotOurs)
     }
 
     /// Whether an address lies in the mapping.
     #[inline(always)]
     pub fn contains(&self, address: usize) -> bool {
-        address.wrapping_sub(self.base.addr()) < self.layout.total
+        address.wrapping_sub(self.base.addr()) < self.base_bytes || self.threads.contains(address)
     }
 
     /// Agent that leaves: gives the shared memory up and puts private zeros where it was, because threads
     /// may be about to write there.
     pub fn replace_by_private(&self) -> Result<(), MappingError> {
-        // SAFETY: the range is this mapping's own, and everything in it is atomics for which zeros are
-        // valid.
-        unsafe { sys::map_zeros_over(self.base, self.layout.total) }
-            .map_err(|e| MappingError::System("map", e))
+        for (memory, bytes) in self.parts() {
+            // SAFETY: the range is this mapping's own, and everything in it is atomics for which zeros are
+            // valid.
+            unsafe { sys::map_zeros_over(memory, bytes) }
+                .map_err(|e| MappingError::System("map", e))?;
+        }
+        Ok(())
+    }
+
+    /// What is mapped.
+    fn parts(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        let slots = self.generations.map(|slot| (slot, self.generation_bytes()));
+        let rest = slots
+            .into_iter()
+            .filter(|(memory, _)| !memory.is_null())
+            .chain(self.threads.each())
+            .chain(self.buffers.each())
+            .filter(|_| !self.is_whole);
+        let base = (!self.base.is_null()).then_some((self.base, self.base_bytes));
+        base.into_iter().chain(rest)
+    }
+
+    /// Where a mapping of the whole file lies, its length, and the descriptor that stays open. For the collector.
+    pub fn file(&self) -> (*mut u8, usize, i32) {
+        (self.base, self.base_bytes, self.fd)
     }
 
     /// Gives thread entries below `limit` their storage and lets agents use them. For the collector.
@@ -241,10 +327,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// Sub-buffers that have storage.
+    /// Sub-buffers that have storage and that this process can reach.
     pub fn buffers(&self) -> u32 {
         let limit = self.control().buffers_limit.load(Ordering::Acquire);
-        limit.min(self.layout.capacity.buffers)
+        limit.min(self.buffers.mapped())
     }
 
     /// Gives sub-buffers below `limit` their storage and lets agents use them. For the collector.
@@ -317,20 +403,29 @@ impl Mapping {
         &self.layout
     }
 
-    /// A `T` at an offset that the layout gave.
+    /// A `T` at an offset that the layout gave, of what has a fixed size.
     fn at<T>(&self, offset: usize) -> &T {
-        assert!(offset + size_of::<T>() <= self.layout.total);
+        assert!(offset + size_of::<T>() <= self.layout.generations[0]);
         // SAFETY: inside the mapping by the assertion; the layout aligns each region to a page and
         // each item to its size; `T` is one of the layout's types, which are all atomics, so every
         // bit pattern is valid and other processes may write.
         unsafe { &*self.base.add(offset).cast::<T>() }
     }
 
-    /// `length` `T`s at an offset that the layout gave.
+    /// `length` `T`s at an offset that the layout gave, of what has a fixed size.
     fn slice_at<T>(&self, offset: usize, length: usize) -> &[T] {
-        assert!(offset + length * size_of::<T>() <= self.layout.total);
+        assert!(offset + length * size_of::<T>() <= self.layout.generations[0]);
         // SAFETY: as in `at`.
         unsafe { core::slice::from_raw_parts(self.base.add(offset).cast::<T>(), length) }
+    }
+
+    /// `length` `T`s in a slot of the CallstackTable.
+    fn in_generation<T>(&self, slot: usize, offset: usize, length: usize) -> &[T] {
+        assert!(offset + length * size_of::<T>() <= self.generation_bytes());
+        // SAFETY: as in `at`; so many bytes of each slot are mapped.
+        unsafe {
+            core::slice::from_raw_parts(self.generations[slot & 1].add(offset).cast::<T>(), length)
+        }
     }
 
     pub fn header(&self) -> &Header {
@@ -347,11 +442,12 @@ impl Mapping {
             .then(|| self.at(self.layout.processes + i as usize * size_of::<ProcessEntry>()))
     }
 
-    /// A thread entry. Entries at or above `Control::threads_limit` have no storage yet: an agent
-    /// must not touch them.
+    /// A thread entry; `None` also for one that this process has not mapped. Entries at or above
+    /// `Control::threads_limit` have no storage yet: an agent must not touch them.
     pub fn thread(&self, i: u32) -> Option<&ThreadEntry> {
-        (i < self.layout.capacity.threads)
-            .then(|| self.at(self.layout.threads + i as usize * size_of::<ThreadEntry>()))
+        let entry = self.threads.at(i)?.cast::<ThreadEntry>();
+        // SAFETY: as in `at`; pieces stay mapped as long as the mapping.
+        Some(unsafe { &*entry })
     }
 
     /// The head of a sub-buffer.
@@ -381,29 +477,36 @@ impl Mapping {
         self.slice_at(self.layout.signs, words)
     }
 
+    /// Copies of seccomp filters.
+    pub fn filters(&self) -> &[AtomicU64] {
+        self.slice_at(self.layout.filters, layout::FILTER_WORDS)
+    }
+
     /// A row of counted calls.
     pub fn call_row(&self, i: u32) -> Option<&CallRow> {
         (i < self.layout.capacity.call_rows)
             .then(|| self.at(self.layout.call_rows + i as usize * size_of::<CallRow>()))
     }
 
-    /// The words of a sub-buffer.
+    /// The words of a sub-buffer; `None` also for one that this process has not mapped.
     pub fn buffer_words(&self, i: u32) -> Option<&[AtomicU64]> {
-        let bytes = self.layout.capacity.buffer_bytes as usize;
-        (i < self.layout.capacity.buffers)
-            .then(|| self.slice_at(self.layout.buffers + i as usize * bytes, bytes / 8))
+        let words = self.layout.capacity.buffer_bytes as usize / 8;
+        let first = self.buffers.at(i)?.cast::<AtomicU64>();
+        // SAFETY: as in `at`; pieces stay mapped as long as the mapping.
+        Some(unsafe { core::slice::from_raw_parts(first, words) })
     }
 
     /// The head of a generation slot (0 or 1).
     pub fn generation(&self, slot: usize) -> &GenerationHeader {
-        self.at(self.layout.generations[slot & 1])
+        &self.in_generation(slot, 0, 1)[0]
     }
 
     /// The hash index of a generation slot.
     #[allow(clippy::should_implement_trait)]
     pub fn index(&self, slot: usize) -> &[AtomicU32] {
-        self.slice_at(
-            self.layout.generations[slot & 1] + self.layout.index_in_generation,
+        self.in_generation(
+            slot,
+            self.layout.index_in_generation,
             self.layout.capacity.generation_nodes as usize * 2,
         )
     }
@@ -411,26 +514,21 @@ impl Mapping {
     /// A node of a generation slot. Nodes at or above `GenerationHeader::nodes_limit` may have no
     /// storage yet.
     pub fn node(&self, slot: usize, i: u32) -> Option<&Node> {
-        (i < self.layout.capacity.generation_nodes).then(|| {
-            self.at(self.layout.generations[slot & 1]
-                + self.layout.nodes_in_generation
-                + i as usize * size_of::<Node>())
-        })
+        self.nodes(slot).get(i as usize)
     }
 
-    /// All nodes of a generation slot.
+    /// The nodes of a generation slot that this process can reach.
     pub fn nodes(&self, slot: usize) -> &[Node] {
-        self.slice_at(
-            self.layout.generations[slot & 1] + self.layout.nodes_in_generation,
-            self.layout.capacity.generation_nodes as usize,
-        )
+        self.in_generation(slot, self.layout.nodes_in_generation, self.nodes as usize)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: every reference into the mapping borrows `self`.
-        unsafe { sys::unmap(self.base, self.layout.total) };
+        for (memory, bytes) in self.parts() {
+            // SAFETY: every reference into the mapping borrows `self`.
+            unsafe { sys::unmap(memory, bytes) };
+        }
         if self.fd >= 0 {
             sys::close(self.fd);
         }

@@ -71,6 +71,8 @@ pub enum TextKind {
     CommandLine = 2,
     /// A capability or its absence, e.g. `malloc: active`.
     Capability = 3,
+    /// The path given to exec: what a link is called, not its target.
+    StartedAs = 4,
 }
 
 /// Bits 24..32 of a sample's header word.
@@ -90,6 +92,8 @@ pub mod flags {
     /// An event loop has turned (a poll returned) since the thread's record before this one, without a
     /// record of its own: equal stacks on both sides are different executions.
     pub const TURN: u8 = 64;
+    /// Inside of a wait that goes on: in a signal's handler, or in what the waiting function calls.
+    pub const INSIDE: u8 = 128;
 }
 
 /// Most words one record can have (its length is eight bits).

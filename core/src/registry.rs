@@ -91,7 +91,10 @@ fn clear_process(entry: &ProcessEntry) {
     entry.found.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
+    entry.unseen_from_ns.store(0, Ordering::Relaxed);
     for word in [
+        &entry.filters,
+        &entry.sandboxed,
         &entry.fatal_signal,
         &entry.fatal_thread_uid,
         &entry.fatal_tid,
@@ -109,6 +112,7 @@ fn clear_process(entry: &ProcessEntry) {
 /// (counted) when there is none.
 pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
     let control = mapping.control();
+    mapping.follow_growth();
     let claimed = claim_thread(mapping, new);
     if let Some((i, entry)) = found::take_over(mapping, new) {
         if let Some((claimed, entry)) = claimed {
@@ -142,16 +146,10 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     Some((i, entry))
 }
 
-/// Entries that have their storage.
-fn threads_limit(mapping: &Mapping) -> u32 {
-    let limit = mapping.control().threads_limit.load(Ordering::Acquire);
-    limit.min(mapping.layout().capacity.threads)
-}
-
 /// Claims an entry and says in it who does.
 fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
     let control = mapping.control();
-    let limit = threads_limit(mapping);
+    let limit = mapping.reachable_threads();
     let begin = control.threads_hint.load(Ordering::Relaxed);
     let hint = begin.min(limit);
     let found = (hint..limit).chain(0..hint).find_map(|i| {
@@ -175,7 +173,7 @@ fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a T
 
 /// Whether a thread that found no entry may find one now: some have become free since, or there are more.
 pub fn may_have_room(mapping: &Mapping) -> bool {
-    mapping.control().threads_hint.load(Ordering::Relaxed) < threads_limit(mapping)
+    mapping.control().threads_hint.load(Ordering::Relaxed) < mapping.attainable_threads()
 }
 
 /// Fills a claimed entry in; its tid and process stand there.

@@ -122,8 +122,8 @@ impl Probe {
     /// The kind of system call that a call of this probe is; `None`: none, or not always one.
     pub const fn system_call(self) -> Option<SystemCall> {
         Some(match self {
-            Probe::Read => SystemCall::Read,
-            Probe::Write => SystemCall::Write,
+            Probe::Read | Probe::MessageReceive | Probe::QueueReceive => SystemCall::Read,
+            Probe::Write | Probe::MessageSend | Probe::QueueSend => SystemCall::Write,
             Probe::Sendfile | Probe::Splice => SystemCall::Copy,
             Probe::Open => SystemCall::Open,
             Probe::Close => SystemCall::Close,

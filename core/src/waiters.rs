@@ -31,7 +31,7 @@ use crate::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES, WaitBucket};
 use crate::mapping::Mapping;
 use crate::sync::Ordering;
 
-pub use object::{Described, Object, any_child, child, descriptor, shared};
+pub use object::{Described, EVERYWHERE, Object, any_child, child, descriptor, shared};
 pub use signals::{announce_signal, signalled};
 
 /// Buckets in which a thread may stand: its object's and those behind.
@@ -208,28 +208,33 @@ pub enum How {
     Signal(u32),
 }
 
-/// Waker: leaves word, before the call that lets go of these objects, the first of which is why. Gives the number of the wake, and
+/// Waker: leaves word, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
 /// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
+///
+/// Each way of letting go is a function apart that is not inlined: hooks have little of the program's stack.
 pub fn announce(
     mapping: &Mapping,
     me: Me,
-    objects: &[Object],
+    (ids, scope): (&[u64], u32),
     how: How,
     long_since: u64,
 ) -> Option<Announced> {
-    let cause = objects.first()?.id;
+    let cause = *ids.first()?;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
     let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
-    let first = objects.iter().filter_map(|object| match how {
-        How::Release => release(mapping, *object, waker),
-        How::Wake(count) => claim(mapping, *object, cause, waker, count),
-        How::WakeOnTrial => claim_on_trial(mapping, *object, cause, waker),
-        How::Close => close(mapping, *object, cause, waker),
-        How::Signal(tid) => claim_one(mapping, *object, cause, waker, |entry| {
-            tid == 0 || entry.tid.load(Ordering::Relaxed) == tid
-        }),
-    });
-    let first = first.min()?;
+    let mut first: Option<u64> = None;
+    for id in ids {
+        let object = Object { id: *id, scope };
+        let begin = match how {
+            How::Release => release(mapping, object, waker),
+            How::Wake(count) => claim(mapping, object, cause, waker, count),
+            How::WakeOnTrial => claim_on_trial(mapping, object, cause, waker),
+            How::Close => close(mapping, object, cause, waker),
+            How::Signal(tid) => claim_of_thread(mapping, object, cause, waker, tid),
+        };
+        first = first.into_iter().chain(begin).min();
+    }
+    let first = first?;
     me.entry.wakes.store(number, Ordering::Relaxed);
     Some(Announced {
         number,
@@ -238,6 +243,7 @@ pub fn announce(
 }
 
 /// Notes who let go, if anybody waits. Gives when one of the first waiters began, in cycles.
+#[inline(never)]
 fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
     let begins = waiters(mapping, object).map(|entry| entry.episode_begin.load(Ordering::Relaxed));
     let first = begins.take(LOOKED_AT).min()?;
@@ -259,6 +265,7 @@ fn cause_of(entry: &ThreadEntry) -> u64 {
 }
 
 /// Claims the waiters that may be claimed, on trial. Gives when the first of them began, in cycles.
+#[inline(never)]
 fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
     let claim = |entry: &ThreadEntry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
@@ -280,6 +287,7 @@ fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -
 }
 
 /// Notes with all waiters who closed what they wait for. Gives when the first of them began, in cycles.
+#[inline(never)]
 fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
     let begins = waiters(mapping, object).map(|entry| {
         entry.closed_for.store(cause, Ordering::Relaxed);
@@ -298,32 +306,55 @@ pub struct Announced {
 }
 
 /// The threads that wait for an object.
-fn waiters(mapping: &Mapping, object: Object) -> impl Iterator<Item = &ThreadEntry> {
-    let buckets = mapping.waiters();
-    let home = bucket_of(object.id);
-    let mut left = buckets[home].count.load(Ordering::Relaxed);
-    (0..REACH * WAIT_PLACES)
-        .map_while(move |i| {
-            let bucket = (home + i / WAIT_PLACES) % WAIT_BUCKETS;
-            let place = bucket * WAIT_PLACES + i % WAIT_PLACES;
-            if left == 0 {
-                return None;
+fn waiters(mapping: &Mapping, object: Object) -> Waiters<'_> {
+    let count = &mapping.waiters()[bucket_of(object.id)].count;
+    Waiters {
+        mapping,
+        object,
+        left: count.load(Ordering::Relaxed),
+        looked_at: 0,
+    }
+}
+
+struct Waiters<'a> {
+    mapping: &'a Mapping,
+    object: Object,
+    /// Entries of the object's home bucket that are still to be met.
+    left: u32,
+    looked_at: usize,
+}
+
+impl<'a> Iterator for Waiters<'a> {
+    type Item = &'a ThreadEntry;
+
+    /// Apart, because hooks that wake others have little of the program's stack.
+    #[inline(never)]
+    fn next(&mut self) -> Option<&'a ThreadEntry> {
+        let home = bucket_of(self.object.id);
+        while self.left > 0 && self.looked_at < REACH * WAIT_PLACES {
+            let (bucket, at) = (self.looked_at / WAIT_PLACES, self.looked_at % WAIT_PLACES);
+            let bucket = (home + bucket) % WAIT_BUCKETS;
+            self.looked_at += 1;
+            let word = self.mapping.waiters()[bucket].places[at].load(Ordering::Acquire);
+            let index = word.checked_sub(1);
+            let Some(entry) = index.and_then(|index| self.mapping.thread(index)) else {
+                continue;
+            };
+            let place = (bucket * WAIT_PLACES + at) as u32;
+            let is_there = entry.wait_place.load(Ordering::Relaxed) == place + 1;
+            let awaited = entry.wait_object.load(Ordering::Relaxed);
+            if bucket_of(awaited) == home {
+                self.left -= 1;
             }
-            let word = buckets[bucket].places[i % WAIT_PLACES].load(Ordering::Acquire);
-            let found = word.checked_sub(1).and_then(|index| {
-                let entry = mapping.thread(index)?;
-                let is_there = entry.wait_place.load(Ordering::Relaxed) == place as u32 + 1;
-                if bucket_of(entry.wait_object.load(Ordering::Relaxed)) == home {
-                    left -= 1;
-                }
-                let waits = is_there
-                    && entry.wait_object.load(Ordering::Relaxed) == object.id
-                    && entry.wait_scope.load(Ordering::Relaxed) == object.scope;
-                waits.then_some(entry)
-            });
-            Some(found)
-        })
-        .flatten()
+            if is_there
+                && awaited == self.object.id
+                && entry.wait_scope.load(Ordering::Relaxed) == self.object.scope
+            {
+                return Some(entry);
+            }
+        }
+        None
+    }
 }
 
 /// Notes in the bucket who let go last.
@@ -351,6 +382,7 @@ fn noted(mapping: &Mapping, object: Object) -> Option<Waker> {
 
 /// Claims up to `count` waiters that nobody has claimed; a single one is the one that waits longest. Gives
 /// when the first of them began, in cycles.
+#[inline(never)]
 fn claim(mapping: &Mapping, object: Object, cause: u64, waker: Waker, count: u32) -> Option<u64> {
     if count == 1 {
         return claim_one(mapping, object, cause, waker, |_| true);
@@ -376,6 +408,20 @@ fn claim_one(
     let begin = claim_this(found, cause, waker)?;
     note(mapping, object, waker);
     Some(begin)
+}
+
+/// The same for the threads with this tid, or all if it is 0.
+#[inline(never)]
+fn claim_of_thread(
+    mapping: &Mapping,
+    object: Object,
+    cause: u64,
+    waker: Waker,
+    tid: u32,
+) -> Option<u64> {
+    claim_one(mapping, object, cause, waker, |entry| {
+        tid == 0 || entry.tid.load(Ordering::Relaxed) == tid
+    })
 }
 
 /// When its wait began, its word that says who ends it, and its entry.

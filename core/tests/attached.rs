@@ -88,7 +88,7 @@ fn sessions_come_and_go() {
         );
         let own = find(&mapping, sys::thread_id()).expect("its hook registered it");
         assert_eq!(samples(Some(own)), 1);
-        assert_eq!(mappings(&path), 2);
+        assert!(mappings(&path) > 1, "the agent's parts");
 
         mapping.control().switch.store(0, Ordering::Relaxed);
         let written = entry.records.load(Ordering::Relaxed);

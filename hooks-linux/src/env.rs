@@ -1,21 +1,18 @@
 //! Puts the preload and the session back into the environment of a child that lost them (`env -i`, a
 //! hand-made `envp`), so that the child is recorded too.
 //!
-//! Runs in vfork children: no malloc, little stack. A large environment is copied into mapped memory.
+//! Runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere (`crate::memory::lend`).
 
 use core::ffi::{CStr, c_char};
-use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use stackbeat_core::agent;
 use stackbeat_core::layout::SESSION_VARIABLE;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Linux' PATH_MAX, and the name of the variable before it.
 const ENTRY_BYTES: usize = 4096 + 32;
-/// Pointers and string bytes that are built on the stack; a thread's stack may have 16 KiB.
-const STACK_POINTERS: usize = 384;
-const STACK_BYTES: usize = 1024;
 
 /// A `NAME=value` kept for children.
 struct Entry {
@@ -114,6 +111,7 @@ pub(crate) unsafe fn with<R>(
     environment: *const *const c_char,
     f: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
+    let may_join = agent::images_can_join();
     // SAFETY: null or what `keep` stored, which is never freed.
     let Some(kept) = (unsafe { KEPT.load(Ordering::Acquire).as_ref() }) else {
         return f(environment);
@@ -137,15 +135,16 @@ pub(crate) unsafe fn with<R>(
             .split(|b| matches!(b, b':' | b' '))
             .any(|path| path == own_path)
     });
-    if session && preloaded {
+    if may_join && session && preloaded || !may_join && !session {
         return f(environment);
     }
     let lost = Lost {
         kept,
         environment,
-        add_session: !session,
+        may_join,
+        add_session: may_join && !session,
         old_preload: preload,
-        preloaded,
+        preloaded: preloaded || !may_join,
     };
     // SAFETY: by contract.
     unsafe { lost.put_back(count, f) }
@@ -154,6 +153,8 @@ pub(crate) unsafe fn with<R>(
 struct Lost<'a> {
     kept: &'static Kept,
     environment: *const *const c_char,
+    /// The image may look for the session without being killed for it; else it must not know of one.
+    may_join: bool,
     add_session: bool,
     old_preload: Option<&'a [u8]>,
     preloaded: bool,
@@ -167,26 +168,14 @@ impl Lost<'_> {
     unsafe fn put_back<R>(self, count: usize, f: impl FnOnce(*const *const c_char) -> R) -> R {
         let pointers = count + 3;
         let bytes = self.kept.preload.length + 2 + self.old_preload.map_or(0, |old| old.len());
-        if pointers <= STACK_POINTERS && bytes <= STACK_BYTES {
-            let mut array = [MaybeUninit::<*const c_char>::uninit(); STACK_POINTERS];
-            let mut text = [MaybeUninit::<u8>::uninit(); STACK_BYTES];
-            // SAFETY: both are large enough, as just compared.
-            unsafe { self.build(array.as_mut_ptr().cast(), text.as_mut_ptr().cast()) };
-            return f(array.as_ptr().cast());
-        }
-        let size = pointers * size_of::<*const c_char>() + bytes;
-        // SAFETY: an anonymous mapping of our own. In a vfork child whose exec succeeds it stays behind
-        // in the parent: one copy of an environment of hundreds of entries.
-        unsafe {
-            let Some(memory) = crate::memory::map_anonymous(size) else {
+        crate::memory::lend(pointers + bytes.div_ceil(size_of::<usize>()), |memory| {
+            let Some(array) = memory else {
                 return f(self.environment);
             };
-            let array = memory.cast::<*const c_char>();
-            self.build(array, array.add(pointers).cast());
-            let result = f(array);
-            crate::memory::unmap(memory, size);
-            result
-        }
+            // SAFETY: there is room for both.
+            unsafe { self.build(array, array.add(pointers).cast()) };
+            f(array)
+        })
     }
 
     /// # Safety
@@ -196,7 +185,10 @@ impl Lost<'_> {
         // SAFETY: by contract.
         unsafe {
             for entry in entries(self.environment) {
-                if !self.preloaded && CStr::from_ptr(entry).to_bytes().starts_with(PRELOAD) {
+                let known = CStr::from_ptr(entry).to_bytes();
+                if !self.preloaded && known.starts_with(PRELOAD)
+                    || !self.may_join && is_entry(known, SESSION_VARIABLE.as_bytes())
+                {
                     continue;
                 }
                 *at = entry;

@@ -35,7 +35,7 @@ pub(crate) fn is_watched(signal: c_int) -> bool {
 
 /// Installs ours where nobody else stands, if the session is to tell of crashes.
 pub(crate) fn start() {
-    if !agent::watches_crashes() {
+    if !agent::watches_crashes() || !agent::allows_fault_handlers() {
         return;
     }
     ACTIVE.store(true, Ordering::Release);

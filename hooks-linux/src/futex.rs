@@ -5,6 +5,7 @@
 //! original with all registers as they came.
 
 use crate::net::in_messages;
+use crate::sandbox;
 use crate::send::send;
 use core::arch::naked_asm;
 use core::ffi::c_long;
@@ -23,12 +24,14 @@ mod original {
 /// Numbers up to here are in [`LOOKED_AT`].
 const NUMBERS: usize = 512;
 
-/// A bit for each number of [`BLOCKING`], for futex calls and for those that send signals, for the assembly.
+/// A bit for each number of [`BLOCKING`], for futex calls and for those that send signals or enter a sandbox, for the assembly.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     bits[SYS_futex as usize / 64] |= 1 << (SYS_futex as usize % 64);
     bits[SYS_kill as usize / 64] |= 1 << (SYS_kill as usize % 64);
     bits[SYS_tgkill as usize / 64] |= 1 << (SYS_tgkill as usize % 64);
+    bits[SYS_prctl as usize / 64] |= 1 << (SYS_prctl as usize % 64);
+    bits[SYS_seccomp as usize / 64] |= 1 << (SYS_seccomp as usize % 64);
     let mut i = 0;
     while i < BLOCKING.len() {
         let number = BLOCKING[i].0 as usize;
@@ -114,51 +117,88 @@ unsafe extern "C-unwind" fn looked(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the caller's arguments, passed on.
-    let original = || unsafe { original::syscall::call(number, a, b, c, d, e, f) };
-    if number == SYS_kill {
-        return send(a as pid_t, None, b as c_int, original);
-    }
-    if number == SYS_tgkill {
-        return send(a as pid_t, Some(b as u32), c as c_int, original);
-    }
-    let mut awaited = None;
-    let probe = if number == SYS_futex {
-        let is_shared = b as c_int & FUTEX_PRIVATE_FLAG == 0;
-        match futex_kind(b, c) {
-            Futex::Waits(how) => {
-                awaited = Some(Awaited {
-                    id: a as u64,
-                    is_shared,
-                    owner_tid: 0,
-                    how,
-                });
-                Probe::FutexWait
-            }
-            Futex::Wakes(how) => {
-                waking::called();
-                agent::count(SystemCall::Futex);
-                if agent::is_awaited(a as u64) {
-                    let wake = agent::announce(&[a as u64], is_shared, how);
-                    let result = original();
-                    wake.end(Probe::FutexWake, a as u64);
-                    return result;
-                }
-                let result = original();
-                agent::hit(Probe::FutexWake, a as u64);
-                return result;
-            }
-            Futex::Neither => return original(),
-        }
-    } else {
-        calls::probe_of(number).unwrap_or(Probe::FutexWait)
+    let call = Call {
+        number,
+        arguments: [a, b, c, d, e, f],
     };
-    waiting::called();
-    let wait = agent::begin_wait_for(probe, a as u64, awaited);
-    let result = original();
-    // SAFETY: the call's own arguments, and what it has returned.
-    wait.end_moving(result, unsafe { moved(number, b, c, result) });
-    result
+    if number == SYS_kill || number == SYS_tgkill {
+        return call.send();
+    }
+    if number == SYS_prctl {
+        return sandbox::raw_prctl([a, b, c], || call.original());
+    }
+    if number == SYS_seccomp {
+        return sandbox::raw_seccomp([a, b, c], || call.original());
+    }
+    if number != SYS_futex {
+        return call.wait(calls::probe_of(number).unwrap_or(Probe::FutexWait), None);
+    }
+    let is_shared = b as c_int & FUTEX_PRIVATE_FLAG == 0;
+    match futex_kind(b, c) {
+        Futex::Waits(how) => call.wait(
+            Probe::FutexWait,
+            Some(Awaited {
+                id: a as u64,
+                is_shared,
+                owner_tid: 0,
+                how,
+            }),
+        ),
+        Futex::Wakes(how) => call.wake(is_shared, how),
+        Futex::Neither => call.original(),
+    }
+}
+
+/// A system call as the program asked for it.
+struct Call {
+    number: c_long,
+    arguments: [c_long; 6],
+}
+
+impl Call {
+    #[inline(always)]
+    fn original(&self) -> c_long {
+        let [a, b, c, d, e, f] = self.arguments;
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { original::syscall::call(self.number, a, b, c, d, e, f) }
+    }
+
+    #[inline(never)]
+    fn send(&self) -> c_long {
+        let [pid, a, b, ..] = self.arguments;
+        let (tid, signal) = match self.number == SYS_tgkill {
+            true => (Some(a as u32), b),
+            false => (None, a),
+        };
+        send(pid as pid_t, tid, signal as c_int, || self.original())
+    }
+
+    #[inline(never)]
+    fn wake(&self, is_shared: bool, how: How) -> c_long {
+        let id = self.arguments[0] as u64;
+        waking::called();
+        agent::count(SystemCall::Futex);
+        if agent::is_awaited(id) {
+            let wake = agent::announce(&[id], is_shared, how);
+            let result = self.original();
+            wake.end(Probe::FutexWake, id);
+            return result;
+        }
+        let result = self.original();
+        agent::hit(Probe::FutexWake, id);
+        result
+    }
+
+    #[inline(never)]
+    fn wait(&self, probe: Probe, awaited: Option<Awaited>) -> c_long {
+        let [id, b, c, ..] = self.arguments;
+        waiting::called();
+        let wait = agent::begin_wait_for(probe, id as u64, awaited);
+        let result = self.original();
+        // SAFETY: the call's own arguments, and what it has returned.
+        wait.end_moving(result, unsafe { moved(self.number, b, c, result) });
+        result
+    }
 }
 
 /// How many bytes a system call with this result has moved, if it is one that moves any.

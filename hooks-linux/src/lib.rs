@@ -9,6 +9,7 @@
 mod table;
 
 mod alloc;
+mod altstack;
 mod api;
 mod attach;
 mod calls;
@@ -18,6 +19,7 @@ mod env;
 mod fault;
 mod futex;
 mod io;
+mod lacking;
 mod library;
 mod lock;
 mod mask;
@@ -27,6 +29,7 @@ mod patch;
 mod poll;
 mod process;
 mod resolve;
+mod sandbox;
 mod send;
 mod signal;
 mod sleep;

@@ -3,8 +3,8 @@
 
 use crate::signal;
 use core::ffi::c_int;
-use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, sigset_t};
-use stackbeat_core::agent;
+use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, sigset_t};
+use stackbeat_core::{agent, sys};
 
 macro_rules! masks {
     ($($name:ident)*) => {$(
@@ -29,14 +29,27 @@ macro_rules! masks {
 }
 masks! { pthread_sigmask sigprocmask }
 
+original!(fn sigpending(set: *mut sigset_t) -> c_int);
+/// One of ours that pends is taken off before, and none is sent meanwhile.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigpending(set: *mut sigset_t) -> c_int {
+    // SAFETY: the caller's argument, passed on.
+    agent::undisturbed(|| unsafe { sigpending::call(set) })
+}
+
 /// Where the call will block the first signal and not the second: makes that ready, and blocks the first already while
 /// none is under way, because one that was sent a moment before would pend, and be in the way of the second. True if
 /// it was not blocked before.
 fn prepare(how: c_int, set: &sigset_t) -> bool {
     let mask = signal::mask_word(set);
+    let place = (&raw const *set) as usize;
     if !matches!(how, SIG_BLOCK | SIG_SETMASK)
         || !signal::blocks_first_only(mask)
         || !agent::owns_memory()
+        || !sys::allows(
+            SYS_rt_sigprocmask,
+            [SIG_BLOCK as usize, place, place, 8, 0, 0],
+        )
     {
         return false;
     }

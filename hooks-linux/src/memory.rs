@@ -1,9 +1,10 @@
 //! Mapping calls of the program.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use libc::{off_t, off64_t, size_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::sys::{self, Backing};
 
 hooks! {
     hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap, bytes;
@@ -18,18 +19,8 @@ hooks! {
 
 /// Maps zeroed memory for ourselves, past the hook.
 pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let memory = unsafe {
-        mmap::call(
-            core::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    (memory != libc::MAP_FAILED).then_some(memory)
+    let memory = sys::map(bytes, Backing::Anonymous, 0).ok()?;
+    Some(memory.cast())
 }
 
 /// Changes the protection of pages, past the hook. False when the kernel refuses.
@@ -37,8 +28,10 @@ pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
 /// # Safety
 /// Nobody needs the protection that the pages have now.
 pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -> bool {
+    let arguments = [address, bytes, protection as usize, 0, 0, 0];
     // SAFETY: by contract.
-    unsafe { mprotect::call(address as *mut c_void, bytes, protection) == 0 }
+    sys::allows(libc::SYS_mprotect, arguments)
+        && unsafe { mprotect::call(address as *mut c_void, bytes, protection) == 0 }
 }
 
 /// Gives back what [`map_anonymous`] mapped.
@@ -47,5 +40,25 @@ pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -
 /// Nothing uses the memory any more.
 pub(crate) unsafe fn unmap(memory: *mut c_void, bytes: size_t) {
     // SAFETY: by contract.
-    unsafe { munmap::call(memory, bytes) };
+    unsafe { sys::unmap(memory.cast(), bytes) };
+}
+
+/// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough, which stays behind
+/// in the parent of a vfork child whose exec succeeds. `None`: there is no memory.
+pub(crate) fn lend<R>(count: usize, f: impl FnOnce(Option<*mut *const c_char>) -> R) -> R {
+    agent::with_lent_memory(count, |memory| {
+        if let Some(memory) = memory {
+            return f(Some(memory.cast()));
+        }
+        let bytes = count * size_of::<*const c_char>();
+        // SAFETY: a mapping of our own.
+        unsafe {
+            let Some(memory) = map_anonymous(bytes) else {
+                return f(None);
+            };
+            let result = f(Some(memory.cast()));
+            unmap(memory, bytes);
+            result
+        }
+    })
 }

@@ -50,30 +50,30 @@ macro_rules! waits {
 
 waits! {
     poll(files: *mut pollfd, count: nfds_t, timeout_ms: c_int) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __poll(files: *mut pollfd, count: nfds_t, timeout_ms: c_int) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __poll_chk(files: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: size_t) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     ppoll(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) = Poll, count, if !files.is_null() && is_some(timeout),
-        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __ppoll_chk(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) = Poll, count, if !files.is_null() && is_some(timeout),
-        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
 
     // A `timeval` looks like a `timespec`.
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) = Select, count, if !read.is_null() && is_some(timeout.cast()),
-        for descriptor::selects(read, count), |wait, result| descriptor::selected(wait, read, count, result);
+        for descriptor::selects(read, count), |wait, result| descriptor::selected(&wait, read, count, result);
     __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) = Select, count, if !read.is_null() && is_some(timeout.cast()),
-        for descriptor::selects(read, count), |wait, result| descriptor::selected(wait, read, count, result);
+        for descriptor::selects(read, count), |wait, result| descriptor::selected(&wait, read, count, result);
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) = Select, count, if !read.is_null() && is_some(timeout),
-        for descriptor::selects(read, count), |wait, result| descriptor::selected(wait, read, count, result);
+        for descriptor::selects(read, count), |wait, result| descriptor::selected(&wait, read, count, result);
 
     epoll_wait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int) = EpollWait, poll, if timeout_ms != 0,
-        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(wait, poll, events, result);
+        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(&wait, poll, events, result);
     epoll_pwait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int, mask: *const sigset_t) = EpollWait, poll, if timeout_ms != 0,
-        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(wait, poll, events, result);
+        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(&wait, poll, events, result);
     epoll_pwait2(poll: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) = EpollWait, poll, if is_some(timeout),
-        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(wait, poll, events, result);
+        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(&wait, poll, events, result);
 }
 
 original!(fn epoll_ctl(poll: c_int, operation: c_int, file: c_int, event: *mut epoll_event) -> c_int);

@@ -4,7 +4,7 @@
 //! their parent: nothing here allocates, and the engine is told "not me" by a thread-local flag that the
 //! parent clears when it goes on.
 
-use crate::{descriptor, env};
+use crate::{descriptor, env, lacking};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
@@ -69,18 +69,10 @@ extern "C" fn fork_child() {
     descriptor::after_fork();
 }
 
-unsafe extern "C" {
-    fn pthread_atfork(
-        before: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
-}
-
 /// Registers for every fork, also those that libc does by itself (`daemon`, `forkpty`).
 pub(crate) fn watch_forks() {
-    // SAFETY: the handlers are fit for a fork: they call nothing of libc.
-    unsafe { pthread_atfork(Some(before_fork), Some(fork_parent), Some(fork_child)) };
+    // They call nothing of libc.
+    lacking::at_fork(before_fork, fork_parent, fork_child);
 }
 
 original!(fn fork() -> pid_t = Fork);
@@ -242,6 +234,31 @@ macro_rules! vforks {
 }
 vforks! { vfork __vfork }
 
+type ChildFunction = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+original!(fn clone(function: ChildFunction, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut pid_t, tls: *mut c_void, child: *mut pid_t) -> c_int = Vfork);
+/// What is called vfork is a clone with these flags. One with another stack is used instead of it, because there the child may
+/// call functions. The last three arguments are passed only where flags ask for them.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn clone(
+    function: ChildFunction,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut pid_t,
+    tls: *mut c_void,
+    child: *mut pid_t,
+) -> c_int {
+    const LENDS: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
+    clone::called();
+    // SAFETY: the caller's arguments, passed on.
+    let call = || unsafe { clone::call(function, stack, flags, argument, parent, tls, child) };
+    match flags & (LENDS | libc::CLONE_SETTLS) {
+        LENDS => agent::lends_memory(|| call().into()) as c_int,
+        _ => call(),
+    }
+}
+
 /// # Safety
 /// A variable of libc.
 unsafe fn environment() -> *const *const c_char {
@@ -298,8 +315,6 @@ execs! {
     execveat(directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) { envp => |with| execveat::call(directory, path, argv, with, flags) }
 }
 
-/// Argument pointers that are collected on the stack; more go into mapped memory.
-const STACK_ARGUMENTS: usize = 384;
 /// How many of the variadic arguments come in registers.
 const REGISTER_ARGUMENTS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
 
@@ -344,20 +359,10 @@ unsafe extern "C-unwind" fn exec_list(
             })
         }
     };
-    if count < STACK_ARGUMENTS {
-        let mut array = [core::mem::MaybeUninit::<*const c_char>::uninit(); STACK_ARGUMENTS];
-        return run(array.as_mut_ptr().cast());
-    }
-    let bytes = (count + 1) * size_of::<*const c_char>();
-    // SAFETY: a mapping of our own.
-    unsafe {
-        let Some(memory) = crate::memory::map_anonymous(bytes) else {
-            return failed(libc::ENOMEM);
-        };
-        let result = run(memory.cast());
-        crate::memory::unmap(memory, bytes);
-        result
-    }
+    crate::memory::lend(count + 1, |memory| match memory {
+        Some(argv) => run(argv),
+        None => failed(libc::ENOMEM),
+    })
 }
 
 macro_rules! exec_lists {

@@ -112,8 +112,86 @@ pub(crate) struct Symbol {
 }
 
 unsafe extern "C" {
-    static _r_debug: Debug;
     static _DYNAMIC: Dynamic;
+    /// The linker's name for the beginning of this library.
+    static __ehdr_start: libc::Elf64_Ehdr;
+}
+
+/// Where a symbol lies that not every dynamic linker has; 0: it has not.
+macro_rules! weak_address {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: loads the symbol's address from the GOT.
+        unsafe {
+            core::arch::asm!(
+                concat!(".weak ", $name),
+                #[cfg(target_arch = "x86_64")]
+                concat!("mov {0}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                #[cfg(target_arch = "aarch64")]
+                concat!("adrp {0}, :got:", $name),
+                #[cfg(target_arch = "aarch64")]
+                concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
+                out(reg) address,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        address
+    }};
+}
+
+/// The dynamic linker's list of modules.
+#[derive(Clone, Copy)]
+struct List {
+    debug: &'static Debug,
+    /// glibc relocates addresses in dynamic sections in place, musl does not.
+    is_relocated: bool,
+}
+
+/// The list, filled in before any code of a library runs.
+fn list() -> Option<List> {
+    let glibc = weak_address!("_r_debug") as *const Debug;
+    // SAFETY: glibc's `struct r_debug`, or null.
+    if let Some(debug) = unsafe { glibc.as_ref() } {
+        return Some(List {
+            debug,
+            is_relocated: true,
+        });
+    }
+    let musl = weak_address!("_dl_debug_addr") as *const *const Debug;
+    // SAFETY: musl's pointer to a structure with the same fields (`struct debug` in ldso/dynlink.c), or null.
+    let debug = unsafe { musl.as_ref()?.as_ref()? };
+    Some(List {
+        debug,
+        is_relocated: false,
+    })
+}
+
+/// The first module.
+fn first_map() -> *const LinkMap {
+    list().map_or(core::ptr::null(), |list| list.debug.map)
+}
+
+/// Whether the dynamic linker is glibc's, whose threads and modules the agent knows.
+pub(crate) fn is_glibc() -> bool {
+    list().is_some_and(|list| list.is_relocated)
+}
+
+/// Begin and end of this library, and its table for unwinding (PT_GNU_EH_FRAME).
+pub(crate) fn own_image() -> Option<(usize, usize, usize)> {
+    // SAFETY: the first page of this library, which holds its program headers.
+    let (start, headers) = unsafe {
+        let header = &raw const __ehdr_start;
+        let headers = header.byte_add((*header).e_phoff as usize);
+        let count = (*header).e_phnum as usize;
+        let headers = core::slice::from_raw_parts(headers.cast::<libc::Elf64_Phdr>(), count);
+        (header.addr(), headers)
+    };
+    let of_kind = |kind| headers.iter().filter(move |h| h.p_type == kind);
+    let end = of_kind(libc::PT_LOAD)
+        .map(|h| h.p_vaddr + h.p_memsz)
+        .max()?;
+    let table = of_kind(libc::PT_GNU_EH_FRAME).next()?.p_vaddr;
+    Some((start, start + end as usize, start + table as usize))
 }
 
 // Tags of <elf.h>.
@@ -159,10 +237,10 @@ enum Version {
 
 /// The entry of this library in the link map.
 fn own_map() -> Option<&'static LinkMap> {
-    // SAFETY: the loader fills `_r_debug` before any code of a library runs, and the entries of
+    // SAFETY: the loader fills its list before any code of a library runs, and the entries of
     // libraries loaded at start stay for the life of the process.
     unsafe {
-        let mut map = _r_debug.map.as_ref();
+        let mut map = first_map().as_ref();
         while let Some(m) = map {
             if m.dynamic == &raw const _DYNAMIC {
                 return Some(m);
@@ -183,8 +261,7 @@ pub(crate) fn own_path() -> Option<&'static CStr> {
 /// Where the dynamic linker lies; 0: unknown. It says so itself: the kernel's AT_BASE is 0 in a program that was
 /// started as an argument of the dynamic linker.
 pub(crate) fn loader_base() -> usize {
-    // SAFETY: filled in before any code of a library runs, and left alone from then on.
-    unsafe { _r_debug.loader_base }
+    list().map_or(0, |list| list.debug.loader_base)
 }
 
 /// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic section, and
@@ -194,7 +271,7 @@ pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) 
     let loader = loader_base();
     // SAFETY: as in `own_map`; the walk ends before entries that may come and go.
     unsafe {
-        let first = _r_debug.map;
+        let first = first_map();
         let mut end = first;
         while let Some(m) = end.as_ref()
             && (loader == 0 || m.bias != loader)
@@ -216,7 +293,7 @@ pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) 
 pub(crate) fn any_loaded(prefixes: &[&[u8]]) -> bool {
     // SAFETY: as in `own_map`.
     unsafe {
-        let mut map = _r_debug.map.as_ref();
+        let mut map = first_map().as_ref();
         while let Some(m) = map {
             if !m.name.is_null() {
                 let path = CStr::from_ptr(m.name).to_bytes();
@@ -239,7 +316,7 @@ pub(crate) fn stands_before_us(name: &CStr) -> Option<&'static CStr> {
     }
     // SAFETY: as in `own_map`.
     unsafe {
-        let mut map = _r_debug.map;
+        let mut map = first_map();
         while let Some(m) = map.as_ref() {
             if m.dynamic == &raw const _DYNAMIC {
                 return None;
@@ -264,7 +341,7 @@ fn definition(name: &CStr, wanted: &[Version]) -> Option<*mut c_void> {
     // SAFETY: as in `own_map`; libraries are appended, and the search ends at libc at the latest for
     // every name that libc has. Loaded at the start, it comes before those that may go.
     unsafe {
-        let mut map = if is_late() { _r_debug.map } else { own.next };
+        let mut map = if is_late() { first_map() } else { own.next };
         while let Some(m) = map.as_ref() {
             if !core::ptr::eq(m, own) {
                 for version in wanted {
@@ -305,6 +382,18 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, version: Version) -> Option<
         }
         // SAFETY: not the last entry.
         entry = unsafe { entry.add(1) };
+    }
+    if !list()?.is_relocated {
+        for value in [
+            &mut strings,
+            &mut symbols,
+            &mut gnu,
+            &mut hash,
+            &mut versions,
+            &mut definitions,
+        ] {
+            *value += if *value == 0 { 0 } else { map.bias };
+        }
     }
     // glibc relocates these in place, except in the vDSO (read-only), whose functions are not a next
     // definition anyway.

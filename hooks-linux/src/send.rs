@@ -7,16 +7,11 @@ use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::sys::TID_OFFSET;
 use stackbeat_core::system_call::SystemCall;
 
-/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
-/// 2.4). Believed only if the calling thread's own tid stands there.
-#[cfg(target_arch = "x86_64")]
-const TID_OFFSET: usize = 720;
-#[cfg(target_arch = "aarch64")]
-const TID_OFFSET: usize = 208;
-
-/// The tid of a thread; 0: it has ended, or that is not known.
+/// The tid of a thread; 0: it has ended, or that is not known. What stands where glibc has it is believed only if the calling
+/// thread's own stands there.
 ///
 /// # Safety
 /// `thread` is a thread that has not been joined.

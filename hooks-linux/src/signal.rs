@@ -7,6 +7,9 @@
 //! hardly used, all end the process. Our handler is the installed one; what the program installs is kept
 //! here, shown to it again, and called for every one of these signals that is not ours. All other signals are none
 //! of our business, but those that end a process where crashes are to be told of (`fault`).
+//!
+//! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits that, by ways that
+//! no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the second stands in for it.
 
 use crate::fault;
 use core::ffi::{c_int, c_void};
@@ -15,7 +18,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
-    SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
+    SIGURG, SIGWINCH, SS_DISABLE, SS_ONSTACK, sighandler_t, siginfo_t, sigset_t,
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
@@ -28,6 +31,8 @@ struct Kept {
     signal: c_int,
     /// Whether our handler is installed.
     is_active: AtomicBool,
+    /// Whether it is not, because the program ignores the signal.
+    rests: AtomicBool,
     version: AtomicU32,
     handler: AtomicUsize,
     flags: AtomicU32,
@@ -44,6 +49,7 @@ impl Kept {
         Kept {
             signal,
             is_active: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             version: AtomicU32::new(0),
             handler: AtomicUsize::new(SIG_DFL),
             flags: AtomicU32::new(0),
@@ -91,22 +97,33 @@ impl Kept {
         });
     }
 
-    /// Installs our handler with the program's wishes about restarting, stacks and masks.
+    /// Installs our handler with the program's wishes about restarting, stacks and masks, unless it ignores the signal.
     fn install(&self) {
         let (handler, flags, mask) = self.asked();
+        let is_ignored = handler == SIG_IGN;
+        self.rests.store(is_ignored, Ordering::Release);
+        if is_ignored {
+            // One that is on its way now is lost, as one is that the program takes.
+            self.is_active.store(false, Ordering::Release);
+            publish();
+        }
         // SAFETY: zeros are a valid sigaction.
         let mut action: Action = unsafe { zeroed() };
-        action.sa_sigaction = on_signal as *const () as usize;
-        action.sa_flags = if handler == SIG_DFL || handler == SIG_IGN {
-            // Not on the alternate stack: it has a few KiB (8 in every Rust thread), a capture needs more.
-            SA_SIGINFO | SA_RESTART
-        } else {
-            SA_SIGINFO | flags & (SA_RESTART | SA_ONSTACK | SA_NODEFER)
+        action.sa_sigaction = match is_ignored {
+            true => SIG_IGN,
+            false => on_signal as *const () as usize,
         };
+        let is_own = handler != SIG_DFL && handler != SIG_IGN;
+        let asked = if is_own { flags } else { SA_RESTART };
+        // Always on the alternate stack, where our signals take nothing of the program's own.
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | asked & (SA_RESTART | SA_NODEFER);
         // SAFETY: as in `mask_word`; the original, with a local structure.
         unsafe {
             *(&raw mut action.sa_mask).cast::<usize>() = mask | undisturbed();
             sigaction::call(self.signal, &action, null_mut());
+        }
+        if is_ignored && core::ptr::eq(self, &FIRST) {
+            start_second();
         }
     }
 
@@ -130,12 +147,13 @@ impl Kept {
     fn start(&self, (handler, flags, mask): (sighandler_t, c_int, usize)) {
         self.ask(handler, flags, mask);
         self.install();
-        self.is_active.store(true, Ordering::Release);
+        self.is_active.store(handler != SIG_IGN, Ordering::Release);
     }
 
     /// Installs again what the program asked for; one of our signals that is still on its way is ignored by
     /// default.
     fn stop(&self) {
+        self.rests.store(false, Ordering::Release);
         if !self.is_active.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -181,11 +199,14 @@ fn undisturbed() -> usize {
 
 /// Installs our handler for the first signal; what the process inherited becomes the program's.
 pub(crate) fn start() {
+    if !agent::allows_handlers() {
+        return;
+    }
     let Some(found) = FIRST.installed() else {
         return;
     };
     FIRST.start(found);
-    agent::handler_installed(SIGURG as u32);
+    publish();
     agent::watch_masks(|mask| look_at_mask(mask as usize));
     // The calling thread takes part already.
     look_at_mask(agent::mask() as usize);
@@ -209,6 +230,14 @@ pub(crate) fn look_at_mask(mask: usize) {
     {
         return;
     }
+    start_second();
+}
+
+/// Installs our handler for the second signal, if the program has no use for it.
+fn start_second() {
+    if !sys::allows(libc::SYS_rt_sigaction, [SIGWINCH as usize, 0, 0, 8, 0, 0]) {
+        return;
+    }
     // A handler that comes in between would find it busy.
     with_all_blocked(|_| {
         if BUSY.swap(true, Ordering::AcqRel) {
@@ -224,13 +253,46 @@ pub(crate) fn look_at_mask(mask: usize) {
                 .installed()
                 .is_some_and(|now| now.0 == on_signal as *const () as usize)
             {
-                agent::second_handler_installed(SIGWINCH as u32);
+                publish();
             } else {
                 SECOND.is_active.store(false, Ordering::Release);
             }
         }
         BUSY.store(false, Ordering::Release);
     });
+}
+
+/// Tells which signals may be sent.
+fn publish() {
+    let active = OURS
+        .into_iter()
+        .filter(|kept| kept.is_active.load(Ordering::Acquire));
+    let mut signals = active.map(|kept| kept.signal as u32);
+    agent::handlers_installed(
+        signals.next().unwrap_or_default(),
+        signals.next().unwrap_or_default(),
+    );
+}
+
+/// The program has asked for something with a signal that rests: where it does not ignore it any more, ours is installed.
+#[cold]
+fn look_again(kept: &Kept) {
+    if agent::owns_memory()
+        && let Some(found) = kept.installed()
+        && found.0 != SIG_IGN
+    {
+        kept.start(found);
+        publish();
+    }
+}
+
+/// Calls the original for a signal that rests.
+fn of_resting<T>(signal: c_int, original: impl FnOnce() -> T) -> Option<T> {
+    let mut resting = OURS.into_iter();
+    let kept = resting.find(|k| k.signal == signal && k.rests.load(Ordering::Acquire))?;
+    let result = original();
+    look_again(kept);
+    Some(result)
 }
 
 /// Installs again what the program asked for.
@@ -255,23 +317,59 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if flags & SA_RESETHAND != 0 {
         kept.ask(SIG_DFL, flags, mask);
     }
-    // SAFETY: the program's own handler, called with what the kernel gave, under the mask that it
-    // asked for.
+    let mut call = Call {
+        handler,
+        flags,
+        signal,
+        info,
+        context,
+    };
+    // SAFETY: the context is the kernel's; the program's own handler gets it under the mask that it asked for, on the stack
+    // that it asked for: below the red zone of what was interrupted, unless the signal arrived there anyway.
     unsafe {
         let own = if flags & SA_NODEFER == 0 {
             kept.bit()
         } else {
             0
         };
-        let interrupted = mask_word(&(*context.cast::<libc::ucontext_t>()).uc_sigmask);
-        sys::block_signals((interrupted | mask | own | CANCELLATION) as u64);
-        if flags & SA_SIGINFO != 0 {
-            let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
-                core::mem::transmute(handler);
-            handler(signal, info, context);
+        let interrupted = &*context.cast::<libc::ucontext_t>();
+        let masked = mask_word(&interrupted.uc_sigmask) | mask | own | CANCELLATION;
+        sys::block_signals(masked as u64);
+        let has_moved = interrupted.uc_stack.ss_flags & (SS_DISABLE | SS_ONSTACK) == 0;
+        let sp = agent::interrupted(info, context).sp as usize;
+        let call_pointer = (&raw mut call).cast();
+        if flags & SA_ONSTACK != 0 || !has_moved || agent::is_own_stack(sp) {
+            call_handler(call_pointer);
         } else {
-            let handler: unsafe extern "C-unwind" fn(c_int) = core::mem::transmute(handler);
-            handler(signal);
+            let below = core::ptr::with_exposed_provenance_mut((sp - RED_ZONE) & !15);
+            sys::call_on(below, call_handler, call_pointer);
+        }
+    }
+}
+
+/// Bytes below the stack pointer that a function may use without moving it (x86-64 psABI, 3.2.2); none on AArch64.
+const RED_ZONE: usize = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
+
+/// A call of a handler of the program's.
+struct Call {
+    handler: sighandler_t,
+    flags: c_int,
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+}
+
+unsafe extern "C-unwind" fn call_handler(call: *mut c_void) {
+    // SAFETY: `on_signal` passes its own, with a handler of the type that the flags say.
+    unsafe {
+        let call = &*call.cast::<Call>();
+        if call.flags & SA_SIGINFO != 0 {
+            let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
+                core::mem::transmute(call.handler);
+            handler(call.signal, call.info, call.context);
+        } else {
+            let handler: unsafe extern "C-unwind" fn(c_int) = core::mem::transmute(call.handler);
+            handler(call.signal);
         }
     }
 }
@@ -308,9 +406,13 @@ macro_rules! sigactions {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { fault::replace(signal, new, old) };
             }
+            // SAFETY: the caller's arguments, passed on.
+            let call = || unsafe { $name::call(signal, new, old) };
+            if let Some(result) = of_resting(signal, call) {
+                return result;
+            }
             let Some(kept) = ours(signal) else {
-                // SAFETY: the caller's arguments, passed on.
-                return unsafe { $name::call(signal, new, old) };
+                return call();
             };
             // SAFETY: by the caller's contract, null or valid; read before written, they may be one.
             unsafe {
@@ -344,9 +446,13 @@ macro_rules! handlers {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { fault::handle(signal, handler, || $name::call(signal, handler)) };
             }
+            // SAFETY: the caller's arguments, passed on.
+            let call = || unsafe { $name::call(signal, handler) };
+            if let Some(result) = of_resting(signal, call) {
+                return result;
+            }
             let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
-                // SAFETY: the caller's arguments, passed on.
-                return unsafe { $name::call(signal, handler) };
+                return call();
             };
             let (old, _, _) = kept.asked();
             if !agent::owns_memory() {
@@ -381,7 +487,11 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
         return unsafe { fault::handle(signal, handler, || sigset::call(signal, handler)) };
     }
     // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
-    let result = unsafe { sigset::call(signal, handler) };
+    let call = || unsafe { sigset::call(signal, handler) };
+    if let Some(result) = of_resting(signal, call) {
+        return result;
+    }
+    let result = call();
     let Some(kept) = ours(signal).filter(|_| result != SIG_ERR) else {
         return result;
     };

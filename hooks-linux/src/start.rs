@@ -21,12 +21,15 @@ pub(crate) fn was_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// glibc passes the program's arguments and environment to constructors.
+/// glibc passes the program's arguments and environment to constructors, musl does not.
 extern "C" fn start(
     _count: c_int,
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    if !resolve::is_glibc() {
+        return;
+    }
     // SAFETY: `environment` is what the kernel gave.
     let session = unsafe { env::find(environment, SESSION_VARIABLE.as_bytes()) };
     let Some(session) = session else { return };

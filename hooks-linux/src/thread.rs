@@ -168,24 +168,6 @@ creates! {
     thrd_create(thread: *mut pthread_t) stack stack_bytes(core::ptr::null());
 }
 
-/// glibc's <pthread.h>.
-const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
-
-original!(fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int);
-/// Captures have to know of it before it can happen.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
-    if kind == PTHREAD_CANCEL_ASYNCHRONOUS {
-        agent::cancels_at_once(true);
-    }
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { pthread_setcanceltype::call(kind, old) };
-    if result == 0 && kind != PTHREAD_CANCEL_ASYNCHRONOUS {
-        agent::cancels_at_once(false);
-    }
-    result
-}
-
 /// The key whose destructor tells that a thread ends, plus 1; 0: none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 /// glibc's PTHREAD_DESTRUCTOR_ITERATIONS.

@@ -4,8 +4,11 @@
 mod common;
 
 use common::{Session, assert_same, compile, run};
+use stackbeat_core::layout::entry_state;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::registry;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Runs a program without the agent, with it (each hook captures), with it while ticks run and its
@@ -90,6 +93,9 @@ fn waits() {
             CondSignal,
             SemWait,
             SemPost,
+            SemaphoreSet,
+            MessageReceive,
+            MessageSend,
             BarrierWait,
             FutexWait,
             FutexWake,
@@ -135,6 +141,11 @@ fn signals_where_the_first_of_ours_is_blocked() {
     same_built("signals.c", &["-DOURS=SIGWINCH"], &[], &[]);
 }
 
+#[test]
+fn ignored_and_pending_signals() {
+    same("ignored.c", &[], &[Probe::Spawn]);
+}
+
 /// Go's runtime installs its own handler by a raw system call.
 #[test]
 fn signals_as_before_glibc_2_34() {
@@ -175,6 +186,25 @@ fn before_main_and_after_it() {
 fn processes() {
     use Probe::*;
     same("process.c", &[], &[Fork, Exec, Spawn, Wait, Exit]);
+}
+
+#[test]
+fn children_that_share_memory() {
+    same("clone.c", &[], &[Probe::Vfork, Probe::Mremap]);
+}
+
+/// What they do is not their parent's doing.
+#[test]
+fn children_that_share_memory_are_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), "clone.c", &[]);
+    let session = Session::new().capture_all();
+    assert!(run(&mut session.command(&program)).status.success());
+    let states: Vec<_> = registry::processes(&session.mapping)
+        .map(|(_, process)| process.state.load(Ordering::Relaxed))
+        .collect();
+    // The program and what two of its children run.
+    assert_eq!(states, [entry_state::LIVE; 3]);
 }
 
 /// A child whose environment was cleared, replaced or has another preload is recorded all the same.

@@ -15,8 +15,10 @@ pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) use signal::{on_signal, registers_of};
 
+use super::own_stack;
 use super::stack;
 use super::thread::{self, Scratch};
+use super::wake::Long;
 use super::withdraw;
 use super::{Wait, registered};
 use super::{children, process};
@@ -28,6 +30,7 @@ use crate::probe::Probe;
 use crate::record::{self, RecordBuffer, Waited, Woke, flags};
 use crate::sync::{Ordering, add_own, fence};
 use crate::sys;
+use crate::sys::rseq;
 use crate::sys::tls::{self, Block};
 use crate::throttle::{self, Due};
 use crate::unwind::{MAX_DEPTH, Registers};
@@ -37,62 +40,113 @@ use crate::waiters;
 #[cold]
 #[inline(never)]
 pub(super) fn point(probe: Probe, arg: u64) {
-    let request = Request {
-        arg: Some((arg, 0)),
-        ..Request::point(probe)
-    };
-    slow(&request);
+    if !is_left_to_a_signal() {
+        away(|| Request {
+            arg: Some((arg, 0)),
+            ..Request::point(probe)
+        });
+    }
 }
 
-/// A throttled capture at the end of a call that may have blocked.
+/// Whether a wait that began at `begin` and is over has lasted for the thread's interval: then it is a record of its
+/// own, whoever took the tick. Such waits bound themselves to one an interval.
+#[inline(never)]
+pub(super) fn is_overdue(entry: &ThreadEntry, begin: u64) -> bool {
+    process::mapping().is_some_and(|mapping| {
+        let control = mapping.control();
+        let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let every = entry.every.load(Ordering::Relaxed).max(1);
+        let interval = control.interval_in_force_cycles(class);
+        process::now().saturating_sub(begin) >= interval.saturating_mul(every.into())
+    })
+}
+
+/// The capture at the end of a call that may have blocked: throttled, unless it is overdue.
 #[cold]
 #[inline(never)]
-pub(super) fn wait(probe: Probe, begin: u64, arg: u64, result: i64) {
-    let request = Request {
-        arg: Some((arg, result)),
-        begin,
-        ..Request::point(probe)
-    };
-    slow(&request);
+pub(super) fn wait(wait: &Wait, result: i64, overdue: bool) {
+    if overdue || !is_left_to_a_signal() {
+        away(|| Request {
+            arg: Some((wait.arg, result)),
+            begin: wait.begin,
+            overdue,
+            ..Request::point(wait.probe)
+        });
+    }
 }
 
 /// The capture of a wait that was so long that it says who ended it.
 #[cold]
 #[inline(never)]
-pub(super) fn long_wait(wait: &Wait, result: i64, waited: Waited) {
-    let request = Request {
+pub(super) fn long_wait(wait: &Wait, result: i64, long: &Long, overdue: bool) {
+    away(|| Request {
         arg: Some((wait.arg, result)),
         begin: wait.begin,
         forced: true,
-        more: Some(More::Waited(waited)),
+        overdue,
+        more: Some(More::Waited(long.waited(wait, result))),
         ..Request::point(wait.probe)
-    };
-    slow(&request);
+    });
 }
 
 /// The capture of a thread that has ended a long wait of another.
-pub(super) fn wake(probe: Probe, arg: u64, woke: Woke) {
-    let request = Request {
+#[cold]
+#[inline(never)]
+pub(super) fn wake(probe: Probe, arg: u64, woke: &Woke) {
+    away(|| Request {
         arg: Some((arg, 0)),
         forced: true,
-        more: Some(More::Woke(woke)),
+        more: Some(More::Woke(*woke)),
         ..Request::point(probe)
-    };
-    slow(&request);
+    });
+}
+
+/// A capture whatever the throttle says, within the thread's budget of them.
+#[cold]
+#[inline(never)]
+pub(super) fn forced(probe: Probe, arg: u64) {
+    away(|| Request {
+        arg: Some((arg, 0)),
+        forced: true,
+        ..Request::point(probe)
+    });
+}
+
+/// The capture that the number of what the thread did asks for.
+#[cold]
+#[inline(never)]
+pub(super) fn counted(probe: Probe, arg: Option<u64>) {
+    away(|| Request {
+        arg: arg.map(|arg| (arg, 0)),
+        ..Request::point(probe)
+    });
 }
 
 /// Captures if it is due. Gives the sample's node; 0 when there is none.
 #[inline(never)]
 pub(super) fn slow(request: &Request) -> u32 {
-    match tls::block().cancels_at_once.load(Ordering::Relaxed) {
-        0 => capture(request),
-        _ => guard::uncancelled(|| capture(request)),
-    }
+    away(|| *request)
 }
 
-// Apart from `slow`, which would have its landing pads.
-#[inline(never)]
-fn capture(request: &Request) -> u32 {
+/// The same for a request that is made on the thread's own stack, because the program's may have little left.
+#[inline(always)]
+fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
+    let mut node = 0;
+    if !own_stack::run(|registers| node = capture(&request(), registers))
+        && let Some((entry, _)) = registered(tls::block())
+    {
+        count(entry, loss::REENTRANT);
+    }
+    node
+}
+
+/// Whether a throttled capture in the calling thread is left to a signal.
+fn is_left_to_a_signal() -> bool {
+    let block = tls::block();
+    registered(block).is_some_and(|(entry, tick)| is_about_to_be_interrupted(block, entry, tick))
+}
+
+fn capture(request: &Request, registers: &Registers) -> u32 {
     if !process::is_active() {
         process::leave(tls::block());
         return 0;
@@ -110,18 +164,11 @@ fn capture(request: &Request) -> u32 {
     {
         withdraw::follow(mapping);
     }
-    if request.is_plain() && is_about_to_be_interrupted(block, entry, tick) {
-        return 0;
-    }
-    let Some(guard) = Guard::enter(block) else {
+    let Some(_guard) = Guard::enter(block) else {
         if request.interrupted.is_none() {
             count(entry, loss::REENTRANT);
         }
         return 0;
-    };
-    let registers = match request.interrupted {
-        Some(registers) => *registers,
-        None => Registers::here(),
     };
     // SAFETY: the guard is held.
     let Some(scratch) = (unsafe { thread::scratch(block) }) else {
@@ -130,30 +177,16 @@ fn capture(request: &Request) -> u32 {
     let Some(mapping) = process::mapping() else {
         return 0;
     };
-    if !has_room(scratch, (&raw const registers).addr() as u64) {
-        count(entry, loss::REENTRANT);
-        return 0;
+    Capture {
+        mapping,
+        control: mapping.control(),
+        block,
+        entry,
+        tick,
+        scratch,
+        request,
     }
-    let work = core::panic::AssertUnwindSafe(|| {
-        Capture {
-            mapping,
-            control: mapping.control(),
-            block,
-            entry,
-            tick,
-            scratch,
-            request,
-        }
-        .run(&registers)
-    });
-    let node = std::panic::catch_unwind(work).unwrap_or_else(|payload| {
-        // Dropping an unknown payload might panic again.
-        core::mem::forget(payload);
-        process::disable();
-        0
-    });
-    drop(guard);
-    node
+    .run(request.interrupted.unwrap_or(registers))
 }
 
 /// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more
@@ -183,24 +216,6 @@ fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -
         return false;
     }
     now.saturating_sub(since) < patience(mapping.control(), entry)
-}
-
-/// Stack that a capture may need, with room for a handler of the program's on top.
-const CAPTURE_STACK: u64 = 8 << 10;
-
-/// Whether a capture fits on what is left of the stack. Handlers run on alternate stacks of no more than
-/// 8 KiB (Rust's threads), of which a capture would overflow what the program does not use itself.
-fn has_room(scratch: &Scratch, sp: u64) -> bool {
-    let low = if (scratch.stack_low..scratch.stack_high).contains(&sp) {
-        scratch.stack_low
-    } else {
-        match sys::alternate_stack_in_use() {
-            Some(low) => low,
-            // A coroutine's, or unknown.
-            None => return true,
-        }
-    };
-    sp.saturating_sub(low) >= CAPTURE_STACK
 }
 
 pub(super) fn count(entry: &ThreadEntry, cause: usize) {
@@ -301,7 +316,8 @@ impl Capture<'_> {
         } else if is_plain {
             return 0;
         }
-        if request.forced && !request.exempt && !self.pay(now, class) {
+        let is_free = request.exempt || request.overdue;
+        if request.forced && !is_free && !self.pay(now, class) {
             return 0;
         }
         let node = self.capture(registers, now);
@@ -365,6 +381,14 @@ impl Capture<'_> {
                 waiters::leave(self.mapping, index, self.entry);
             }
         }
+    }
+
+    /// Whether a wait goes on around this capture, which is not the one at its end.
+    fn is_inside_of_wait(&self) -> bool {
+        let request = self.request;
+        self.entry.closed.load(Ordering::Relaxed) != 0
+            && request.interrupted.is_none()
+            && request.begin != self.entry.episode_begin.load(Ordering::Relaxed)
     }
 
     /// Whether the call that closed the gate is on the thread's stack still, below a signal handler: the
@@ -431,7 +455,10 @@ impl Capture<'_> {
         let is_counted = request.counted().is_some();
         let cpu_ns = match is_counted {
             true => self.entry.cpu_ns.load(Ordering::Relaxed),
-            false => sys::thread_cpu_ns(),
+            false => match sys::thread_cpu_ns() {
+                0 => self.entry.cpu_ns.load(Ordering::Relaxed),
+                ns => ns,
+            },
         };
         let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
         let (node, cut) = stack::find(
@@ -448,8 +475,9 @@ impl Capture<'_> {
         if request.last || !is_counted && self.scratch.usage.is_time_for_a_look() {
             thread::write_name(&writer, self.scratch, now);
         }
+        let is_inside = self.is_inside_of_wait();
         let usage = if request.exempt {
-            Some(thread::usage_now())
+            thread::usage_now()
         } else if is_counted {
             None
         } else {
@@ -459,7 +487,12 @@ impl Capture<'_> {
                 self.control.interval_cycles[class].load(Ordering::Relaxed),
             );
             let waited = request.begin != 0;
-            self.scratch.usage.read(waited, now, cpu_ns, interval)
+            let usage = self.scratch.usage.read(waited, now, cpu_ns, interval);
+            if is_inside {
+                // The wait around it must not seem to have passed without a switch.
+                rseq::disarm();
+            }
+            usage
         };
         let mut bits = 0;
         if request.forced {
@@ -467,6 +500,9 @@ impl Capture<'_> {
         }
         if request.begin != 0 {
             bits |= flags::BLOCKED;
+        }
+        if is_inside {
+            bits |= flags::INSIDE;
         }
         if cut {
             bits |= flags::STACK_CUT;

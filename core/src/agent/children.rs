@@ -77,6 +77,10 @@ pub fn fork_child() {
         return;
     };
     let block = tls::block();
+    if block.has(flag::FOREIGN) {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return;
+    }
     let (parent_pid, parent_uid) = (process::pid(), process::uid());
     if let Some(word) =
         // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
@@ -98,8 +102,10 @@ pub fn fork_child() {
         return;
     }
     crate::modules::after_fork();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::sandbox::after_fork();
     let new = NewProcess {
-        pid: sys::process_id(),
+        pid: sys::forked_process_id(),
         parent_pid,
         parent_uid,
         origin: origin::FORKED,
@@ -117,7 +123,7 @@ pub fn fork_child() {
 /// alone.
 pub fn vfork_begins(caller: [u64; 3]) {
     let block = tls::block();
-    if block.has(flag::VFORK_CHILD | flag::FORKING) {
+    if block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN) {
         return;
     }
     block.vfork_pid.store(sys::process_id(), Ordering::Relaxed);
@@ -136,7 +142,7 @@ pub fn vfork_begins(caller: [u64; 3]) {
 /// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
 pub fn vfork_child() {
     let block = tls::block();
-    if process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING) {
+    if process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN) {
         block.set(flag::VFORK_CHILD);
         take_entry_away(block);
     }
@@ -166,13 +172,40 @@ pub fn vfork_parent(result: i64) {
     }
 }
 
+/// Runs a `clone` whose child has this memory and this thread-local block until its exec or its end, and whose caller stands
+/// still meanwhile: what [`vfork_begins`], [`vfork_child`] and [`vfork_parent`] do around a vfork, here by the parent alone,
+/// because the child runs on another stack. `call` gives the child's pid or an error (negative).
+#[inline(always)]
+pub fn lends_memory(call: impl FnOnce() -> i64) -> i64 {
+    vfork_begins(crate::unwind::here());
+    let block = tls::block();
+    let lends =
+        process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN);
+    if lends {
+        block.set(flag::VFORK_CHILD);
+        take_entry_away(block);
+    }
+    let result = call();
+    if lends {
+        block.clear(flag::VFORK_CHILD);
+        give_entry_back(block);
+    }
+    vfork_parent(result);
+    result
+}
+
+/// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes part.
+pub(super) fn is_another() -> bool {
+    sys::process_id() != process::pid()
+}
+
 /// The calling thread is about to exec: no signal may be on its way then, because handlers do not
 /// survive, and the other threads are about to die.
 pub fn before_exec() {
     let Some((entry, _)) = registered(tls::block()) else {
         return;
     };
-    if !process::is_active() || check_for_fork() {
+    if !process::is_active() || check_for_fork() || is_another() {
         return;
     }
     gate::close(entry, patience::await_signal);
@@ -191,6 +224,9 @@ pub fn exec_failed() {
     let Some((entry, _)) = registered(tls::block()) else {
         return;
     };
+    if is_another() {
+        return;
+    }
     gate::reopen(entry, 0);
     if let Some(mapping) = process::mapping()
         && let Some(process) = mapping.process(process::index())

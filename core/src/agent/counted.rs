@@ -136,7 +136,7 @@ pub(super) fn capture() {
             return;
         };
         if kind.counter(entry) >= kind.next(block, entry).load(Ordering::Relaxed) {
-            super::capture::slow(&super::Request::point(kind.probe()));
+            super::capture::counted(kind.probe(), None);
         }
     }
 }
@@ -173,10 +173,7 @@ pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
 #[cold]
 #[inline(never)]
 fn capture_call(call: SystemCall) {
-    super::capture::slow(&super::Request {
-        arg: Some((call as u64, 0)),
-        ..super::Request::point(Probe::CountedCall)
-    });
+    super::capture::counted(Probe::CountedCall, Some(call as u64));
 }
 
 /// The mean distance of the process' last draw by kind: what a new thread begins near.

@@ -32,8 +32,19 @@ pub(super) fn of_other_thread() -> (u64, u64) {
     }
 }
 
+/// Calls `f` with the start of each mapping that holds code of a file.
+pub(super) fn for_each_code_mapping(mut f: impl FnMut(u64)) {
+    find_in_maps(|line| {
+        let mut fields = line.split(|b| *b == b' ');
+        if fields.nth(1) == Some(b"r-xp") && line.contains(&b'/') {
+            f(parse_range(line)?.0);
+        }
+        None
+    });
+}
+
 /// The range of the first line of /proc/self/maps that is accepted; the file is read in pieces.
-fn find_in_maps(accept: impl Fn(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u64)> {
+fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u64)> {
     let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
     let mut line = [0u8; 512];
     let mut length = 0;

@@ -8,7 +8,10 @@
 //! - `wake`: waits that other threads end, and ending them
 //! - `fault`: signals that end the process, where somebody wants to know of them
 //! - `withdraw`: hooks that are too dear for the budget go
+//! - `lent`: memory for what an exec takes
+//! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
+//! - `sandbox`: what of all this a seccomp filter leaves
 //! - `patience`: waiting for a signal of ours
 //!
 //! # Signal safety
@@ -16,6 +19,8 @@
 //! stacks of any kind. Nothing allocates, waits for another thread, or calls a hooked function.
 //! `errno` is never touched.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod alternate;
 mod calls;
 mod capture;
 mod children;
@@ -23,10 +28,14 @@ mod cost;
 mod counted;
 mod event;
 mod fault;
+mod lent;
 mod main_stack;
+mod own_stack;
 mod patience;
 mod process;
 mod rusage;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod sandbox;
 mod stack;
 mod systrace;
 mod thread;
@@ -36,7 +45,6 @@ mod withdraw;
 use crate::gate;
 use crate::layout::{ThreadEntry, Tick};
 use crate::probe::{Category, Probe};
-use crate::record::Waited;
 use crate::registry;
 use crate::sync::add_own;
 use crate::sys::rseq;
@@ -46,18 +54,26 @@ use crate::throttle;
 use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use alternate::{alternate_stack, alternate_stack_changed};
 pub use calls::called;
 pub use children::{
-    before_exec, before_fork, exec_failed, fork_child, fork_parent, vfork_begins, vfork_child,
-    vfork_parent,
+    before_exec, before_fork, exec_failed, fork_child, fork_parent, lends_memory, vfork_begins,
+    vfork_child, vfork_parent,
 };
 pub use event::event;
 pub use fault::{child_ended, watches_crashes};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use fault::{interrupted, lives_on, on_fault, with_room};
+pub use lent::with_lent_memory;
+pub use own_stack::{is_own_stack, on_own_stack};
 pub use process::{
-    Refusal, attach, detach, follow_children, handler_installed, init, process_exiting, say,
-    second_handler_installed, watch_masks,
+    Refusal, attach, detach, follow_children, handlers_installed, init, process_exiting, say,
+    watch_masks,
+};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use sandbox::{
+    Entering, Sandbox, allows_fault_handlers, allows_handlers, enters_sandbox, images_can_join,
 };
 pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
 pub use wake::{
@@ -67,8 +83,6 @@ pub use wake::{
 };
 
 pub use withdraw::withdraw_by;
-
-use capture::Request;
 
 /// Stands for the session's mask until there is one.
 static NO_PROBES: AtomicU64 = AtomicU64::new(0);
@@ -416,12 +430,19 @@ impl Wait {
     #[inline(always)]
     pub fn end_moving(self, result: i64, bytes: i64) {
         if let Some((entry, tick)) = self.still() {
-            let long = match self.has_failed(result) {
-                true => wake::interrupted(&self, entry, result),
-                false => None,
-            };
-            self.end_of(entry, tick, result, bytes, long);
+            match self.has_failed(result) {
+                true => self.end_failed(entry, tick, result),
+                false => self.end_of(entry, tick, result, bytes, None),
+            }
         }
+    }
+
+    /// Apart, so that hooks need no room for what it notes.
+    #[cold]
+    #[inline(never)]
+    fn end_failed(&self, entry: &'static ThreadEntry, tick: &Tick, result: i64) {
+        let long = wake::interrupted(self, entry, result);
+        self.end_of(entry, tick, result, 0, long.as_ref());
     }
 
     /// Whether the call has ended with an error, which sleeps may give as it is.
@@ -435,8 +456,8 @@ impl Wait {
     pub fn end_started(mut self, child: i64, result: i64) {
         self.arg = u64::try_from(child).unwrap_or(0);
         if let Some((entry, tick)) = self.still() {
-            let long = wake::waited_for_child(&self, entry, result);
-            self.end_of(entry, tick, result, 0, long);
+            let long = wake::waited_for_child(&self, entry);
+            self.end_of(entry, tick, result, 0, long.as_ref());
         }
     }
 
@@ -448,15 +469,15 @@ impl Wait {
 
     #[inline(always)]
     fn end_of(
-        self,
+        &self,
         entry: &ThreadEntry,
         tick: &Tick,
         result: i64,
         bytes: i64,
-        long: Option<Waited>,
+        long: Option<&wake::Long>,
     ) {
         // A capture would arm it again.
-        let has_slept = rseq::was_switched() == Some(true);
+        let switched = rseq::was_switched();
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -468,11 +489,13 @@ impl Wait {
         if is_poll {
             turn_begins(entry);
         }
+        // Without a switch it has not waited: only those that have look at the clock.
+        let is_overdue = switched != Some(false) && capture::is_overdue(entry, self.begin);
         // Before the gate opens: a signal in between would put a sample inside this wait.
-        if let Some(waited) = long {
-            capture::long_wait(&self, result, waited);
-        } else if !throttle::is_quiet(tick, entry) && is_enabled(self.probe) {
-            capture::wait(self.probe, self.begin, self.arg, result);
+        if let Some(long) = long {
+            capture::long_wait(self, result, long, is_overdue);
+        } else if (is_overdue || !throttle::is_quiet(tick, entry)) && is_enabled(self.probe) {
+            capture::wait(self, result, is_overdue);
         } else if is_poll {
             tls::block().turned.store(1, Ordering::Relaxed);
         }
@@ -480,8 +503,12 @@ impl Wait {
             // After the wait's own sample: this one would lie inside of the wait otherwise.
             self.count_bytes(entry, bytes as u64);
         }
-        if has_slept {
+        if switched == Some(true) {
             counted::add(entry, SystemCall::WakeUps, 1);
+        }
+        if self.gate_before != 0 {
+            // It has armed it inside of another wait, which must not seem to have passed without a switch.
+            rseq::disarm();
         }
         gate::reopen(entry, self.gate_before);
     }
@@ -505,11 +532,7 @@ impl Wait {
 #[inline(never)]
 pub fn force(probe: Probe, arg: u64) {
     if (registered(tls::block()).is_some() || thread::register()) && is_enabled(probe) {
-        capture::slow(&Request {
-            arg: Some((arg, 0)),
-            forced: true,
-            ..Request::point(probe)
-        });
+        capture::forced(probe, arg);
     }
 }
 
@@ -544,12 +567,6 @@ pub fn mask_changes() {
             .mask_calls
             .store(calls.wrapping_add(1), Ordering::Release);
     }
-}
-
-/// Whether the calling thread can be cancelled at any instruction from now on (`PTHREAD_CANCEL_ASYNCHRONOUS`).
-pub fn cancels_at_once(does: bool) {
-    let word = &tls::block().cancels_at_once;
-    word.store(does.into(), Ordering::Relaxed);
 }
 
 /// The signals that the calling thread blocks; signal 1 is bit 0.

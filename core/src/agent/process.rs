@@ -2,22 +2,26 @@
 
 mod signals;
 
-pub use signals::{handler_installed, second_handler_installed, watch_masks};
+pub use signals::{handlers_installed, watch_masks};
 pub(super) use signals::{look_at_mask, publish_signal};
 
 use super::capture::{self, More, Request, ThreadWriter};
 use super::children;
 use super::main_stack;
-use super::{PROBE_MASK, registered, systrace, thread, wake};
+use super::{PROBE_MASK, own_stack, registered, systrace, thread, wake};
 use crate::buffer::{self, Writer};
 use crate::clock;
 use crate::gate;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::layout::sandboxed;
 use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state};
 use crate::mapping::{Mapping, MappingError};
 use crate::modules;
 use crate::probe::{Category, Probe};
 use crate::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
 use crate::registry::{self, NewProcess};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::sandbox;
 use crate::sys::tls::{self, Block};
 use crate::sys::{self, Backing};
 use core::ffi::CStr;
@@ -201,10 +205,19 @@ pub fn init(path: &CStr) -> bool {
     if !change_state(state::OFF, state::STARTING) {
         return is_active();
     }
-    let Ok(mapping) = Mapping::open(path) else {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let image = sandbox::Image::begins();
+    let Ok(mapping) = Mapping::join(path) else {
         AGENT.state.store(state::OFF, Ordering::Relaxed);
         return false;
     };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    sys::look_for_ids(image.status().map_or(0, |status| status.pid));
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if !may_take_part(&mapping, &image) {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return false;
+    }
     let control = mapping.control();
     let collector = mapping.header().collector_pid.load(Ordering::Relaxed);
     // A child's image that still carries our variable: the session wants the program alone, which is
@@ -217,6 +230,10 @@ pub fn init(path: &CStr) -> bool {
         return false;
     }
     let mapping = take_up(mapping);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    for bytes in image.reads() {
+        count_own_read(bytes);
+    }
     prepare();
     make_own_page();
 
@@ -250,6 +267,56 @@ pub fn init(path: &CStr) -> bool {
     write_texts(mapping);
     systrace::start(mapping, systrace::Threads::One);
     true
+}
+
+/// Whether the image is under no filter, or under such as let it be recorded. If not, an entry says why.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
+    let bits = match image.look_into(mapping) {
+        sandbox::Start::Joins => super::sandbox::begins_filtered(mapping),
+        sandbox::Start::Unknown => sandboxed::OFF_UNKNOWN,
+    };
+    if bits & sandboxed::OFF == 0 {
+        return true;
+    }
+    let status = image.status().unwrap_or_default();
+    let new = NewProcess {
+        pid: status.pid,
+        parent_pid: status.parent_pid,
+        parent_uid: 0,
+        origin: origin::STARTED,
+        cycles: mapping_now(mapping),
+    };
+    if let Some((index, _)) = registry::add_process(mapping, &new)
+        && let Some(entry) = mapping.process(index)
+    {
+        entry.sandboxed.store(bits, Ordering::Release);
+    }
+    false
+}
+
+/// The moment by the clock of a session that is not joined; 0: unknown.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn mapping_now(mapping: &Mapping) -> u64 {
+    match mapping.control().clock_source.load(Ordering::Relaxed) {
+        source if source == ClockSource::Cycles as u32 => clock::cycles(),
+        _ => sys::clock_ns(libc::CLOCK_MONOTONIC),
+    }
+}
+
+/// The program has entered a sandbox in which the agent cannot go on: it leaves the program alone from here on.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn switch_off(mapping: &'static Mapping, unseen_from_ns: u64) {
+    if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE {
+        AGENT.forget_signals();
+        publish_signal(mapping);
+        if let Some(entry) = mapping.process(index()) {
+            entry
+                .unseen_from_ns
+                .store(unseen_from_ns, Ordering::Release);
+        }
+    }
+    leave(tls::block());
 }
 
 fn change_state(from: u32, to: u32) -> bool {
@@ -320,7 +387,7 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
             _ => Refusal::Busy,
         });
     }
-    let mapping = match Mapping::open(path) {
+    let mapping = match Mapping::join(path) {
         Ok(mapping) => take_up(mapping),
         Err(error) => {
             AGENT.state.store(state::OFF, Ordering::Relaxed);
@@ -328,6 +395,13 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
         }
     };
     AGENT.late.store(true, Ordering::Relaxed);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(status) = sandbox::status() {
+        sys::look_for_ids(status.pid);
+        // Filters that it has already let it load this library, and hold for what it starts, too.
+        let filters = &mapping.control().filters;
+        filters.fetch_max(status.filters, Ordering::Relaxed);
+    }
     if find_object != 0 {
         // SAFETY: by contract.
         unsafe { modules::set_find_object(find_object) };
@@ -394,6 +468,8 @@ pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     AGENT.uid.store(uid, Ordering::Relaxed);
     AGENT.pid.store(new.pid, Ordering::Relaxed);
     publish_signal(mapping);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    super::sandbox::show(mapping);
     let mask = core::ptr::from_ref(&mapping.control().probe_mask);
     PROBE_MASK.store(mask.cast_mut(), Ordering::Relaxed);
     wake::use_tables(mapping);
@@ -411,7 +487,7 @@ pub(super) fn count_own_read(bytes: usize) {
     }
 }
 
-/// Notes the executable and the command line.
+/// Notes the executable, the path that it was started by and the command line.
 pub(super) fn write_texts(mapping: &'static Mapping) {
     write(mapping, |writer, record, now| {
         let mut part = [0u8; TEXT_PART_BYTES];
@@ -419,6 +495,8 @@ pub(super) fn write_texts(mapping: &'static Mapping) {
             let words = record::write_text(TextKind::Executable, 0, path, record);
             capture::append(writer, record, words, now);
         }
+        let words = record::write_text(TextKind::StartedAs, 0, sys::started_as(), record);
+        capture::append(writer, record, words, now);
         if let Ok(fd) = sys::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
             // A command line may have megabytes; what tells a person which it was is at its beginning.
             const MOST_PARTS: usize = 4;
@@ -451,7 +529,17 @@ pub fn say(text: &[u8]) {
 }
 
 /// Lets a registered thread write records that are no samples.
-fn write(mapping: &'static Mapping, records: impl FnOnce(&ThreadWriter, &mut RecordBuffer, u64)) {
+fn write(
+    mapping: &'static Mapping,
+    mut records: impl FnMut(&ThreadWriter, &mut RecordBuffer, u64),
+) {
+    own_stack::run(|_| write_here(mapping, &mut records));
+}
+
+fn write_here(
+    mapping: &'static Mapping,
+    records: &mut impl FnMut(&ThreadWriter, &mut RecordBuffer, u64),
+) {
     let block = tls::block();
     let Some((entry, _)) = registered(block) else {
         return;
@@ -482,7 +570,11 @@ fn write(mapping: &'static Mapping, records: impl FnOnce(&ThreadWriter, &mut Rec
 fn silence_own_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(std::boxed::Box::new(move |info| {
-        if tls::block().guard.load(Ordering::Relaxed) == 0 {
+        let block = tls::block();
+        if [&block.guard, &block.away]
+            .iter()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+        {
             before(info);
         }
     }));
@@ -508,7 +600,11 @@ fn make_own_page() {
 
 /// The process is about to end; hooks may still be called, and other threads may still run.
 pub fn process_exiting() {
-    if !is_active() || registered(tls::block()).is_none() || children::check_for_fork() {
+    if !is_active()
+        || registered(tls::block()).is_none()
+        || children::check_for_fork()
+        || children::is_another()
+    {
         return;
     }
     capture::slow(&Request {

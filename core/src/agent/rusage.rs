@@ -63,6 +63,6 @@ impl State {
         // First, so that a switch from here on is seen next time.
         rseq::arm();
         tls::block().switched.store(0, Ordering::Relaxed);
-        Some(sys::thread_usage())
+        sys::thread_usage()
     }
 }

@@ -2,21 +2,25 @@
 
 use super::capture::{self, More, Request};
 use super::main_stack;
-use super::{children, patience, process, wake};
+use super::{children, own_stack, patience, process, wake};
 use crate::gate;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer};
 use crate::registry::{self, NewThread};
 use crate::sys::tls::{self, Block, flag};
-use crate::sys::{self, Backing, Usage};
+use crate::sys::{self, Usage};
 use crate::throttle;
-use crate::unwind::{StackBounds, ThreadWalker};
+use crate::unwind::{Registers, StackBounds, ThreadWalker};
 use crate::waiters;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 /// A thread's private memory: mapped zeroed at its first capture, never constructed.
 #[repr(C)]
 pub(super) struct Scratch {
+    /// While the thread runs on its own stack: the signals that the program blocks, and where it left the program's.
+    pub program_mask: u64,
+    pub program_registers: Registers,
     /// Bounds of the thread's own stack; 0, 0: not known.
     pub stack_low: u64,
     pub stack_high: u64,
@@ -32,6 +36,7 @@ pub(super) struct Scratch {
     pub usage: super::rusage::State,
     pub counted: super::counted::State,
     pub record: RecordBuffer,
+    pub lent: super::lent::Lent,
     /// A line for the trace_marker (`systrace`).
     pub line: [u8; super::systrace::LINE_BYTES],
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -65,6 +70,14 @@ pub(super) unsafe fn scratch(block: &Block) -> Option<&'static mut Scratch> {
     }
 }
 
+/// Bounds of the calling thread's own stack, as far as they are known.
+pub(super) fn own_bounds(block: &Block) -> Option<Range<usize>> {
+    let scratch = block.scratch.load(Ordering::Relaxed).cast::<Scratch>();
+    // SAFETY: null or this thread's memory; only two words are read, which change under the guard.
+    (!scratch.is_null())
+        .then(|| unsafe { (*scratch).stack_low as usize..(*scratch).stack_high as usize })
+}
+
 /// Registers the calling thread; true when it is registered and may be used now.
 #[cold]
 #[inline(never)]
@@ -73,17 +86,28 @@ pub(super) fn register() -> bool {
         return false;
     }
     let block = tls::block();
-    if !may_register(block) {
+    if !may_register(block) || !has_memory(block) {
         return false;
     }
-    children::check_for_fork();
-    let Some(_guard) = capture::Guard::enter(block) else {
-        return false;
-    };
-    if !block.entry.load(Ordering::Relaxed).is_null() {
-        return true;
+    let mut is_registered = false;
+    own_stack::run(|_| {
+        children::check_for_fork();
+        if let Some(_guard) = capture::Guard::enter(block) {
+            let is_new = block.entry.load(Ordering::Relaxed).is_null();
+            is_registered = !is_new || register_as(block, None, Creator::UNKNOWN);
+        }
+    });
+    is_registered
+}
+
+/// Gives the thread memory of its own.
+fn has_memory(block: &Block) -> bool {
+    let is_there = own_stack::provide(block);
+    if !is_there {
+        block.set(flag::NO_MEMORY);
+        misses_thread();
     }
-    register_as(block, None, Creator::UNKNOWN)
+    is_there
 }
 
 /// Gives up an entry of an earlier session and registers with the one under way.
@@ -111,14 +135,13 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         return false;
     };
     let tid = sys::thread_id();
-    let is_main = tid == process::pid();
-    if block.scratch.load(Ordering::Relaxed).is_null() {
-        let Ok(memory) = sys::map(size_of::<Scratch>(), Backing::Anonymous, 0) else {
-            block.set(flag::NO_MEMORY);
-            return false;
-        };
-        block.scratch.store(memory, Ordering::Relaxed);
+    if tid == 0 {
+        // A filter keeps the number from us.
+        block.set(flag::NO_MEMORY);
+        misses_thread();
+        return false;
     }
+    let is_main = tid == process::pid();
     // SAFETY: the guard is held.
     let Some(scratch) = (unsafe { scratch(block) }) else {
         return false;
@@ -151,7 +174,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         cycles: process::now(),
     };
     // Before anybody can interrupt it.
-    process::look_at_mask();
+    process::look_at_mask(scratch.program_mask);
     let Some((index, entry)) = registry::add_thread(mapping, &new) else {
         block.set(flag::REFUSED);
         return false;
@@ -170,7 +193,15 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
             patience::await_meeting(word, tid, attempt)
         });
     }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    super::alternate::install(entry);
     true
+}
+
+/// The calling thread cannot take part.
+fn misses_thread() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    super::sandbox::misses_thread();
 }
 
 /// Who creates a thread, and where.
@@ -206,26 +237,33 @@ pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
         return;
     }
     let block = tls::block();
-    if !may_register(block) {
+    if !may_register(block) || !has_memory(block) {
         return;
     }
-    children::check_for_fork();
-    if let Some(_guard) = capture::Guard::enter(block) {
-        let stack = stack.map(|(low, high)| (low as u64, high as u64));
-        if block.entry.load(Ordering::Relaxed).is_null() {
-            register_as(block, stack, creator);
-        } else if let (Some(stack), Some(scratch)) =
-            // SAFETY: the guard is held.
-            (stack, unsafe { scratch(block) })
-        {
-            // An earlier call on this thread has registered it.
-            (scratch.stack_low, scratch.stack_high) = stack;
-        }
-    }
+    own_stack::run(|_| {
+        children::check_for_fork();
+        begin(block, stack, creator);
+    });
     capture::slow(&Request {
         exempt: true,
         ..Request::point(Probe::ThreadStart)
     });
+}
+
+fn begin(block: &Block, stack: Option<(usize, usize)>, creator: Creator) {
+    let Some(_guard) = capture::Guard::enter(block) else {
+        return;
+    };
+    let stack = stack.map(|(low, high)| (low as u64, high as u64));
+    if block.entry.load(Ordering::Relaxed).is_null() {
+        register_as(block, stack, creator);
+    } else if let (Some(stack), Some(scratch)) =
+        // SAFETY: the guard is held.
+        (stack, unsafe { scratch(block) })
+    {
+        // An earlier call on this thread has registered it.
+        (scratch.stack_low, scratch.stack_high) = stack;
+    }
 }
 
 /// The calling thread is about to end: it will not be seen any more. `id`: what a thread waits for that
@@ -260,18 +298,18 @@ pub fn thread_exiting(id: u64) {
             registry::show_sign(mapping, block.entry_index.load(Ordering::Relaxed), entry);
         }
     }
-    let memory = block.scratch.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    if !memory.is_null() {
-        // SAFETY: the thread's own mapping; nothing refers to it outside of captures, and none comes
-        // any more.
-        unsafe { sys::unmap(memory, size_of::<Scratch>()) };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if !super::alternate::remove() {
+        return;
     }
+    own_stack::take_away(block);
 }
 
 /// Writes the thread's name down if it has changed.
 pub(super) fn write_name(writer: &capture::ThreadWriter, scratch: &mut Scratch, now: u64) {
-    let name = sys::thread_name();
-    if name != scratch.name {
+    if let Some(name) = sys::thread_name()
+        && name != scratch.name
+    {
         scratch.name = name;
         let words = record::write_name(&name, &mut scratch.record);
         capture::append(writer, &scratch.record, words, now);
@@ -279,7 +317,7 @@ pub(super) fn write_name(writer: &capture::ThreadWriter, scratch: &mut Scratch, 
 }
 
 /// Faults and switches as they are now.
-pub(super) fn usage_now() -> Usage {
+pub(super) fn usage_now() -> Option<Usage> {
     sys::thread_usage()
 }
 

@@ -11,7 +11,9 @@ use crate::mapping::Mapping;
 use crate::probe::{Cause, Probe};
 use crate::record::{Waited, Woke};
 use crate::sys::{self, tls};
-use crate::waiters::{self, Described, Entered, How, Me, Object, Outcome, Waker, descriptor};
+use crate::waiters::{
+    self, Described, EVERYWHERE, Entered, How, Me, Object, Outcome, Waker, descriptor,
+};
 use crate::watches;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -46,7 +48,10 @@ pub struct Awaited {
 
 impl Awaited {
     fn object(&self) -> Object {
-        object(self.id, self.is_shared)
+        Object {
+            id: self.id,
+            scope: scope(self.is_shared),
+        }
     }
 }
 
@@ -63,13 +68,10 @@ pub fn end_of_child(pid: i32) -> Awaited {
     }
 }
 
-fn object(id: u64, is_shared: bool) -> Object {
-    Object {
-        id,
-        scope: match is_shared {
-            true => 0,
-            false => process::index() + 1,
-        },
+fn scope(is_shared: bool) -> u32 {
+    match is_shared {
+        true => EVERYWHERE,
+        false => process::index() + 1,
     }
 }
 
@@ -92,22 +94,22 @@ pub fn begin_wait_for(probe: Probe, arg: u64, awaited: impl Into<Option<Awaited>
 
 impl WaitFor {
     /// The call has ended with this result (negative: an error).
-    pub fn end(self, result: i64) {
+    pub fn end(&self, result: i64) {
         self.finish(result, 0, None);
     }
 
     /// The same for a call that has moved this many bytes; a negative number is none.
-    pub fn end_moving(self, result: i64, bytes: i64) {
+    pub fn end_moving(&self, result: i64, bytes: i64) {
         self.finish(result, bytes, None);
     }
 
     /// The same for a call that waits for several things: those that are ready are the ones for which
     /// `is_ready` is true.
-    pub fn end_ready(self, result: i64, is_ready: &dyn Fn(u64) -> bool) {
+    pub fn end_ready(&self, result: i64, is_ready: &dyn Fn(u64) -> bool) {
         self.finish(result, 0, Some(is_ready));
     }
 
-    fn finish(self, result: i64, bytes: i64, is_ready: Option<&dyn Fn(u64) -> bool>) {
+    fn finish(&self, result: i64, bytes: i64, is_ready: Option<&dyn Fn(u64) -> bool>) {
         let Some((entry, tick)) = self.wait.still() else {
             return;
         };
@@ -116,7 +118,7 @@ impl WaitFor {
             None if self.wait.has_failed(result) => interrupted(&self.wait, entry, result),
             None => None,
         };
-        self.wait.end_of(entry, tick, result, bytes, long);
+        self.wait.end_of(entry, tick, result, bytes, long.as_ref());
     }
 }
 
@@ -132,25 +134,31 @@ pub fn written(object: u64) -> Awaited {
 }
 
 /// The same for a thread that waits for one of several; `None` where there are none.
+pub fn one_of(mut objects: impl Iterator<Item = u64>) -> Option<Awaited> {
+    let first = objects.next()?;
+    let mut group = None;
+    for (i, object) in objects.enumerate() {
+        if i == 0 {
+            group = Some(join_group(None, first)?);
+        }
+        group = Some(join_group(group, object)?);
+    }
+    Some(written(group.unwrap_or(first)))
+}
+
+/// Adds an object to a group, by default to a new one of the calling thread.
 #[cold]
 #[inline(never)]
-pub fn one_of(objects: &[u64]) -> Option<Awaited> {
+fn join_group(group: Option<u64>, object: u64) -> Option<u64> {
     let block = tls::block();
-    match objects {
-        [] => None,
-        [one] => Some(written(*one)),
-        _ if registered(block).is_none() && !thread::register() => None,
-        _ => {
-            let (entry, _) = registered(block)?;
-            let uid = entry.uid.load(Ordering::Relaxed);
-            let group = descriptor(Described::Group, uid.into());
-            let mapping = process::mapping()?;
-            for object in objects {
-                watches::join_group(mapping, group, *object);
-            }
-            Some(written(group))
-        }
+    if registered(block).is_none() && !thread::register() {
+        return None;
     }
+    let (entry, _) = registered(block)?;
+    let uid = entry.uid.load(Ordering::Relaxed);
+    let group = group.unwrap_or_else(|| descriptor(Described::Group, uid.into()));
+    watches::join_group(process::mapping()?, group, object);
+    Some(group)
 }
 
 /// Whether wakers are looked for, and the calling thread is one that may look.
@@ -160,9 +168,9 @@ pub fn finds_wakers() -> bool {
         && process::mapping().is_some_and(|mapping| long_cycles(mapping) != 0)
 }
 
-/// Whether this memory is the process' own: not in the child of a vfork.
+/// Whether this memory is the process' own: not in the child of a vfork, nor where the thread pointer is not libc's.
 pub fn owns_memory() -> bool {
-    !tls::block().has(tls::flag::VFORK_CHILD)
+    !tls::block().has(tls::flag::VFORK_CHILD | tls::flag::FOREIGN)
 }
 
 /// An epoll instance (what stands for it) watches something behind a descriptor, and says `data` when that
@@ -282,11 +290,10 @@ fn try_send(pid: u32, tid: u32) -> Option<Woke> {
     let (long, now) = (long_cycles(mapping), process::now());
     let target = descriptor(Described::Signals, pid.into());
     let (ids, count, _) = with_watchers(target);
-    let objects = ids.map(|id| object(id, true));
     let announced = waiters::announce_signal(
         mapping,
         me,
-        objects.get(..count)?,
+        ids.get(..count)?,
         (pid, tid),
         now,
         now.saturating_sub(long / SCHEDULING_SHARE),
@@ -328,7 +335,7 @@ fn conclude(
     how: How,
     result: i64,
     is_ready: Option<&dyn Fn(u64) -> bool>,
-) -> Option<Waited> {
+) -> Option<Long> {
     let (mapping, me) = me(entry)?;
     let end_cycles = process::now();
     let outcome = match (wait.probe, wait.probe.cause(), is_ready) {
@@ -356,34 +363,41 @@ fn conclude(
         }
         waker => waker,
     };
-    Some(Waited {
+    Some(Long {
+        end_cycles,
         owner_tid: entry.wait_owner.load(Ordering::Relaxed),
-        ..waited(mapping, wait, end_cycles, result, waker)
+        waker,
     })
 }
 
-/// What to write down of a long wait.
-fn waited(
-    mapping: &Mapping,
-    wait: &Wait,
+/// A wait that was so long that it says who ended it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Long {
     end_cycles: u64,
-    result: i64,
+    owner_tid: u32,
     waker: Option<Waker>,
-) -> Waited {
-    let (waker_uid, waker_tid) = waker.and_then(|w| w.thread(mapping)).unwrap_or((0, 0));
-    Waited {
-        probe: wait.probe as u8,
-        begin_cycles: wait.begin,
-        end_cycles,
-        object: wait.arg,
-        waker_tid,
-        waker_uid,
-        wake_number: match waker_uid {
-            0 => 0,
-            _ => waker.map_or(0, Waker::number),
-        },
-        result,
-        ..Waited::default()
+}
+
+impl Long {
+    /// What to write down of it.
+    pub fn waited(&self, wait: &Wait, result: i64) -> Waited {
+        let thread = || self.waker?.thread(process::mapping()?);
+        let (waker_uid, waker_tid) = thread().unwrap_or((0, 0));
+        Waited {
+            probe: wait.probe as u8,
+            begin_cycles: wait.begin,
+            end_cycles: self.end_cycles,
+            object: wait.arg,
+            owner_tid: self.owner_tid,
+            waker_tid,
+            waker_uid,
+            wake_number: match waker_uid {
+                0 => 0,
+                _ => self.waker.map_or(0, Waker::number),
+            },
+            result,
+            ..Waited::default()
+        }
     }
 }
 
@@ -405,7 +419,7 @@ fn is_interrupted(probe: Probe, result: i64) -> bool {
 /// somebody who is known ended it.
 #[cold]
 #[inline(never)]
-pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64) -> Option<Waited> {
+pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64) -> Option<Long> {
     let is_outer = wait.gate_before == 0 && is_enabled(wait.probe);
     if !is_outer || !is_interrupted(wait.probe, result) {
         return None;
@@ -416,21 +430,24 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
         return None;
     }
     let waker = waiters::signalled(mapping, entry, wait.begin)?;
-    Some(waited(mapping, wait, end_cycles, result, Some(waker)))
+    Some(Long {
+        end_cycles,
+        owner_tid: 0,
+        waker: Some(waker),
+    })
 }
 
 /// What to write down of a wait until a child runs its program. Who ended it is known by the child's pid, when
 /// it has become a process of its own.
-pub(super) fn waited_for_child(
-    wait: &Wait,
-    entry: &'static ThreadEntry,
-    result: i64,
-) -> Option<Waited> {
+pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Option<Long> {
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), process::now());
     let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
-    (is_long && wait.gate_before == 0 && is_enabled(wait.probe))
-        .then(|| waited(mapping, wait, end_cycles, result, None))
+    (is_long && wait.gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
+        end_cycles,
+        owner_tid: 0,
+        waker: None,
+    })
 }
 
 /// Whether anybody may wait for the object. When false, [`announce`] need not be called.
@@ -476,12 +493,7 @@ fn try_announce(ids: &[u64], is_shared: bool, how: How, in_any_case: bool) -> Op
     let (mapping, me) = me(entry)?;
     let long = long_cycles(mapping);
     let long_since = process::now().saturating_sub(long / SCHEDULING_SHARE);
-    let mut objects = [Object { id: 0, scope: 0 }; 1 + 2 * watches::WAYS];
-    let count = ids.len().min(objects.len());
-    for (to, id) in objects.iter_mut().zip(ids) {
-        *to = object(*id, is_shared);
-    }
-    let announced = waiters::announce(mapping, me, objects.get(..count)?, how, long_since)?;
+    let announced = waiters::announce(mapping, me, (ids, scope(is_shared)), how, long_since)?;
     ((announced.is_long || in_any_case) && long != 0).then(|| Woke {
         number: announced.number,
         object: ids.first().copied().unwrap_or(0),
@@ -506,7 +518,7 @@ impl Wake {
     #[inline]
     pub fn end(self, probe: Probe, arg: u64) {
         match self.long {
-            Some(woke) if is_enabled(probe) => capture::wake(probe, arg, woke),
+            Some(woke) if is_enabled(probe) => capture::wake(probe, arg, &woke),
             _ => super::hit(probe, arg),
         }
     }

@@ -111,7 +111,8 @@ pub struct ThreadEntry {
     pub signalled_cycles: AtomicU64,
     /// Owner: calls that have changed, or were about to change, which signals it blocks.
     pub mask_calls: AtomicU32,
-    pub reserved: AtomicU32,
+    /// Owner: 1 while its alternate signal stack has no room for a signal of ours.
+    pub unreachable: AtomicU32,
 
     // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.

@@ -15,7 +15,7 @@ const MOST_LEFT: u32 = 512;
 
 /// Collector: how many entries may be offered now: not the last free ones, which threads that run may need.
 pub fn room(mapping: &Mapping) -> u32 {
-    let limit = super::threads_limit(mapping);
+    let limit = mapping.reachable_threads();
     let left = (limit / LEFT_OF).min(MOST_LEFT);
     let used = mapping.control().threads_used.load(Ordering::Acquire);
     let behind = limit.saturating_sub(used).saturating_sub(left);

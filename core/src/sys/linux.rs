@@ -1,10 +1,65 @@
 //! System calls on Linux and Android.
 
 pub use super::raw::call_on;
-use super::raw::syscall;
-use super::{Backing, Errno, Usage};
+use super::{Backing, Errno, Usage, raw};
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(not(loom))]
+use crate::sandbox;
+#[cfg(loom)]
+mod sandbox {
+    pub struct UnderWay;
+    impl UnderWay {
+        pub fn begin() -> UnderWay {
+            UnderWay
+        }
+        pub fn end(self) {}
+    }
+    pub fn allows(_: i64, _: &[usize; 6]) -> bool {
+        true
+    }
+}
+
+/// Makes a system call, unless a filter of the program might not allow it; the kernel's own result: −4095..0 is an errno.
+///
+/// # Safety
+/// As the system call says.
+#[inline(always)]
+unsafe fn syscall(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    // SAFETY: passed on.
+    unsafe { syscall_of_words(a, b, c, d, e, f, number) }
+}
+
+/// Apart from its callers, and with its arguments in registers: hooks have little of the program's stack.
+#[inline(never)]
+unsafe fn syscall_of_words(
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+    number: i64,
+) -> isize {
+    let under_way = sandbox::UnderWay::begin();
+    let arguments = [a, b, c, d, e, f];
+    let result = match sandbox::allows(number, &arguments) {
+        // SAFETY: passed on.
+        true => unsafe { raw::syscall(number, arguments) },
+        false => -(REFUSED.0 as isize),
+    };
+    under_way.end();
+    result
+}
+
+/// What a call fails with that is not made.
+const REFUSED: Errno = Errno(libc::EPERM);
+
+/// Whether the agent may make this system call.
+pub fn allows(number: i64, a: [usize; 6]) -> bool {
+    sandbox::allows(number, &a)
+}
 
 /// The kernel's result as a `Result`.
 fn check(result: isize) -> Result<usize, Errno> {
@@ -78,6 +133,57 @@ pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errn
     .map(|_| ())
 }
 
+/// Maps `length` bytes of the file behind a shared mapping once more, from the place on that is mapped at `page`; they
+/// may reach beyond what is mapped there (mremap(2), "if the value of old_size is zero").
+pub fn map_again(page: *mut u8, length: usize) -> Result<*mut u8, Errno> {
+    /// include/uapi/linux/mman.h; libc lacks it for Android.
+    const MREMAP_MAYMOVE: usize = 1;
+    let from = page.expose_provenance();
+    // SAFETY: nothing is unmapped or replaced: the old size is 0 and the kernel chooses the new address.
+    let address = unsafe { call(libc::SYS_mremap, [from, 0, length, MREMAP_MAYMOVE, 0, 0]) }?;
+    Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Bytes of address space that the process may still take; `None`: there is no limit.
+pub fn address_space_left() -> Option<u64> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit64`.
+    let asked = unsafe {
+        call(
+            libc::SYS_prlimit64,
+            [
+                0,
+                libc::RLIMIT_AS as usize,
+                0,
+                (&raw mut limit).expose_provenance(),
+                0,
+                0,
+            ],
+        )
+    };
+    if asked.is_err() || limit.rlim_cur == u64::MAX {
+        return None;
+    }
+    let mut text = [0; 64];
+    let length = open(c"/proc/self/statm", libc::O_RDONLY, 0).and_then(|fd| {
+        let length = read(fd, &mut text);
+        close(fd);
+        length
+    });
+    // The first number: pages.
+    let digits = text.iter().take(length.unwrap_or(0));
+    let digits = digits.take_while(|byte| byte.is_ascii_digit());
+    let pages = digits.fold(0u64, |pages, digit| {
+        pages
+            .saturating_mul(10)
+            .saturating_add((digit - b'0').into())
+    });
+    Some(limit.rlim_cur.saturating_sub(pages.saturating_mul(4096)))
+}
+
 /// Unmaps what [`map`] gave.
 ///
 /// # Safety
@@ -88,6 +194,21 @@ pub unsafe fn unmap(address: *mut u8, length: usize) {
         call(
             libc::SYS_munmap,
             [address.expose_provenance(), length, 0, 0, 0, 0],
+        )
+    };
+}
+
+/// Takes all access to pages away, so that what runs into them faults.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn forbid(address: *mut u8, length: usize) {
+    let protection = libc::PROT_NONE as usize;
+    // SAFETY: promised by the caller.
+    let _ = unsafe {
+        call(
+            libc::SYS_mprotect,
+            [address.expose_provenance(), length, protection, 0, 0, 0],
         )
     };
 }
@@ -158,7 +279,7 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// Numbers that libc does not define for every target.
-pub(super) mod number {
+pub(crate) mod number {
     /// include/uapi/asm-generic/unistd.h.
     #[cfg(target_arch = "aarch64")]
     pub const FSTAT: libc::c_long = 80;
@@ -171,7 +292,7 @@ pub(super) mod number {
 }
 
 /// include/uapi/linux/resource.h; libc lacks it for Android.
-const RUSAGE_THREAD: usize = 1;
+pub const RUSAGE_THREAD: usize = 1;
 
 /// Size and owner of an open regular file.
 pub fn file_size_and_owner(fd: i32) -> Result<(u64, u32), Errno> {
@@ -200,6 +321,13 @@ pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
         )?;
     }
     Ok(())
+}
+
+/// Locks a file for this descriptor (flock(2)); somebody else's lock on it stays.
+pub fn lock(fd: i32) {
+    let how = (libc::LOCK_EX | libc::LOCK_NB) as usize;
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(libc::SYS_flock, [fd as usize, how, 0, 0, 0, 0]) };
 }
 
 /// Gives a part of a file its storage, so that touching its mapping cannot fail.
@@ -253,34 +381,122 @@ pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], Errn
     Ok(buffer.get(..length).unwrap_or(&[]))
 }
 
-/// Effective user id.
+/// The path that was given to exec, without a NUL; empty when the kernel does not say.
+pub fn started_as() -> &'static [u8] {
+    // SAFETY: reads what the kernel put on the initial stack.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as usize;
+    if path == 0 {
+        return &[];
+    }
+    // SAFETY: the kernel's string on the initial stack, which is there as long as the process.
+    unsafe { CStr::from_ptr(core::ptr::with_exposed_provenance(path)) }.to_bytes()
+}
+
+/// Effective user id; where that may not be asked, the one with which the program began.
 pub fn effective_user() -> u32 {
-    // SAFETY: touches no memory and cannot fail.
-    unsafe { syscall(libc::SYS_geteuid, [0; 6]) as u32 }
+    // SAFETY: touches no memory; the auxiliary vector is there always.
+    unsafe {
+        let user = call(libc::SYS_geteuid, [0; 6]);
+        user.map_or_else(
+            |_| libc::getauxval(libc::AT_EUID) as u32,
+            |user| user as u32,
+        )
+    }
 }
 
-/// Process id.
+/// The last answer of [`process_id`].
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
+
+/// Process id; where it may not be asked for, the last that was known.
 pub fn process_id() -> u32 {
-    // SAFETY: touches no memory and cannot fail.
-    unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
+    // SAFETY: touches no memory.
+    match unsafe { call(libc::SYS_getpid, [0; 6]) } {
+        Ok(pid) => {
+            if PROCESS_ID.load(Ordering::Relaxed) != pid as u32 {
+                PROCESS_ID.store(pid as u32, Ordering::Relaxed);
+            }
+            pid as u32
+        }
+        Err(_) => PROCESS_ID.load(Ordering::Relaxed),
+    }
 }
 
-/// Parent's process id.
+/// Process id of a forked child, whose only thread asks; 0: not known.
+pub fn forked_process_id() -> u32 {
+    if allows(libc::SYS_getpid, [0; 6]) {
+        return process_id();
+    }
+    let pid = thread_id();
+    PROCESS_ID.store(pid, Ordering::Relaxed);
+    pid
+}
+
+/// Parent's process id; 0: not known.
 pub fn parent_process_id() -> u32 {
-    // SAFETY: touches no memory and cannot fail.
-    unsafe { syscall(libc::SYS_getppid, [0; 6]) as u32 }
+    // SAFETY: touches no memory.
+    unsafe { call(libc::SYS_getppid, [0; 6]) }.map_or(0, |pid| pid as u32)
 }
 
-/// Thread id as the kernel numbers it.
+/// Thread id as the kernel numbers it; 0: not known.
 pub fn thread_id() -> u32 {
-    // SAFETY: touches no memory and cannot fail.
-    unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
+    // SAFETY: touches no memory.
+    match unsafe { call(libc::SYS_gettid, [0; 6]) } {
+        Ok(tid) => tid as u32,
+        Err(_) if TID_IN_MEMORY.load(Ordering::Relaxed) != 0 => own_tid_in_memory(),
+        Err(_) => 0,
+    }
+}
+
+/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
+/// 2.4).
+#[cfg(target_arch = "x86_64")]
+pub const TID_OFFSET: usize = 720;
+#[cfg(target_arch = "aarch64")]
+pub const TID_OFFSET: usize = 208;
+
+/// 1: the calling thread's tid has been seen to stand where [`own_tid_in_memory`] reads it.
+static TID_IN_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+/// The first thread of an image finds out whether libc keeps threads' ids where they are read when they may not be
+/// asked for. `pid`: as /proc has it, 0: not known; believed where it may not be asked for, either.
+pub fn look_for_ids(pid: u32) {
+    PROCESS_ID.store(pid, Ordering::Relaxed);
+    let own = match thread_id() {
+        0 => pid,
+        tid => tid,
+    };
+    TID_IN_MEMORY.store((own_tid_in_memory() == own).into(), Ordering::Relaxed);
+}
+
+/// What stands where glibc keeps the calling thread's id; without a system call. Elsewhere it means something else.
+#[cfg(target_env = "gnu")]
+pub fn own_tid_in_memory() -> u32 {
+    // SAFETY: the calling thread's descriptor is longer than that.
+    unsafe {
+        let descriptor = libc::pthread_self() as usize;
+        core::ptr::with_exposed_provenance::<u32>(descriptor + TID_OFFSET).read()
+    }
+}
+
+/// Not known.
+#[cfg(not(target_env = "gnu"))]
+pub fn own_tid_in_memory() -> u32 {
+    0
+}
+
+/// A moment that is spent without the kernel, where it may not be asked for one.
+fn spin() {
+    for _ in 0..1000 {
+        core::hint::spin_loop();
+    }
 }
 
 /// Gives the processor away; pending signals are delivered on the way.
 pub fn yield_now() {
     // SAFETY: touches no memory.
-    unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
+    if unsafe { call(libc::SYS_sched_yield, [0; 6]) }.is_err() {
+        spin();
+    }
 }
 
 /// Sends a signal to one thread.
@@ -343,23 +559,43 @@ pub fn signal_handler(signal: u32) -> u64 {
     action[0]
 }
 
-/// Lowest address of the alternate signal stack, if the calling thread runs on it.
-pub fn alternate_stack_in_use() -> Option<u64> {
-    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
-    // SAFETY: with a null new stack only the old one is written, a stack_t, whose zeroed value is valid.
-    let stack = unsafe {
-        syscall(
+/// The calling thread's alternate signal stack, after setting it where that is asked for.
+///
+/// # Safety
+/// `new` is null or describes memory that nothing else uses as long as it is the alternate stack.
+pub unsafe fn alternate_stack(new: *const libc::stack_t) -> Result<libc::stack_t, Errno> {
+    let mut before = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: the kernel reads `new` and fills `before`, a stack_t, whose zeroed value is valid.
+    unsafe {
+        call(
             libc::SYS_sigaltstack,
-            [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0],
-        );
-        stack.assume_init()
-    };
-    (stack.ss_flags & libc::SS_ONSTACK != 0).then_some(stack.ss_sp as u64)
+            [new as usize, before.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )?;
+        Ok(before.assume_init())
+    }
+}
+
+/// Bytes of stack that the kernel may need to deliver a signal.
+pub fn signal_frame_bytes() -> usize {
+    /// include/uapi/linux/auxvec.h, since Linux 5.14 on x86 (arch/x86/include/uapi/asm/auxvec.h).
+    const AT_MINSIGSTKSZ: libc::c_ulong = 51;
+    /// A frame with the registers of AVX-512, for kernels that do not tell.
+    const WITH_AVX_512: usize = 3632;
+    // SAFETY: reads the auxiliary vector.
+    match unsafe { libc::getauxval(AT_MINSIGSTKSZ) } {
+        0 => WITH_AVX_512,
+        bytes => bytes as usize,
+    }
 }
 
 /// Takes one of these blocked signals of the calling thread off, waiting up to `timeout_ns`. True: it came from the
 /// process `sender` by tgkill. One that came from elsewhere is queued again as it was.
 pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
+    // What came from elsewhere could not be put back.
+    let own = [process_id() as usize, thread_id() as usize, 0, 0, 0, 0];
+    if !allows(libc::SYS_rt_tgsigqueueinfo, own) && !allows(libc::SYS_tgkill, own) {
+        return false;
+    }
     let time = [0u64, timeout_ns];
     let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
@@ -451,8 +687,8 @@ pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
     });
     let timeout = timeout.as_ref().map_or(0, |t| &raw const *t as usize);
     // SAFETY: the kernel reads the word and the timeout, both alive during the call.
-    unsafe {
-        syscall(
+    let waited = unsafe {
+        call(
             libc::SYS_futex,
             [
                 word.as_ptr() as usize,
@@ -464,6 +700,9 @@ pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
             ],
         )
     };
+    if waited == Err(REFUSED) {
+        spin();
+    }
 }
 
 /// A clock in nanoseconds, by system call; 0 when there is no such clock.
@@ -487,28 +726,39 @@ pub fn clock_ns(clock: i32) -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// CPU time of the calling thread in nanoseconds.
+/// CPU time of the calling thread in nanoseconds; 0: not known.
 pub fn thread_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    match clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) {
+        0 => {
+            let ns = |time: libc::timeval| {
+                (time.tv_sec as u64 * 1_000_000).wrapping_add(time.tv_usec as u64) * 1000
+            };
+            usage_of(RUSAGE_THREAD).map_or(0, |usage| ns(usage.ru_utime) + ns(usage.ru_stime))
+        }
+        ns => ns,
+    }
 }
 
-/// Faults and switches of the calling thread.
-pub fn thread_usage() -> Usage {
+/// What the kernel has counted of the calling thread. `None`: refused.
+fn usage_of(who: usize) -> Option<libc::rusage> {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: getrusage fills a `rusage`; a failure leaves the zeros.
-    let usage = unsafe {
-        syscall(
-            libc::SYS_getrusage,
-            [RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0, 0, 0],
-        );
-        usage.assume_init()
-    };
-    Usage {
+    // SAFETY: getrusage fills a `rusage`, for which zeros are valid.
+    unsafe {
+        let to = usage.as_mut_ptr() as usize;
+        call(libc::SYS_getrusage, [who, to, 0, 0, 0, 0]).ok()?;
+        Some(usage.assume_init())
+    }
+}
+
+/// Faults and switches of the calling thread. `None`: refused.
+pub fn thread_usage() -> Option<Usage> {
+    let usage = usage_of(RUSAGE_THREAD)?;
+    Some(Usage {
         minor_faults: usage.ru_minflt as u64,
         major_faults: usage.ru_majflt as u64,
         voluntary_switches: usage.ru_nvcsw as u64,
         involuntary_switches: usage.ru_nivcsw as u64,
-    }
+    })
 }
 
 /// Copies memory of a process, as much of it as is readable from the start. Never faults.
@@ -537,12 +787,12 @@ pub fn read_memory(process: u32, address: u64, buffer: &mut [u8]) -> Result<usiz
     }
 }
 
-/// The calling thread's name (`comm`), NUL padded.
-pub fn thread_name() -> [u8; 16] {
+/// The calling thread's name (`comm`), NUL padded. `None`: refused.
+pub fn thread_name() -> Option<[u8; 16]> {
     let mut name = [0u8; 16];
     // SAFETY: PR_GET_NAME writes 16 bytes.
     unsafe {
-        syscall(
+        call(
             libc::SYS_prctl,
             [
                 libc::PR_GET_NAME as usize,
@@ -553,8 +803,9 @@ pub fn thread_name() -> [u8; 16] {
                 0,
             ],
         )
-    };
-    name
+        .ok()?;
+    }
+    Some(name)
 }
 
 /// Removes a file's name.

@@ -65,6 +65,16 @@ pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errn
     Ok(())
 }
 
+/// Maps what lies in a shared mapping once more: not possible here.
+pub fn map_again(_page: *mut u8, _length: usize) -> Result<*mut u8, Errno> {
+    Err(Errno(libc::ENOSYS))
+}
+
+/// Bytes of address space that the process may still take; `None`: there is no limit.
+pub fn address_space_left() -> Option<u64> {
+    None
+}
+
 /// Unmaps what [`map`] gave.
 ///
 /// # Safety
@@ -128,6 +138,12 @@ pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Locks a file for this descriptor (flock(2)); somebody else's lock on it stays.
+pub fn lock(fd: i32) {
+    // SAFETY: touches no memory.
+    unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) };
+}
+
 /// Storage is given by the file system on demand here.
 pub fn allocate(_fd: i32, _offset: u64, _length: u64) -> Result<(), Errno> {
     Ok(())
@@ -144,6 +160,11 @@ pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], Errn
     let n = unsafe { libc::readlink(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
     let n = usize::try_from(n).map_err(|_| last_error())?;
     Ok(buffer.get(..n).unwrap_or(&[]))
+}
+
+/// The path that was given to exec: not known here.
+pub fn started_as() -> &'static [u8] {
+    &[]
 }
 
 /// Effective user id.
@@ -203,14 +224,28 @@ pub fn block_signals(_mask: u64) -> u64 {
     0
 }
 
+/// Captures run where they stand here.
+///
+/// # Safety
+/// `function` may be called with `argument`.
+pub unsafe fn call_on(
+    _top: *mut u8,
+    function: unsafe extern "C-unwind" fn(*mut core::ffi::c_void),
+    argument: *mut core::ffi::c_void,
+) {
+    // SAFETY: by contract.
+    unsafe { function(argument) }
+}
+
+/// There is no guard here.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn forbid(_address: *mut u8, _length: usize) {}
+
 /// No signals are sent here.
 pub fn signal_handler(_signal: u32) -> u64 {
     0
-}
-
-/// No captures happen in signal handlers here.
-pub fn alternate_stack_in_use() -> Option<u64> {
-    None
 }
 
 /// No signals are sent here.
@@ -252,8 +287,13 @@ pub fn thread_cpu_ns() -> u64 {
 }
 
 /// Faults and switches are not kept per thread here.
-pub fn thread_usage() -> Usage {
-    Usage::default()
+pub fn thread_usage() -> Option<Usage> {
+    Some(Usage::default())
+}
+
+/// Process id of a forked child.
+pub fn forked_process_id() -> u32 {
+    process_id()
 }
 
 /// Another way to memory is needed here (`vm_read_overwrite`).
@@ -262,11 +302,11 @@ pub fn read_memory(_process: u32, _address: u64, _buffer: &mut [u8]) -> Result<u
 }
 
 /// The calling thread's name, NUL padded.
-pub fn thread_name() -> [u8; 16] {
+pub fn thread_name() -> Option<[u8; 16]> {
     let mut name = [0u8; 16];
     // SAFETY: at most 16 bytes are written, the last of them NUL.
     unsafe { libc::pthread_getname_np(libc::pthread_self(), name.as_mut_ptr().cast(), 16) };
-    name
+    Some(name)
 }
 
 /// Removes a file's name.

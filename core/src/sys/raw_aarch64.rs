@@ -25,27 +25,30 @@ pub unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
 /// Calls a function on another stack.
 ///
 /// # Safety
-/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it takes
-/// `argument`.
-#[inline(never)]
-pub unsafe fn call_on(
+/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it may be
+/// called with `argument`.
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn call_on(
     top: *mut u8,
-    function: extern "C" fn(*mut core::ffi::c_void),
+    function: unsafe extern "C-unwind" fn(*mut core::ffi::c_void),
     argument: *mut core::ffi::c_void,
 ) {
-    // SAFETY: by contract; the stack pointer is put back before anything else of this function runs.
-    unsafe {
-        core::arch::asm!(
-            "mov x20, sp",
-            "mov sp, {top}",
-            "blr {function}",
-            "mov sp, x20",
-            top = in(reg) top,
-            function = in(reg) function,
-            in("x0") argument,
-            // Callee-saved, so it outlives the call.
-            out("x20") _,
-            clobber_abi("C"),
-        );
-    }
+    // The frame is found by x29, so that debuggers and unwinders get from the one stack to the other.
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset x29, -16",
+        ".cfi_offset x30, -8",
+        "mov x29, sp",
+        ".cfi_def_cfa_register x29",
+        "mov sp, x0",
+        "mov x0, x2",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa sp, 0",
+        "ret",
+        ".cfi_endproc",
+    );
 }

@@ -25,27 +25,29 @@ pub unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
 /// Calls a function on another stack.
 ///
 /// # Safety
-/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it takes
-/// `argument`.
-#[inline(never)]
-pub unsafe fn call_on(
+/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it may be
+/// called with `argument`.
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn call_on(
     top: *mut u8,
-    function: extern "C" fn(*mut core::ffi::c_void),
+    function: unsafe extern "C-unwind" fn(*mut core::ffi::c_void),
     argument: *mut core::ffi::c_void,
 ) {
-    // SAFETY: by contract; the stack pointer is put back before anything else of this function runs.
-    unsafe {
-        core::arch::asm!(
-            "mov r12, rsp",
-            "mov rsp, {top}",
-            "call {function}",
-            "mov rsp, r12",
-            top = in(reg) top,
-            function = in(reg) function,
-            in("rdi") argument,
-            // Callee-saved, so it outlives the call.
-            out("r12") _,
-            clobber_abi("C"),
-        );
-    }
+    // The frame is found by rbp, so that debuggers and unwinders get from the one stack to the other.
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    );
 }

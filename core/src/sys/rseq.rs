@@ -122,6 +122,12 @@ mod imp {
         }
     }
 
+    pub fn disarm() {
+        if let Some(place) = place() {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
     pub fn rearm() -> bool {
         let Some(place) = place() else {
@@ -169,9 +175,7 @@ mod imp {
                 return true;
             }
         }
-        if let Some(place) = place() {
-            place.store(0, Ordering::Relaxed);
-        }
+        disarm();
         OFFSET.store(0, Ordering::Relaxed);
         false
     }
@@ -180,6 +184,7 @@ mod imp {
 #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri), not(loom))))]
 mod imp {
     pub fn arm() {}
+    pub fn disarm() {}
     pub fn rearm() -> bool {
         false
     }
@@ -200,6 +205,13 @@ pub fn init() -> bool {
 #[inline(always)]
 pub fn arm() {
     imp::arm();
+}
+
+/// Until the next [`arm`], the calling thread counts as switched away.
+#[cold]
+#[inline(never)]
+pub fn disarm() {
+    imp::disarm();
 }
 
 /// [`arm`], which also tells whether the thread was switched away before.

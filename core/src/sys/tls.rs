@@ -2,6 +2,11 @@
 //!
 //! Rust on stable makes general-dynamic accesses in a shared library (twice the cost, and a call
 //! that may allocate), so on Linux the variable is declared and reached in assembly.
+//!
+//! A thread pointer need not be libc's: a child that shares memory may be started on a dummy block, as Chromium's zygote
+//! does (`CLONE_VM`, `CLONE_SETTLS`), and a runtime may point it elsewhere for a while. Then the variable is not where the
+//! offset says, and there may be no memory. So each access looks at what libc keeps at the thread pointer first, and such a
+//! thread gets a block that stands for all of them: nothing is registered there, ever.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -31,14 +36,14 @@ pub struct Block {
     pub entry_index: AtomicU32,
     /// The process whose vfork began last, and none inside of its child.
     pub vfork_pid: AtomicU32,
-    /// 1: the thread can be cancelled at any instruction.
-    pub cancels_at_once: AtomicU32,
+    /// 1: a poll has returned since the last capture and was not captured itself.
+    pub turned: AtomicU32,
     /// Counted while the entry is taken away by a fork.
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,
     pub pending_frees: AtomicU64,
-    /// 1: a poll has returned since the last capture and was not captured itself.
-    pub turned: AtomicU32,
+    /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does not.
+    pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
     pub switched: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
@@ -57,15 +62,43 @@ pub mod flag {
     pub const REFUSED: u32 = 8;
     /// Inside a vfork that is seen as a wait; what it began with stands in the entry.
     pub const VFORK_WAIT: u32 = 16;
-    /// There was no memory for what it keeps to itself.
+    /// There was no memory for what it keeps to itself, or a filter keeps its number from us.
     pub const NO_MEMORY: u32 = 32;
+    /// The thread pointer is not libc's: this block is nobody's.
+    pub const FOREIGN: u32 = 64;
     /// Any of them.
     pub const ANY: u32 = u32::MAX;
 }
 
 const _: () = assert!(size_of::<Block>() <= 128);
 
+/// The block of threads whose thread pointer is not libc's.
+#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+static FOREIGN: Block = Block::with_flags(flag::FOREIGN);
+
 impl Block {
+    const fn with_flags(flags: u32) -> Block {
+        Block {
+            entry: AtomicPtr::new(core::ptr::null_mut()),
+            tick: AtomicPtr::new(core::ptr::null_mut()),
+            next_allocation: AtomicU64::new(0),
+            next_byte: AtomicU64::new(0),
+            guard: AtomicUsize::new(0),
+            scratch: AtomicPtr::new(core::ptr::null_mut()),
+            saved_entry: AtomicPtr::new(core::ptr::null_mut()),
+            flags: AtomicU32::new(flags),
+            entry_index: AtomicU32::new(0),
+            vfork_pid: AtomicU32::new(0),
+            turned: AtomicU32::new(0),
+            pending_allocations: AtomicU64::new(0),
+            pending_bytes: AtomicU64::new(0),
+            pending_frees: AtomicU64::new(0),
+            away: AtomicUsize::new(0),
+            switched: AtomicU32::new(0),
+            held_since: AtomicU64::new(0),
+        }
+    }
+
     /// True when a bit of [`flag`] is set.
     pub fn has(&self, bits: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bits != 0
@@ -104,35 +137,78 @@ mod imp {
         ".popsection",
     );
 
+    /// The word at this distance from the thread pointer. Below 48 that is the head of libc's own block, which is
+    /// there for whoever calls libc: most of its functions read their canary in it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn word<const OFFSET: usize>() -> usize {
+        let word;
+        // SAFETY: as said above; libc never changes these words of a running thread.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr fs:[{offset}]",
+                out(reg) word,
+                offset = const OFFSET,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        word
+    }
+
+    /// By the psABI the first word of a thread's block is its own address. glibc's has it once more in the third
+    /// (`tcbhead_t` in sysdeps/x86_64/nptl/tls.h). A dummy block may be filled with one byte, so that both are equal: such a
+    /// number is no address of a program's.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn address() -> *const Block {
+        const ADDRESS_BITS: u32 = 47;
+        let pointer = word::<0>();
+        if pointer.wrapping_sub(1) >> ADDRESS_BITS != 0 || pointer != word::<16>() {
+            return foreign();
+        }
         let address: usize;
-        // SAFETY: initial-exec access as the psABI gives it: the thread pointer is at fs:0, the GOT
-        // holds the variable's offset from it. Both are constant in a thread.
+        // SAFETY: initial-exec access as the psABI gives it: the GOT holds the variable's offset from the thread pointer.
+        // Both are constant in a thread.
         unsafe {
             core::arch::asm!(
-                "mov {0}, qword ptr fs:[0]",
                 "add {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
-                out(reg) address,
+                inlateout(reg) pointer => address,
                 options(pure, nomem, nostack),
             );
         }
         core::ptr::with_exposed_provenance(address)
     }
 
+    /// Threads that do without libc may have no thread pointer. Asked without a system call, which a filter might answer
+    /// with a signal; where the kernel does not let programs ask, there is one.
+    #[cfg(target_arch = "x86_64")]
+    pub fn has_thread_pointer() -> bool {
+        /// arch/x86/include/uapi/asm/hwcap2.h.
+        const HWCAP2_FSGSBASE: libc::c_ulong = 2;
+        // SAFETY: reads the auxiliary vector; the instruction is there if that says so.
+        unsafe {
+            if libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE == 0 {
+                return true;
+            }
+            let pointer: usize;
+            core::arch::asm!("rdfsbase {0}", out(reg) pointer, options(nomem, nostack, preserves_flags));
+            pointer != 0
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    pub fn has_thread_pointer() -> bool {
+        thread_pointer() != 0
+    }
+
+    #[cold]
+    fn foreign() -> *const Block {
+        &raw const super::FOREIGN
+    }
+
     #[cfg(target_arch = "x86_64")]
     pub fn thread_pointer() -> usize {
-        let pointer;
-        // SAFETY: the psABI keeps the thread pointer at fs:0.
-        unsafe {
-            core::arch::asm!(
-                "mov {0}, qword ptr fs:[0]",
-                out(reg) pointer,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
-        pointer
+        word::<0>()
     }
 
     #[cfg(target_arch = "aarch64")]
@@ -149,19 +225,34 @@ mod imp {
         pointer
     }
 
+    /// glibc's block begins with the thread's table of thread-locals (`tcbhead_t` in sysdeps/aarch64/nptl/tls.h). A dummy block
+    /// of zeros has none.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub fn address() -> *const Block {
+        let (pointer, table): (usize, usize);
+        // SAFETY: whoever calls libc has a thread pointer to readable memory; the word is constant in a thread.
+        unsafe {
+            core::arch::asm!(
+                "mrs {0}, tpidr_el0",
+                "ldr {1}, [{0}]",
+                out(reg) pointer,
+                out(reg) table,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        if table == 0 {
+            return foreign();
+        }
         let address: usize;
-        // SAFETY: initial-exec access as the AArch64 ELF ABI gives it: tpidr_el0 plus the offset in
-        // the GOT. Both are constant in a thread.
+        // SAFETY: initial-exec access as the AArch64 ELF ABI gives it: the thread pointer plus the offset in the GOT. Both are
+        // constant in a thread.
         unsafe {
             core::arch::asm!(
                 "adrp {1}, :gottprel:stackbeat_thread_block",
                 "ldr {1}, [{1}, :gottprel_lo12:stackbeat_thread_block]",
-                "mrs {0}, tpidr_el0",
                 "add {0}, {0}, {1}",
-                out(reg) address,
+                inlateout(reg) pointer => address,
                 out(reg) _,
                 options(pure, nomem, nostack, preserves_flags),
             );
@@ -173,30 +264,9 @@ mod imp {
 #[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
 mod imp {
     use super::Block;
-    use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
     std::thread_local! {
-        static BLOCK: Block = const {
-            Block {
-                entry: AtomicPtr::new(core::ptr::null_mut()),
-                tick: AtomicPtr::new(core::ptr::null_mut()),
-                next_allocation: AtomicU64::new(0),
-                next_byte: AtomicU64::new(0),
-                guard: AtomicUsize::new(0),
-                scratch: AtomicPtr::new(core::ptr::null_mut()),
-                saved_entry: AtomicPtr::new(core::ptr::null_mut()),
-                flags: AtomicU32::new(0),
-                entry_index: AtomicU32::new(0),
-                vfork_pid: AtomicU32::new(0),
-                cancels_at_once: AtomicU32::new(0),
-                pending_allocations: AtomicU64::new(0),
-                pending_bytes: AtomicU64::new(0),
-                pending_frees: AtomicU64::new(0),
-                turned: AtomicU32::new(0),
-                switched: AtomicU32::new(0),
-                held_since: AtomicU64::new(0),
-            }
-        };
+        static BLOCK: Block = const { Block::with_flags(0) };
     }
 
     #[inline(always)]
@@ -207,6 +277,10 @@ mod imp {
     pub fn thread_pointer() -> usize {
         0
     }
+
+    pub fn has_thread_pointer() -> bool {
+        true
+    }
 }
 
 /// The calling thread's pointer to its own thread-locals; 0 where it is not known.
@@ -214,11 +288,16 @@ pub fn thread_pointer() -> usize {
     imp::thread_pointer()
 }
 
+/// Whether the calling thread has a thread pointer at all: whoever calls libc has one, who is interrupted by a signal may not.
+pub fn has_thread_pointer() -> bool {
+    imp::has_thread_pointer()
+}
+
 /// The calling thread's block. Valid until the thread is gone; never hand it to another thread.
 #[inline(always)]
 pub fn block() -> &'static Block {
     // SAFETY: the address is that of this thread's zeroed (so valid) variable, which lives as long
-    // as code can run in the thread.
+    // as code can run in the thread, or that of a static.
     unsafe { &*imp::address() }
 }
 

@@ -49,12 +49,25 @@ pub struct Registers {
 
 impl Registers {
     /// The registers of the function that this is inlined into, at this point.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn here() -> Registers {
         let mut r = Registers::default();
-        // SAFETY: copies registers into a local.
+        // SAFETY: a local.
+        unsafe { Registers::store_here(&raw mut r) };
+        r
+    }
+
+    /// As [`Registers::here`], without a place for them on the stack.
+    ///
+    /// # Safety
+    /// `to` can be written to.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub unsafe fn store_here(to: *mut Registers) {
+        // SAFETY: by contract; all but the link register and the flag are copied from registers.
         unsafe {
+            (*to).lr = 0;
+            (*to).is_wild = false;
             core::arch::asm!(
                 "lea {scratch}, [rip]",
                 "mov [{to}], {scratch}",
@@ -65,32 +78,34 @@ impl Registers {
                 "mov [{to} + 48], r13",
                 "mov [{to} + 56], r14",
                 "mov [{to} + 64], r15",
-                to = in(reg) &raw mut r,
+                to = in(reg) to,
                 scratch = out(reg) _,
                 options(nostack, preserves_flags),
             );
         }
-        r
     }
 
-    /// The registers of the function that this is inlined into, at this point.
+    /// As [`Registers::here`], without a place for them on the stack.
+    ///
+    /// # Safety
+    /// `to` can be written to.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub fn here() -> Registers {
+    pub unsafe fn store_here(to: *mut Registers) {
         let (pc, sp, fp, lr): (u64, u64, u64, u64);
-        // SAFETY: only reads registers.
+        // SAFETY: by contract; otherwise only reads registers.
         unsafe {
             core::arch::asm!("adr {pc}, .", "mov {sp}, sp", "mov {fp}, x29", "mov {lr}, x30",
                 pc = out(reg) pc, sp = out(reg) sp, fp = out(reg) fp, lr = out(reg) lr,
                 options(nomem, nostack, preserves_flags));
-        }
-        Registers {
-            pc,
-            sp,
-            fp,
-            lr,
-            saved: [0; 5],
-            is_wild: false,
+            to.write(Registers {
+                pc,
+                sp,
+                fp,
+                lr,
+                saved: [0; 5],
+                is_wild: false,
+            });
         }
     }
 }

@@ -1,11 +1,14 @@
 //! What threads wait for, as a number: addresses, children, things behind descriptors.
 
+/// The scope of what means the same in all processes.
+pub const EVERYWHERE: u32 = 0;
+
 /// Something that threads wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Address in the process, or what stands for a descriptor.
     pub id: u64,
-    /// Index of the process in which the address counts, plus 1; 0: in all of them.
+    /// Index of the process in which the address counts, plus 1, or [`EVERYWHERE`].
     pub scope: u32,
 }
 

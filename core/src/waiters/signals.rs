@@ -6,7 +6,7 @@
 //! not older than the wait. The last sender stands there, whatever it sent: a signal that is ignored or
 //! blocked, and came after the one that ended the wait, is taken for it.
 
-use super::{Announced, How, Me, NUMBERS, Object, Waker, announce};
+use super::{Announced, EVERYWHERE, How, Me, NUMBERS, Waker, announce};
 use crate::layout::{ThreadEntry, entry_state};
 use crate::mapping::Mapping;
 use crate::registry;
@@ -17,12 +17,12 @@ use crate::sync::{AtomicU64, Ordering};
 const LOOKED_THROUGH: usize = 1024;
 
 /// Waker: leaves word, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
-/// `objects`: what those wait for that wait for signals to that process, or for several things of which this is
+/// `ids`: what those wait for that wait for signals to that process, or for several things of which this is
 /// one. `now` and `long_since` in cycles. Gives what [`announce`] does; `None` when the process is not recorded.
 pub fn announce_signal(
     mapping: &Mapping,
     me: Me,
-    objects: &[Object],
+    ids: &[u64],
     (pid, tid): (u32, u32),
     now: u64,
     long_since: u64,
@@ -30,7 +30,7 @@ pub fn announce_signal(
     let live = |state: &crate::sync::AtomicU32| state.load(Ordering::Acquire) == entry_state::LIVE;
     let (index, process) = registry::processes(mapping)
         .find(|(_, p)| p.pid.load(Ordering::Relaxed) == pid && live(&p.state))?;
-    let claimed = announce(mapping, me, objects, How::Signal(tid), long_since);
+    let claimed = announce(mapping, me, (ids, EVERYWHERE), How::Signal(tid), long_since);
     let number = claimed.map_or_else(
         || me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS,
         |claimed| claimed.number,

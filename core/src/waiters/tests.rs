@@ -40,7 +40,8 @@ fn count(mapping: &Mapping) -> u32 {
 fn the_last_that_let_go_of_a_lock_gave_it() {
     let mapping = small();
     let all = threads(&mapping, 3);
-    let release = |me, object| announce(&mapping, me, &[object], How::Release, 0);
+    let release =
+        |me, object: Object| announce(&mapping, me, (&[object.id], object.scope), How::Release, 0);
     assert_eq!(release(all[1], LOCK), None, "nobody waits");
     let entered = enter(&mapping, all[0], LOCK, 1001).expect("a place");
     assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
@@ -59,7 +60,15 @@ fn the_last_that_let_go_of_a_lock_gave_it() {
 fn each_signal_ends_the_wait_of_one_thread() {
     let mapping = small();
     let all = threads(&mapping, 4);
-    let wake = |me, long_since| announce(&mapping, me, &[LOCK], How::Wake(1), long_since);
+    let wake = |me, long_since| {
+        announce(
+            &mapping,
+            me,
+            (&[LOCK.id], LOCK.scope),
+            How::Wake(1),
+            long_since,
+        )
+    };
     let enter = |me| enter(&mapping, me, LOCK, 0).expect("a place");
     let end = |me, entered: &Entered| {
         tid(
@@ -75,7 +84,13 @@ fn each_signal_ends_the_wait_of_one_thread() {
     assert_eq!(end(all[0], &first), 1003);
     assert_eq!(wake(all[2], 0), None);
     let (first, second) = (enter(all[0]), enter(all[1]));
-    let everybody = announce(&mapping, all[3], &[LOCK], How::Wake(u32::MAX), 0);
+    let everybody = announce(
+        &mapping,
+        all[3],
+        (&[LOCK.id], LOCK.scope),
+        How::Wake(u32::MAX),
+        0,
+    );
     assert!(everybody.is_some());
     assert_eq!(wake(all[2], 0), None, "both are claimed");
     assert_eq!((end(all[0], &first), end(all[1], &second)), (1003, 1003));
@@ -94,7 +109,13 @@ fn only_what_is_ready_ends_a_wait_for_several() {
     let wait = |how: &[(Me, How)], outcome| {
         let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
         for (me, how) in how {
-            announce(&mapping, *me, &[ONE_OF_THEM, LOCK], *how, 0);
+            announce(
+                &mapping,
+                *me,
+                (&[ONE_OF_THEM.id, LOCK.id], LOCK.scope),
+                *how,
+                0,
+            );
         }
         let waker = conclude(&mapping, all[0], &entered, How::Wake(1), outcome);
         tid(&mapping, waker)

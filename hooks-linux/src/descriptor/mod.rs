@@ -129,7 +129,7 @@ impl Slot {
 fn look(file: c_int) -> Option<Found> {
     let slot = slot(file).filter(|_| agent::finds_wakers())?;
     let version = slot.version.load(Ordering::Acquire);
-    let found = identify(file);
+    let found = agent::on_own_stack(|| identify(file))?;
     if slot.version.load(Ordering::Acquire) == version {
         slot.keep(file, found);
     }

@@ -60,8 +60,9 @@ pub(crate) fn waits_for_events(poll: c_int) -> Option<Awaited> {
 ///
 /// # Safety
 /// When `count` is above 0, that many events are at `events`.
+#[inline(never)]
 pub(crate) unsafe fn events_came(
-    wait: WaitFor,
+    wait: &WaitFor,
     poll: c_int,
     events: *const epoll_event,
     count: c_int,
@@ -77,32 +78,11 @@ pub(crate) unsafe fn events_came(
     });
 }
 
-/// Several descriptors of which a call waits for one.
-struct Several {
-    objects: [u64; POLLED],
-    count: usize,
+/// What a call waits for that waits for one of these descriptors.
+fn one_of(files: impl Iterator<Item = c_int>) -> Option<Awaited> {
+    let objects = files.filter_map(|file| known(file).map(|found| found.awaited));
+    agent::one_of(objects.filter(|object| *object != 0).take(POLLED))
 }
-
-impl Several {
-    fn add(&mut self, file: c_int) {
-        if let Some(found) = known(file)
-            && found.awaited != 0
-            && let Some(place) = self.objects.get_mut(self.count)
-        {
-            *place = found.awaited;
-            self.count += 1;
-        }
-    }
-
-    fn awaited(&self) -> Option<Awaited> {
-        agent::one_of(self.objects.get(..self.count)?)
-    }
-}
-
-const NONE: Several = Several {
-    objects: [0; POLLED],
-    count: 0,
-};
 
 const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP | libc::POLLPRI;
 
@@ -115,23 +95,20 @@ fn is_object_of(file: c_int, object: u64) -> bool {
 /// # Safety
 /// `files` has `count` elements.
 #[cold]
+#[inline(never)]
 pub(crate) unsafe fn polls(files: *const pollfd, count: usize) -> Option<Awaited> {
-    let mut several = NONE;
-    for i in 0..count.min(POLLED) {
-        // SAFETY: by contract.
-        let file = unsafe { *files.add(i) };
-        if file.fd >= 0 && file.events & READABLE != 0 {
-            several.add(file.fd);
-        }
-    }
-    several.awaited()
+    // SAFETY: by contract.
+    let files = (0..count.min(POLLED)).map(|i| unsafe { *files.add(i) });
+    let readable = files.filter(|file| file.fd >= 0 && file.events & READABLE != 0);
+    one_of(readable.map(|file| file.fd))
 }
 
 /// `poll` has returned.
 ///
 /// # Safety
 /// `files` has `count` elements.
-pub(crate) unsafe fn polled(wait: WaitFor, files: *const pollfd, count: usize, result: c_int) {
+#[inline(never)]
+pub(crate) unsafe fn polled(wait: &WaitFor, files: *const pollfd, count: usize, result: c_int) {
     wait.end_ready(result.into(), &|object| {
         (0..count.min(POLLED)).any(|i| {
             // SAFETY: by contract.
@@ -159,20 +136,18 @@ unsafe fn members(set: *const fd_set, count: c_int) -> impl Iterator<Item = c_in
 /// # Safety
 /// `set` is null or a set of `count` descriptors.
 #[cold]
+#[inline(never)]
 pub(crate) unsafe fn selects(set: *const fd_set, count: c_int) -> Option<Awaited> {
-    let mut several = NONE;
     // SAFETY: by contract.
-    for file in unsafe { members(set, count) } {
-        several.add(file);
-    }
-    several.awaited()
+    one_of(unsafe { members(set, count) })
 }
 
 /// `select` has returned.
 ///
 /// # Safety
 /// `set` is null or a set of `count` descriptors.
-pub(crate) unsafe fn selected(wait: WaitFor, set: *const fd_set, count: c_int, result: c_int) {
+#[inline(never)]
+pub(crate) unsafe fn selected(wait: &WaitFor, set: *const fd_set, count: c_int, result: c_int) {
     wait.end_ready(result.into(), &|object| {
         // SAFETY: by contract.
         unsafe { members(set, count) }.any(|file| is_object_of(file, object))

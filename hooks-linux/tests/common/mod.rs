@@ -282,6 +282,18 @@ impl Session {
         found
     }
 
+    /// What the processes' entries say of sandboxes (`layout::sandboxed`), in the order in which they began.
+    pub fn sandboxed(&self) -> Vec<u32> {
+        let mut said: Vec<_> = stackbeat_core::registry::processes(&self.mapping)
+            .map(|(_, entry)| {
+                let uid = entry.uid.load(Ordering::Relaxed);
+                (uid, entry.sandboxed.load(Ordering::Acquire))
+            })
+            .collect();
+        said.sort_unstable();
+        said.into_iter().map(|(_, bits)| bits).collect()
+    }
+
     /// Sum of a counter over all threads.
     pub fn total(&self, of: impl Fn(&stackbeat_core::layout::ThreadEntry) -> u64) -> u64 {
         let used = self.mapping.control().threads_used.load(Ordering::Relaxed);

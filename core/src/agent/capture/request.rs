@@ -7,6 +7,7 @@ use crate::system_call::SystemCall;
 use crate::unwind::Registers;
 
 /// Why and how to capture.
+#[derive(Clone, Copy)]
 pub(in crate::agent) struct Request<'a> {
     pub probe: Probe,
     /// Argument and result of the call.
@@ -15,6 +16,8 @@ pub(in crate::agent) struct Request<'a> {
     pub begin: u64,
     /// Bypasses the throttle, within the budget.
     pub forced: bool,
+    /// A wait that has lasted for the interval: bypasses throttle and budget.
+    pub overdue: bool,
     /// Nobody asked for it: no loss when the budget refuses it.
     pub spare: bool,
     /// Bypasses throttle, budget and mask: starts, ends and faults.
@@ -42,6 +45,7 @@ impl Request<'_> {
             arg: None,
             begin: 0,
             forced: false,
+            overdue: false,
             spare: false,
             exempt: false,
             last: false,
@@ -67,7 +71,8 @@ impl Request<'_> {
 
     /// Nothing but the throttle asks for it.
     pub(super) fn is_plain(&self) -> bool {
-        !(self.exempt || self.forced || self.interrupted.is_some() || self.counted().is_some())
+        let is_called_for = self.exempt || self.forced || self.overdue;
+        !(is_called_for || self.interrupted.is_some() || self.counted().is_some())
     }
 
     /// The program chose the moment, no tick and no wait that is over.

@@ -1,7 +1,7 @@
 //! The session's signal: a thread is captured where it runs.
 
 use super::{Request, count, slow};
-use crate::agent::{process, registered, thread};
+use crate::agent::{alternate, process, registered, thread};
 use crate::gate;
 use crate::layout::loss;
 use crate::probe::Probe;
@@ -28,6 +28,10 @@ pub(in crate::agent) unsafe fn on_signal(
     if !ours {
         return false;
     }
+    if !tls::has_thread_pointer() {
+        // A thread without libc.
+        return true;
+    }
     if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
         gate::met(&process.stranger, sys::thread_id);
     }
@@ -43,6 +47,8 @@ pub(in crate::agent) unsafe fn on_signal(
     let Some((entry, _)) = registered(block) else {
         return true;
     };
+    // SAFETY: by contract.
+    unsafe { alternate::put_back(context) };
     gate::arrived(entry);
     if block.guard.load(Ordering::Relaxed) != 0 {
         count(entry, loss::SIGNAL_MISSED);

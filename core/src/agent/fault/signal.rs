@@ -15,7 +15,7 @@ const STACK_BYTES: usize = 64 << 10;
 /// Calls `f` on a stack of its own: a handler may stand on an alternate one that has little left. With false: there is no
 /// memory for one, and this is the caller's.
 pub fn with_room(mut f: impl FnMut(bool)) {
-    extern "C" fn call<F: FnMut(bool)>(f: *mut core::ffi::c_void) {
+    unsafe extern "C-unwind" fn call<F: FnMut(bool)>(f: *mut core::ffi::c_void) {
         // SAFETY: the only caller passes its own, which lives and which nobody else uses.
         unsafe { (*f.cast::<F>())(true) }
     }
@@ -157,7 +157,7 @@ fn tell(fault: &Fault) -> bool {
     process
         .fatal_cycles
         .store(process::now(), Ordering::Relaxed);
-    let name = sys::thread_name();
+    let name = sys::thread_name().unwrap_or_default();
     for (word, part) in process.fatal_name.iter().zip(name.chunks_exact(8)) {
         let part = part.try_into().unwrap_or_default();
         word.store(u64::from_ne_bytes(part), Ordering::Relaxed);

@@ -2,9 +2,13 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{AGENT, Agent, is_active, mapping};
+use super::{AGENT, Agent, mapping};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::agent::{alternate, registered};
 use crate::mapping::Mapping;
 use crate::sys;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::sys::tls;
 
 impl Agent {
     /// No thread is interrupted any more.
@@ -20,23 +24,19 @@ impl Agent {
     }
 }
 
-/// The handler for the session's signal is in place: running threads may be interrupted from now on.
-pub fn handler_installed(signal: u32) {
+/// The handler for the session's signal is in place: running threads may be interrupted from now on. And the same handler for a
+/// second signal, for threads that block the first. 0: there is none.
+pub fn handlers_installed(first: u32, second: u32) {
     AGENT
         .handler
-        .store(sys::signal_handler(signal), Ordering::Relaxed);
-    AGENT.signal.store(signal, Ordering::Relaxed);
-    if let Some(mapping) = mapping() {
-        publish_signal(mapping);
+        .store(sys::signal_handler(first), Ordering::Relaxed);
+    AGENT.signal.store(first, Ordering::Relaxed);
+    AGENT.second_signal.store(second, Ordering::Relaxed);
+    // Threads that begin later do it then.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some((entry, _)) = registered(tls::block()) {
+        alternate::install(entry);
     }
-}
-
-/// The same handler is in place for a second signal: it is for threads that block the first.
-pub fn second_handler_installed(signal: u32) {
-    if !is_active() || AGENT.signal.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    AGENT.second_signal.store(signal, Ordering::Relaxed);
     if let Some(mapping) = mapping() {
         publish_signal(mapping);
     }
@@ -48,13 +48,13 @@ pub fn watch_masks(on_mask: fn(u64)) {
     AGENT.on_mask.store(on_mask as *mut (), Ordering::Release);
 }
 
-/// The calling thread takes part from now on.
-pub(in crate::agent) fn look_at_mask() {
+/// The calling thread, which blocks these signals, takes part from now on.
+pub(in crate::agent) fn look_at_mask(mask: u64) {
     let on_mask = AGENT.on_mask.load(Ordering::Acquire);
     if !on_mask.is_null() {
         // SAFETY: `watch_masks` stored a function of this type.
         let on_mask: fn(u64) = unsafe { core::mem::transmute(on_mask) };
-        on_mask(sys::blocked_signals());
+        on_mask(mask);
     }
 }
 

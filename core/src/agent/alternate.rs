@@ -1,0 +1,113 @@
+//! The alternate signal stack on which our signals arrive: ours, unless the program has given the thread one. The
+//! kernel's frame alone takes up to 11 KiB (AVX-512, AMX), which a coroutine or a thread near its stack's end does not have.
+//!
+//! The program does not see ours: its hook of `sigaltstack` shows none. Its handlers that ask for an alternate
+//! stack run on ours in threads that have no other.
+
+use super::own_stack;
+use super::process::AGENT;
+use super::{owns_memory, registered};
+use crate::layout::ThreadEntry;
+use crate::sys::{self, tls};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// What our handler takes of a stack, the kernel's frame aside. It takes 0.6 KiB until it goes to a stack of ours.
+const HANDLER_BYTES: usize = 1536;
+
+/// What the kernel's frame may take; 0: not asked yet.
+static FRAME_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// What one of our signals may take.
+fn needed() -> usize {
+    let frame = match FRAME_BYTES.load(Ordering::Relaxed) {
+        0 => {
+            let bytes = sys::signal_frame_bytes();
+            FRAME_BYTES.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    };
+    frame + HANDLER_BYTES
+}
+
+/// Ours, in the calling thread, as `sigaltstack` takes it; `None`: it has none, or this is another process' memory.
+pub fn alternate_stack() -> Option<libc::stack_t> {
+    let block = tls::block();
+    if !owns_memory() || AGENT.signals() == 0 {
+        return None;
+    }
+    let place = own_stack::alternate(block)?;
+    Some(libc::stack_t {
+        ss_sp: core::ptr::with_exposed_provenance_mut(place.start),
+        ss_flags: 0,
+        ss_size: place.len(),
+    })
+}
+
+/// Gives the calling thread ours if it has none.
+pub(super) fn install(entry: &ThreadEntry) {
+    let Some(ours) = alternate_stack() else {
+        return;
+    };
+    // SAFETY: asks, and names memory that is the thread's own until `remove`.
+    unsafe {
+        let Ok(found) = sys::alternate_stack(core::ptr::null()) else {
+            return;
+        };
+        if found.ss_flags & libc::SS_DISABLE == 0 {
+            note(entry, &found);
+        } else {
+            let _ = sys::alternate_stack(&ours);
+        }
+    }
+}
+
+/// The program has given the calling thread this alternate stack, by a call that succeeded, or taken its own away.
+pub fn alternate_stack_changed(new: &libc::stack_t) {
+    if let Some((entry, _)) = registered(tls::block()) {
+        note(entry, new);
+    }
+}
+
+/// One that is too small for our signals keeps them away.
+fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
+    let is_small = stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size < needed();
+    entry.unreachable.store(is_small.into(), Ordering::SeqCst);
+}
+
+/// The calling thread's end: true when the kernel does not know ours any more.
+pub(super) fn remove() -> bool {
+    let none = libc::stack_t {
+        ss_sp: core::ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
+    let Some(place) = own_stack::alternate(tls::block()) else {
+        return true;
+    };
+    // SAFETY: asks, and sets none.
+    unsafe {
+        match sys::alternate_stack(core::ptr::null()) {
+            // Fails where the thread ends in a handler that runs on it.
+            Ok(found) if found.ss_sp.addr() == place.start => sys::alternate_stack(&none).is_ok(),
+            Ok(_) => true,
+            // A filter does not let us ask.
+            Err(_) => false,
+        }
+    }
+}
+
+/// One of our signals has come to a thread that has no alternate stack: a handler's end takes away what was installed in
+/// it, because the kernel puts back what it found (`restore_altstack`, kernel/signal.c). This lets it put back ours.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+pub(super) unsafe fn put_back(context: *mut core::ffi::c_void) {
+    // SAFETY: by contract it points to a `ucontext_t`, which the kernel reads when the handler returns.
+    let found = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_stack };
+    if found.ss_flags & libc::SS_DISABLE != 0
+        && let Some(ours) = alternate_stack()
+    {
+        *found = ours;
+    }
+}

@@ -1,0 +1,71 @@
+//! Memory for the arguments and the environment of an exec: a thread's own, because the program's stack may have little
+//! left, and because what a vfork child mapped would stay behind in its parent.
+//!
+//! Pieces are given back in the opposite order. What an exec that succeeded in a vfork child has left is recognized by the
+//! pid.
+
+use super::thread::Scratch;
+use crate::sys::{self, tls};
+use core::sync::atomic::Ordering;
+
+/// Pointers that fit.
+const WORDS: usize = 1024;
+
+/// The memory, and how much of it the process with this pid uses.
+#[repr(C)]
+pub(super) struct Lent {
+    pid: u32,
+    used: usize,
+    words: [u64; WORDS],
+}
+
+/// Calls `f` with memory for so many words, or with `None`: the thread has none, or not enough.
+pub fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) -> R {
+    let scratch = tls::block()
+        .scratch
+        .load(Ordering::Relaxed)
+        .cast::<Scratch>();
+    if scratch.is_null() {
+        return f(None);
+    }
+    // SAFETY: this thread's memory. Handlers that come in between leave `used` as they found it.
+    unsafe {
+        let lent = &raw mut (*scratch).lent;
+        let pid = sys::process_id();
+        if (*lent).pid != pid {
+            (*lent).pid = pid;
+            (*lent).used = 0;
+        }
+        let used = (*lent).used;
+        if words > WORDS - used.min(WORDS) {
+            return f(None);
+        }
+        (*lent).used = used + words;
+        let result = f(Some((&raw mut (*lent).words).cast::<u64>().add(used)));
+        (*lent).used = used;
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::own_stack;
+
+    #[test]
+    fn pieces_do_not_overlap_and_come_back() {
+        let block = tls::block();
+        assert!(own_stack::provide(block));
+        for _ in 0..2 {
+            with_lent_memory(600, |first| {
+                let first = first.expect("there is room").addr();
+                with_lent_memory(400, |second| {
+                    assert_eq!(second.expect("there is room").addr(), first + 600 * 8);
+                });
+                with_lent_memory(600, |second| assert!(second.is_none()));
+            });
+        }
+        own_stack::take_away(block);
+        with_lent_memory(1, |none| assert!(none.is_none()));
+    }
+}

@@ -1,0 +1,282 @@
+//! Filters that were there before this image: what the process' own status says of them, and copies of their programs that
+//! whoever installed them has left in the mapping.
+
+use super::{CAPACITY, MODE, USED, VALID, WORDS, instructions_of, mode};
+use crate::layout::{FILTER_WORDS, ProcessEntry, entry_state};
+use crate::mapping::Mapping;
+use crate::registry;
+use crate::sys;
+use core::sync::atomic::Ordering;
+
+/// What `/proc/self/status` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// How many filters there are; [`Status::SOME`]: the kernel does not say (before Linux 5.9).
+    pub filters: u32,
+}
+
+impl Status {
+    /// There are filters, and their number is not known.
+    pub const SOME: u32 = u32::MAX;
+
+    /// From the text of a process' `status` in /proc.
+    pub fn parse(text: &[u8]) -> Status {
+        let mut status = Status::default();
+        let mut count = None;
+        for line in text.split(|b| *b == b'\n') {
+            let number = |name: &[u8]| {
+                let rest = line.strip_prefix(name)?;
+                core::str::from_utf8(rest).ok()?.trim().parse::<u32>().ok()
+            };
+            if let Some(pid) = number(b"Pid:") {
+                status.pid = pid;
+            } else if let Some(pid) = number(b"PPid:") {
+                status.parent_pid = pid;
+            } else if let Some(2) = number(b"Seccomp:") {
+                status.filters = Status::SOME;
+            } else if let Some(filters) = number(b"Seccomp_filters:") {
+                count = Some(filters);
+            }
+        }
+        if let (Some(count), Status::SOME) = (count, status.filters) {
+            status.filters = count;
+        }
+        status
+    }
+}
+
+/// Reads the process' own status, by calls that the dynamic loader makes, too. `None`: it cannot be read.
+pub fn status() -> Option<Status> {
+    read_status().0
+}
+
+/// The same, and how many bytes were read.
+fn read_status() -> (Option<Status>, usize) {
+    let Ok(fd) = sys::open(c"/proc/self/status", libc::O_RDONLY, 0) else {
+        return (None, 0);
+    };
+    // What is looked for stands behind the lists of groups and of signals.
+    let mut text = [0u8; 4096];
+    let mut length = 0;
+    while let Ok(n) = sys::read(fd, &mut text[length..]) {
+        length += n;
+        if n == 0 {
+            break;
+        }
+    }
+    sys::close(fd);
+    (Some(Status::parse(&text[..length])), length)
+}
+
+/// Collector: how many filters its own process has, which every process of the recording inherits.
+pub fn baseline() -> u32 {
+    status().map_or(0, |status| status.filters)
+}
+
+/// How an image may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    Joins,
+    /// Under a filter of which nothing is known.
+    Unknown,
+}
+
+/// What is found out before an image makes any call that might not be allowed.
+#[derive(Debug)]
+pub struct Image {
+    status: Option<Status>,
+    read_bytes: usize,
+}
+
+impl Image {
+    /// The image begins: until [`Image::look_into`] only the loader's calls are made where there is a filter.
+    pub fn begins() -> Image {
+        MODE.store(mode::LOADER, Ordering::SeqCst);
+        let (status, read_bytes) = read_status();
+        if status.is_none_or(|status| status.filters == 0) {
+            MODE.store(mode::OPEN, Ordering::SeqCst);
+        }
+        Image { status, read_bytes }
+    }
+
+    /// What was read for this: one call with these bytes, and one at the end of the file.
+    pub fn reads(&self) -> [usize; 2] {
+        [self.read_bytes, 0]
+    }
+
+    pub fn status(&self) -> Option<Status> {
+        self.status
+    }
+
+    /// Takes over the filters that are known, and says whether these are all.
+    pub fn look_into(&self, mapping: &Mapping) -> Start {
+        let Some(status) = self.status else {
+            // Without /proc: what the process that ran here before has left, by a number that costs no call.
+            take_over(mapping, sys::own_tid_in_memory(), 0);
+            return Start::Joins;
+        };
+        if status.filters == 0 {
+            return Start::Joins;
+        }
+        let known = take_over(mapping, status.pid, status.parent_pid);
+        let baseline = mapping.control().filters.load(Ordering::Relaxed);
+        let is_all = match (status.filters, baseline) {
+            (Status::SOME, 0) => known > 0,
+            (Status::SOME, _) | (_, Status::SOME) => true,
+            (filters, baseline) => filters <= baseline.saturating_add(known),
+        };
+        match (is_all, known) {
+            (false, _) => return Start::Unknown,
+            (true, 0) => MODE.store(mode::OPEN, Ordering::SeqCst),
+            (true, _) => {}
+        }
+        Start::Joins
+    }
+}
+
+/// Takes over what the newest image of the process, else its parent, has left. Gives the number of filters.
+fn take_over(mapping: &Mapping, pid: u32, parent_pid: u32) -> u32 {
+    let newest = |pid: u32| {
+        registry::processes(mapping)
+            .map(|(_, entry)| entry)
+            .filter(|entry| pid != 0 && entry.pid.load(Ordering::Relaxed) == pid)
+            .filter(|entry| {
+                let state = entry.state.load(Ordering::Acquire);
+                matches!(state, entry_state::LIVE | entry_state::EXECED)
+            })
+            .max_by_key(|entry| entry.uid.load(Ordering::Relaxed))
+    };
+    let Some(entry) = newest(pid).or_else(|| newest(parent_pid)) else {
+        return 0;
+    };
+    let known = copy(mapping, entry.filters.load(Ordering::Acquire) as usize);
+    if known > 0 {
+        MODE.store(mode::FILTERED, Ordering::SeqCst);
+    }
+    known
+}
+
+/// The words of a copy in the mapping: their number and a sum, then the words, as in `WORDS`.
+fn sum(words: impl Iterator<Item = u64>) -> u32 {
+    // FNV-1a, by words.
+    let sum = words.fold(0xcbf2_9ce4_8422_2325_u64, |sum, word| {
+        (sum ^ word).wrapping_mul(0x100_0000_01b3)
+    });
+    (sum ^ sum >> 32) as u32
+}
+
+/// Takes over the copy at a place; 0: none.
+fn copy(mapping: &Mapping, at: usize) -> u32 {
+    let words = mapping.filters();
+    let load = |i: usize| words.get(i).map_or(0, |word| word.load(Ordering::Relaxed));
+    let head = load(at);
+    let length = head as u32 as usize;
+    let is_inside = at != 0 && length <= CAPACITY && at + 1 + length <= FILTER_WORDS;
+    if !is_inside || sum((0..length).map(|i| load(at + 1 + i))) != (head >> 32) as u32 {
+        return 0;
+    }
+    let mut known = 0;
+    let mut next = 0;
+    for (i, place) in WORDS.iter().enumerate().take(length) {
+        let word = load(at + 1 + i);
+        place.store(word, Ordering::Relaxed);
+        if i == next {
+            known += 1;
+            next += 1 + instructions_of(word);
+        }
+    }
+    if next != length {
+        return 0;
+    }
+    USED.store(length, Ordering::Release);
+    known
+}
+
+/// The process has installed a filter: leaves a copy of all its filters for the images that it will start. Without one,
+/// because there is no room, they find that there is a filter of which they know nothing.
+pub fn publish(mapping: &Mapping, entry: &ProcessEntry) {
+    entry
+        .filters
+        .store(leave_copy(mapping) as u32, Ordering::Release);
+}
+
+fn leave_copy(mapping: &Mapping) -> usize {
+    let used = USED.load(Ordering::Acquire).min(CAPACITY);
+    // Only what is in force.
+    let in_force = || {
+        let (mut next, mut is_valid) = (0, false);
+        WORDS[..used]
+            .iter()
+            .enumerate()
+            .filter_map(move |(i, word)| {
+                let word = word.load(Ordering::Relaxed);
+                if i == next {
+                    next += 1 + instructions_of(word);
+                    is_valid = word & VALID != 0;
+                }
+                is_valid.then_some(word)
+            })
+    };
+    let length = in_force().count();
+    let words = mapping.filters();
+    let [end, words_of_copies @ ..] = words else {
+        return 0;
+    };
+    let head = u64::from(sum(in_force())) << 32 | length as u64;
+    let is_same = |at: usize| {
+        let copied = words.get(at + 1..).unwrap_or(&[]).iter();
+        copied
+            .zip(in_force())
+            .all(|(word, wanted)| word.load(Ordering::Relaxed) == wanted)
+    };
+    // Processes of one kind have the same filters.
+    let mut at = 1;
+    while at < (end.load(Ordering::Acquire) as usize + 1).min(words.len()) {
+        let found = words[at].load(Ordering::Acquire);
+        if found == head && is_same(at) {
+            return at;
+        }
+        let length = found as u32 as usize;
+        if found == 0 || length > words.len() {
+            break;
+        }
+        at += 1 + length;
+    }
+    let room = |used: u64| {
+        let wanted = used.saturating_add(1 + length as u64);
+        (wanted <= words_of_copies.len() as u64).then_some(wanted)
+    };
+    let Ok(before) = end.fetch_update(Ordering::AcqRel, Ordering::Acquire, room) else {
+        return 0;
+    };
+    let at = 1 + before as usize;
+    for (place, word) in words[at + 1..].iter().zip(in_force()) {
+        place.store(word, Ordering::Relaxed);
+    }
+    words[at].store(head, Ordering::Release);
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_status_says() {
+        let text =
+            b"Name:\tx\nPid:\t12\nPPid:\t7\nTracerPid:\t3\nSeccomp:\t2\nSeccomp_filters:\t4\n";
+        let status = Status::parse(text);
+        assert_eq!((status.pid, status.parent_pid, status.filters), (12, 7, 4));
+        assert_eq!(
+            Status::parse(b"Seccomp:\t0\nSeccomp_filters:\t0\n").filters,
+            0
+        );
+        assert_eq!(
+            Status::parse(b"Pid:\t1\nSeccomp:\t2\n").filters,
+            Status::SOME
+        );
+        assert_eq!(Status::parse(b"\xff\n:\n"), Status::default());
+    }
+}
