@@ -5,8 +5,9 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use stackbeat_collector::recover::{RecoverError, RecoverOptions, orphans, recover};
+use stackbeat_collector::recover::{RecoverError, RecoverOptions, leftovers, orphans, recover};
 use stackbeat_core::buffer::Writer;
 use stackbeat_core::clock;
 use stackbeat_core::layout::{Capacity, ClockSource, Mode};
@@ -21,9 +22,8 @@ use tempfile::TempDir;
 
 const RECORDS: u64 = 40;
 
-/// A mapping that a dead collector left, with one thread's records in it.
-fn abandoned(folder: &Path, name: &str) -> PathBuf {
-    let path = folder.join(name);
+/// A small mapping.
+fn mapping_in(path: &Path) -> Mapping {
     let c_path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
     let capacity = Capacity {
         processes: 4,
@@ -33,7 +33,18 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         generation_nodes: 1024,
         call_rows: 0,
     };
-    let mapping = Mapping::create(&c_path, capacity).expect("a mapping");
+    Mapping::create(&c_path, capacity).expect("a mapping")
+}
+
+fn open_mapping(path: &Path) -> Mapping {
+    let c_path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    Mapping::open(&c_path).expect("it can be opened")
+}
+
+/// A mapping that a dead collector left, with one thread's records in it.
+fn abandoned(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let mapping = mapping_in(&path);
     // No other session is to be taken for this one.
     let id = folder.as_os_str().as_bytes();
     for (i, word) in mapping.header().session_id.iter().enumerate() {
@@ -249,4 +260,69 @@ fn other_files_are_refused() {
         &RecoverOptions::default(),
     );
     assert!(matches!(missing, Err(RecoverError::Read { .. })));
+}
+
+/// Looks for what belongs to nobody until these names are left, and gives what was named as recoverable. A process that
+/// another test starts at this moment shares our descriptors and mappings until it is another program.
+#[track_caller]
+fn tidied(folder: &Path, expected: &[&str]) -> Vec<PathBuf> {
+    for attempt in 0.. {
+        let found = leftovers::tidy(folder, Duration::ZERO);
+        let items = fs::read_dir(folder).expect("the folder");
+        let mut names: Vec<String> = items
+            .map(|item| item.expect("an item").file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        if names == expected {
+            return found.kept.into_iter().map(|o| o.mapping).collect();
+        }
+        assert!(attempt < 200, "{names:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    unreachable!("it ends by returning or by the assertion")
+}
+
+#[test]
+fn what_belongs_to_nobody_goes_and_what_can_be_recovered_stays() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    // Records that are in no trace: data, whether the trace is there or not.
+    let with_records = abandoned(folder.path(), "stackbeat.1.00000001");
+    // Nobody has joined.
+    drop(mapping_in(&path("stackbeat.2.00000002")));
+    // Cut off, and never complete.
+    fs::write(path("stackbeat.3.00000003"), b"").expect("written");
+    fs::write(path("stackbeat-copy.4.0"), vec![7; 5000]).expect("written");
+    // Not of ours.
+    fs::write(path("other"), b"").expect("written");
+    // In use: its recorder lives, and holds the lock.
+    let in_use = mapping_in(&path("stackbeat.5.00000005"));
+    let kept = tidied(
+        folder.path(),
+        &["other", "stackbeat.1.00000001", "stackbeat.5.00000005"],
+    );
+    assert_eq!(kept, std::slice::from_ref(&with_records));
+    drop(in_use);
+    tidied(folder.path(), &["other", "stackbeat.1.00000001"]);
+
+    // What a finished trace holds is needed no more; that of an unfinished one is.
+    let trace = path("run.beat");
+    let keep = RecoverOptions {
+        keep_mapping: true,
+        ..Default::default()
+    };
+    recover(&with_records, &trace, &keep).expect("recovers");
+    let mapping = open_mapping(&with_records);
+    assert!(mapping.set_trace_path(trace.as_os_str().as_bytes()));
+    drop(mapping);
+    tidied(folder.path(), &["other", "run.beat"]);
+}
+
+#[test]
+fn young_files_are_left_alone() {
+    let folder = folder();
+    fs::write(folder.path().join("stackbeat.3.00000003"), b"").expect("written");
+    let found = leftovers::tidy(folder.path(), leftovers::YOUNG);
+    assert!(found.removed.is_empty() && found.kept.is_empty());
 }

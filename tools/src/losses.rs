@@ -26,6 +26,7 @@ pub fn name(cause: Cause) -> &'static str {
         Cause::SignalMissed => "signal_missed",
         Cause::AgentDisabled => "agent_disabled",
         Cause::WaitersFull => "waiters_full",
+        Cause::NoAddressSpace => "no_address_space",
     }
 }
 
@@ -47,10 +48,13 @@ pub fn describe(cause: Cause) -> &'static str {
         Cause::ThreadTableFull => "threads not seen: too many at once",
         Cause::ProcessTableFull => "processes not seen: too many at once",
         Cause::Disk => "records lost because the trace could not be written (disk full?)",
-        Cause::Damaged => "records that the recovery could not trust",
+        Cause::Damaged => "records that contradict themselves: written over, or cut off",
         Cause::NotHooked => "child programs not seen (statically linked or setuid)",
         Cause::SignalMissed => "interruptions that found the thread where none may be captured",
         Cause::WaitersFull => "waits whose waker is not known: too many threads waited at once",
+        Cause::NoAddressSpace => {
+            "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"
+        }
         Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
     }
 }

@@ -207,6 +207,9 @@ impl<'a> Judge<'a> {
         if !in_call && tracee.is_in_restartable_sequence(registers) {
             return Some("inside a restartable sequence");
         }
+        if tracee.has_faulted() {
+            return Some("about to handle a fault");
+        }
         let from = unwind::Registers {
             pc: registers.rip,
             sp: registers.rsp,

@@ -236,6 +236,21 @@ impl Tracee {
         ptrace(PTRACE_SETSIGMASK, self.tid, 8, (&raw const mask).addr())
     }
 
+    /// Whether the stopped thread has faulted and not been told yet: a stop by request comes before that signal.
+    pub fn has_faulted(&self) -> bool {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid));
+        set_of(&status.unwrap_or_default(), "SigPnd:").is_none_or(|set| set & faults() != 0)
+    }
+
+    /// Whether the signal that is about to be delivered was sent, and is no fault of the thread's own.
+    fn was_sent(&self) -> bool {
+        // SAFETY: plain data for which all zeros is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let asked = ptrace(libc::PTRACE_GETSIGINFO, self.tid, 0, (&raw mut info).addr());
+        asked.is_ok() && info.si_code <= 0
+    }
+
     /// Whether the thread is inside a restartable sequence: the kernel would not see that it was left.
     pub fn is_in_restartable_sequence(&self, registers: &Registers) -> bool {
         /// `PTRACE_GET_RSEQ_CONFIGURATION` and its answer (Linux 5.13, include/uapi/linux/ptrace.h).
@@ -286,17 +301,16 @@ impl Tracee {
             vectors: self.vectors()?,
             mask: self.signal_mask()?,
         };
-        // Signals wait. What a fault of our own would send is left alone: the kernel resets the
-        // disposition of such a signal when it is blocked.
-        let open = FAULTS.iter().fold(0u64, |m, s| m | 1 << (s - 1));
-        self.set_signal_mask(before.mask | !open)?;
+        // Signals wait. What a fault of our own would send must not be blocked, as it is in the program's own handler of
+        // that: the kernel would reset its disposition.
+        self.set_signal_mask(!faults())?;
         let faults_are_ignored = faults_are_ignored(self.pid);
         Ok(Borrowed {
             tracee: self,
             before: Some(before),
             syscall,
             faults_are_ignored,
-            stops: Vec::new(),
+            held_back: Vec::new(),
         })
     }
 
@@ -351,8 +365,8 @@ pub struct Borrowed<'a> {
     before: Option<Before>,
     syscall: u64,
     faults_are_ignored: bool,
-    /// Stopping signals that came meanwhile.
-    stops: Vec<i32>,
+    /// Signals that came meanwhile, and were sent.
+    held_back: Vec<i32>,
 }
 
 impl Borrowed<'_> {
@@ -456,9 +470,15 @@ impl Borrowed<'_> {
             return Ok(());
         };
         let restored = self.go_back(before);
-        for signal in self.stops.drain(..) {
-            // SAFETY: sends what was meant for the process and held back.
-            unsafe { libc::kill(self.tracee.pid as libc::pid_t, signal) };
+        let (pid, tid) = (self.tracee.pid as libc::pid_t, self.tracee.tid);
+        for signal in self.held_back.drain(..) {
+            // SAFETY: sends what was held back, to the thread that was about to get it, or to the process that was to stop.
+            unsafe {
+                match FAULTS.contains(&signal) {
+                    true => libc::syscall(libc::SYS_tgkill, pid, tid, signal),
+                    false => libc::kill(pid, signal).into(),
+                }
+            };
         }
         match restored {
             Ok(true) => Ok(()),
@@ -480,7 +500,7 @@ impl Borrowed<'_> {
                 Some(Stop::Interrupted) => break,
                 Some(Stop::Group | Stop::Syscall) => self.tracee.go_on(libc::PTRACE_CONT, 0)?,
                 Some(Stop::Signal(signal)) => {
-                    self.stops.push(signal);
+                    self.held_back.push(signal);
                     self.tracee.go_on(libc::PTRACE_CONT, 0)?;
                 }
                 Some(Stop::Ended) | None => return Ok(false),
@@ -521,7 +541,11 @@ impl Borrowed<'_> {
                 .wait(deadline)
                 .map_err(|e| self.failed("it cannot be waited for", e))?;
             match stop {
-                Some(Stop::Signal(signal)) if !FAULTS.contains(&signal) => self.stops.push(signal),
+                Some(Stop::Signal(signal))
+                    if !FAULTS.contains(&signal) || self.tracee.was_sent() =>
+                {
+                    self.held_back.push(signal);
+                }
                 Some(stop @ (Stop::Signal(_) | Stop::Syscall)) => return Ok(stop),
                 Some(Stop::Group | Stop::Interrupted) => {}
                 Some(Stop::Ended) => {
@@ -573,12 +597,21 @@ impl Drop for Borrowed<'_> {
     }
 }
 
+/// The signals of [`FAULTS`] as a set; signal 1 is bit 0.
+fn faults() -> u64 {
+    FAULTS.iter().fold(0, |set, signal| set | 1 << (signal - 1))
+}
+
 /// Whether the process ignores SIGSEGV.
 fn faults_are_ignored(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_none_or(|mask| mask & 1 << (libc::SIGSEGV - 1) != 0)
+    set_of(&status, "SigIgn:").is_none_or(|set| set & 1 << (libc::SIGSEGV - 1) != 0)
+}
+
+/// The set of signals in a line of a `status` file.
+fn set_of(status: &str, name: &str) -> Option<u64> {
+    let set = status.lines().find_map(|line| line.strip_prefix(name))?;
+    u64::from_str_radix(set.trim(), 16).ok()
 }
 
 /// Arguments that the kernel gives a meaning by the request.

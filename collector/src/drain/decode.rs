@@ -37,6 +37,9 @@ pub enum Record {
     Unknown,
 }
 
+/// The name of a thread (prctl(2), PR_SET_NAME).
+const NAME_BYTES: usize = 16;
+
 /// A record that contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
@@ -61,7 +64,8 @@ pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
             epoch: *body.get(1).ok_or(Damaged)? as u32,
         },
         Some(RecordKind::Name) => {
-            Record::Name(text(&bytes_of(body, body.len() * 8).ok_or(Damaged)?))
+            let length = (body.len() * 8).min(NAME_BYTES);
+            Record::Name(text(&bytes_of(body, length).ok_or(Damaged)?))
         }
         Some(RecordKind::Text) => {
             let length = usize::try_from(*body.first().ok_or(Damaged)?).map_err(|_| Damaged)?;
@@ -69,7 +73,7 @@ pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
             Record::Text {
                 kind: (header >> 32) as u32,
                 offset,
-                bytes: bytes_of(&body[2..], length).ok_or(Damaged)?,
+                bytes: bytes_of(body.get(2..).ok_or(Damaged)?, length).ok_or(Damaged)?,
             }
         }
         Some(RecordKind::Mark) => {

@@ -278,6 +278,11 @@ impl Drainer {
         let mut words = std::mem::take(&mut self.words);
         if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
             self.census.note_thread(mapping, &drained, &self.converter);
+            if !self.census.knows(drained.thread_uid) {
+                // Nobody's: none of it can be believed.
+                self.census.contradictions += 1;
+                words.clear();
+            }
             let claim = self.encode_records(drained, next, &words, batch);
             batch.claims.push(claim);
         }
@@ -381,7 +386,9 @@ impl Drainer {
             let record = match decode::next(&mut rest) {
                 Ok(Some(record)) => record,
                 _ => {
-                    claim.damaged = u64::from(drained.records) - number;
+                    // There are no more records than words, whatever the head says.
+                    let left = u64::from(drained.records) - number;
+                    claim.damaged = left.min(words.len() as u64);
                     break;
                 }
             };

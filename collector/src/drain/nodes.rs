@@ -15,6 +15,9 @@ use crate::writer::encode;
 /// Nodes of one packet.
 const NODES_PER_PACKET: usize = 64 << 10;
 
+/// Addresses that names are looked up for: a program with more has written over the table, or makes code all the time.
+const MOST_NAMES: usize = 2 << 20;
+
 /// How far one generation has been read.
 #[derive(Clone, Debug, Default)]
 struct Cursor {
@@ -47,6 +50,8 @@ pub struct Nodes {
     seeded: HashSet<u32>,
     /// Every address that a name is wanted for.
     addresses: HashSet<(u32, u32, u64, u32)>,
+    /// Times a name was wanted for an address beyond those.
+    pub unnamed: u64,
     /// Nodes read.
     pub count: u64,
     /// Generations begun.
@@ -65,7 +70,12 @@ impl Nodes {
     fn want_name(&mut self, root: u64, address: u64, kind: u32) {
         if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
             let (process_uid, epoch) = ((root >> 32) as u32, root as u32);
-            self.addresses.insert((process_uid, epoch, address, kind));
+            let wanted = (process_uid, epoch, address, kind);
+            if self.addresses.len() < MOST_NAMES {
+                self.addresses.insert(wanted);
+            } else if !self.addresses.contains(&wanted) {
+                self.unnamed += 1;
+            }
         }
     }
 

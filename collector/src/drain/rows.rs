@@ -1,6 +1,6 @@
 //! One record of a thread as what stands in the trace.
 
-use stackbeat_core::clock::Snapshot;
+use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::record::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
@@ -82,12 +82,13 @@ impl Drainer {
     }
 
     /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
-    /// that is newer than the last reading asks for another one first.
+    /// that is newer than the last reading asks for another one first. One from the future is not to be
+    /// believed, and asks for none.
     pub(super) fn date(&mut self, cycles: u64) -> u64 {
-        if cycles > self.newest_cycles {
+        if cycles > self.newest_cycles && cycles <= clock::now(self.source) {
             self.take_snapshot();
         }
-        self.converter.to_ns(cycles)
+        self.converter.to_ns(cycles.min(self.newest_cycles))
     }
 }
 

@@ -34,6 +34,8 @@ pub struct SeenWait {
     /// 0: it goes on.
     pub end_ns: u64,
     pub arg: u64,
+    /// It may be several waits in the same place.
+    pub is_inferred: bool,
     /// Without frames when it could not be walked.
     pub stack: Stack,
 }
@@ -60,6 +62,7 @@ impl Drainer {
                 begin_ns,
                 end_ns: wait.end_ns,
                 arg: wait.arg,
+                inferred: wait.is_inferred,
             });
         }
         for ((node, probe, system_call), wait) in groups {

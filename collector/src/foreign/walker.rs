@@ -29,6 +29,9 @@ pub struct Process {
     state: RefCell<Loaded>,
 }
 
+/// Rules that are kept of one process; more code addresses than that do not come back.
+const MOST_RULES: usize = 1 << 16;
+
 /// What is known of what a process has loaded.
 #[derive(Debug)]
 struct Loaded {
@@ -139,6 +142,9 @@ impl Rules for &Process {
         }
         let module = state.module(&self.memory, address);
         let rule = module.map_or(Rule::NOWHERE, |m| m.rule(pc, exact));
+        if state.rules.len() >= MOST_RULES {
+            state.rules.clear();
+        }
         state.rules.insert((pc, exact), rule);
         rule
     }

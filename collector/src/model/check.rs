@@ -33,6 +33,7 @@ impl fmt::Display for Violation {
 /// - running + blocked + gaps = wall, and the slices' self, blocked and gap times sum to the same,
 ///   exactly, where stacks are known;
 /// - CPU, allocations, frees and bytes in segments and in slices = the thread's exact counters, exactly;
+/// - running time is at most CPU time and time ready to run;
 /// - CPU time of running segments is at most their wall time, within `CPU_SLACK_NS` (the two clocks are
 ///   read one after the other, and interrupts between them count as the thread's CPU time).
 pub fn conservation(trace: &Trace) -> Result<Vec<Violation>, TraceError> {
@@ -146,9 +147,10 @@ impl Visitor for Check {
     fn slice(&mut self, _trace: &Trace, slice: &Slice) {
         let sums = &mut self.threads[slice.thread.0 as usize].slices;
         sums.running_ns += slice.self_ns;
-        if slice.gap {
+        if slice.depth == 0 {
             sums.gap_ns += slice.gap_ns;
-        } else if let Some(probe) = slice.blocking {
+        }
+        if let Some(probe) = slice.blocking {
             sums.blocked_ns[probe.cause() as usize] += slice.blocked_ns;
         }
         sums.amounts.add(&slice.own);
@@ -173,13 +175,14 @@ impl Visitor for Check {
         self.expect(index, "self times", totals.running_ns, running, 0);
         let blocked = sums.slices.all_blocked_ns();
         self.expect(index, "blocked slices", totals.all_blocked_ns(), blocked, 0);
-        self.expect(
-            index,
-            "slices without evidence",
-            totals.gap_ns,
-            sums.slices.gap_ns,
-            0,
-        );
+        let gap = sums.slices.gap_ns + bare.gap_ns;
+        self.expect(index, "slices without evidence", totals.gap_ns, gap, 0);
+        let amounts = &totals.amounts;
+        let accounted = amounts.cpu_ns.saturating_add(amounts.runnable_ns);
+        if totals.running_ns > accounted {
+            let what = "running time within cpu and runnable time";
+            self.expect(index, what, accounted, totals.running_ns, 0);
+        }
         let mut amounts = sums.slices.amounts;
         amounts.add(&bare.amounts);
         let pairs = [

@@ -16,7 +16,7 @@ use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
     Amounts, Damage, Deadlock, DeadlockMember, Loss, Module, Origin, ProbeId, Process,
-    ProcessIndex, StackIndex, Thread, ThreadIndex, Trace, TraceError, waits,
+    ProcessIndex, StackIndex, Thread, ThreadIndex, Trace, TraceError, UnrecordedSums, waits,
 };
 
 /// Notes of damage that are kept in full.
@@ -99,6 +99,7 @@ struct Loader {
     deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
     call_counts: Vec<v1::CallCounts>,
+    unrecorded: UnrecordedSums,
     damage: Vec<Damage>,
     more_damage: u64,
     bytes: u64,
@@ -194,6 +195,7 @@ impl Loader {
             Some(Body::Deadlock(deadlock)) => self.deadlock(&deadlock),
             Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::CallCounts(counts)) => self.call_counts.push(counts),
+            Some(Body::Unrecorded(process)) => self.unrecorded.add(&process),
             Some(Body::Loss(loss)) => self.loss(&loss),
             Some(Body::Symbols(symbols)) => {
                 let odd = self
@@ -227,6 +229,7 @@ impl Loader {
                 end_ns: 0,
                 command_line: Vec::new(),
                 executable: String::new(),
+                started_as: String::new(),
                 origin: Origin::Started,
                 capabilities: Vec::new(),
                 exec_ns: 0,
@@ -248,6 +251,7 @@ impl Loader {
         process.start_ns = from.start_ns;
         process.command_line = from.command_line;
         process.executable = from.executable;
+        process.started_as = from.started_as;
         process.capabilities = from.capabilities;
         process.exec_ns = from.exec_ns;
     }
@@ -477,6 +481,7 @@ impl Loader {
             waits,
             deadlocks: self.deadlocks,
             call_counts: self.call_counts,
+            unrecorded: self.unrecorded,
             bytes: self.bytes,
             sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
                 / u128::from(self.content_bytes.max(1))) as u64,

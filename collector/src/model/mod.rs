@@ -11,6 +11,7 @@ mod calls;
 mod check;
 mod counted;
 mod load;
+mod lock_functions;
 mod names;
 mod segments;
 mod settings;
@@ -22,6 +23,7 @@ pub mod synthetic;
 mod tests;
 mod trace;
 pub mod transfers;
+mod unrecorded;
 mod visit;
 mod waits;
 mod wakeups;
@@ -38,6 +40,7 @@ pub use slices::{SliceSink, Slicer};
 pub use trace::{
     Damage, Deadlock, DeadlockMember, Loss, Module, Origin, Process, Thread, Trace, TraceError,
 };
+pub use unrecorded::{Reason, UnrecordedProgram, UnrecordedSums};
 pub use visit::{Counter, ThreadTotals, Visitor};
 pub use wakeups::{LongWait, Wake};
 
@@ -140,7 +143,7 @@ pub struct Frame {
 /// What a thread did during a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SegmentKind {
-    /// On its way through code: running, or ready to run.
+    /// On its way through code: running or ready to run, and now and then in a wait too short for a gap.
     Running,
     /// Inside a blocking call, exactly from `begin_ns` to `end_ns`.
     Blocked(ProbeId),
@@ -170,7 +173,7 @@ pub struct Amounts {
     pub major_faults: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
-    /// Of the time in code: ready to run, while others had the CPU, ns.
+    /// Of the time in code: ready to run, without a CPU, ns.
     pub runnable_ns: u64,
     /// Samples that are evidence for it.
     pub samples: u64,
@@ -230,12 +233,36 @@ pub struct Segment {
     pub waker_tid: Option<u32>,
     /// An event loop's turn began with this segment: slices of equal stacks are different executions.
     pub new_turn: bool,
+    /// A stretch of waits seen from outside: how many they were, and how long each, is not known.
+    pub is_inferred: bool,
 }
 
 impl Segment {
     /// Its length in ns.
     pub fn wall_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
+    }
+
+    /// Time in code: on the CPU, or ready to run; ns.
+    pub fn running_ns(&self) -> u64 {
+        let Amounts {
+            cpu_ns,
+            runnable_ns,
+            ..
+        } = self.amounts;
+        match self.kind {
+            SegmentKind::Running => cpu_ns.saturating_add(runnable_ns).min(self.wall_ns()),
+            SegmentKind::Blocked(_) | SegmentKind::Gap => 0,
+        }
+    }
+
+    /// Time without evidence: a gap, and what a thread was off the CPU on its way through code, in waits that no sample
+    /// shows; ns.
+    pub fn unseen_ns(&self) -> u64 {
+        match self.kind {
+            SegmentKind::Blocked(_) => 0,
+            SegmentKind::Running | SegmentKind::Gap => self.wall_ns() - self.running_ns(),
+        }
     }
 }
 
@@ -267,4 +294,6 @@ pub struct Slice {
     pub arg: Option<u64>,
     pub result: Option<i64>,
     pub waker_tid: Option<u32>,
+    /// Of a blocking call: see [`Segment::is_inferred`].
+    pub is_inferred: bool,
 }

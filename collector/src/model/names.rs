@@ -5,6 +5,7 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use stackbeat_proto::v1::{self, NodeKind};
 
+use super::lock_functions::{BelowLock, waits_for_lock};
 use super::trace::{Module, Origin, Process};
 use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
 
@@ -22,6 +23,8 @@ pub(super) struct Names {
     pub functions: Vec<Function>,
     pub frames: Vec<Frame>,
     function_index: HashMap<Function, FunctionIndex>,
+    /// Of each function: whether who waits below it waits for a lock.
+    are_locks: Vec<bool>,
     /// (process uid, epoch, address, kind) → run of `symbol_frames`.
     symbols: HashMap<(u32, u32, u64, u8), (u32, u16)>,
     /// Function and line.
@@ -71,6 +74,7 @@ impl Names {
             return *index;
         }
         let index = FunctionIndex(self.functions.len() as u32);
+        self.are_locks.push(waits_for_lock(&function.name));
         self.functions.push(function.clone());
         self.function_index.insert(function, index);
         index
@@ -183,6 +187,13 @@ impl Names {
         from..to
     }
 
+    /// How far a stack with these frames more is from the function of a lock.
+    pub fn below_lock(&self, above: BelowLock, frames: &Range<u32>) -> BelowLock {
+        let frames = &self.frames[frames.start as usize..frames.end as usize];
+        let is_lock = |frame: &Frame| self.are_locks[frame.function.0 as usize];
+        (frames.iter()).fold(above, |below, frame| below.with(is_lock(frame)))
+    }
+
     /// Whether these frames are the agent's own: the start of a thread passes through it, and that is
     /// nothing of the program's.
     pub fn are_the_agents(&self, frames: &Range<u32>) -> bool {
@@ -196,6 +207,7 @@ impl Names {
     /// Frees what is only needed while stacks are built.
     pub fn finish(&mut self) {
         self.function_index = HashMap::new();
+        self.are_locks = Vec::new();
         self.symbols = HashMap::new();
         self.symbol_frames = Vec::new();
         self.known = HashMap::new();

@@ -11,6 +11,7 @@
 mod amounts;
 mod between;
 mod bursts;
+mod held;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::record::flags;
@@ -19,6 +20,7 @@ use self::amounts::{difference, share, split_off_call, take_share};
 use self::between::{Between, gap_bound_ns};
 use self::bursts::Burst;
 pub(super) use self::bursts::Bursts;
+use self::held::Held;
 use super::counted::{self, Counted};
 use super::waits::{self, Wait};
 use super::{
@@ -66,6 +68,8 @@ pub(super) struct Segmenter {
     pub cpu_before_start_ns: u64,
     /// The last segment, still growing while the stack stays the same.
     pending: Option<Segment>,
+    /// Those before it, from a gap on.
+    held: Held,
     /// The next segment begins a turn of an event loop.
     turn: bool,
     counted: Counted,
@@ -76,6 +80,8 @@ pub(super) struct Segmenter {
     burst_from: Option<StackIndex>,
     /// That one is a wait that a tick met.
     burst_waits: bool,
+    /// How often the thread gave the CPU up in the stretch at hand.
+    sleeps: u64,
 }
 
 impl Segmenter {
@@ -100,12 +106,14 @@ impl Segmenter {
             },
             cpu_before_start_ns: cpu_before_ns,
             pending: None,
+            held: Held::default(),
             turn: false,
             counted: Counted::default(),
             lost: false,
             burst: Burst::default(),
             burst_from: None,
             burst_waits: false,
+            sleeps: 0,
         }
     }
 
@@ -169,6 +177,10 @@ impl Segmenter {
             Amounts::default()
         };
 
+        let call_ns = end.saturating_sub(row.duration_ns);
+        if blocks && call_ns < from {
+            (self.held).fill(call_ns, |gap| blocked(gap, probe, row.arg, stack));
+        }
         let mut turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
         let is_of_tick =
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
@@ -178,7 +190,10 @@ impl Segmenter {
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
         // B's own wait is a voluntary switch, but not one between A and B.
-        let preempted = row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
+        // One that lies inside of a wait comes after the switch of that.
+        let is_inside = row.flags & flags::INSIDE != 0;
+        let preempted =
+            !is_inside && row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         // A burst that no tick met is that of a stack which one has met there.
         let busy_ns = match preempted && involuntary > 0 {
@@ -224,12 +239,14 @@ impl Segmenter {
                 begin -= idle_ns - after_a;
             }
         }
+        // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
+        let is_unknown = lost || trace.config.hooks_only;
         let (a_end, b_begin) = Between {
             from,
             to: begin,
             interval_ns: self.interval_ns,
             cpu_ns: delta.cpu_ns,
-            lost,
+            lost: is_unknown,
             preempted,
             waited_at_b,
             // Where nothing is known of the time on it, waits speak for all.
@@ -254,7 +271,7 @@ impl Segmenter {
         let mut in_gap = Amounts::default();
         if off.is_some() {
             in_gap = take_share(&mut delta, b_begin - a_end, begin - from);
-        } else if lost && b_begin > a_end {
+        } else if is_unknown && b_begin > a_end {
             // Nothing tells whose work it was.
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
@@ -278,8 +295,9 @@ impl Segmenter {
             delta = difference(&delta, &a_amounts);
         }
         let b_to = if blocks { begin } else { end };
-        if preempted && involuntary > 0 && a_end == b_begin && off.is_none() {
-            // Off the CPU without having given it up.
+        let never_waited = !lost && !is_inside && voluntary <= u64::from(blocks) && !came_waiting;
+        if never_waited && a_end == b_begin && off.is_none() {
+            // Off the CPU without having given it up: others had it, or the host, or an interrupt.
             a_amounts.runnable_ns = a_wall.saturating_sub(a_amounts.cpu_ns);
             delta.runnable_ns = (b_to - b_begin).saturating_sub(delta.cpu_ns);
         }
@@ -299,6 +317,8 @@ impl Segmenter {
                 Some(last) => stacks.common(last.stack, stack),
                 None => StackIndex::NONE,
             };
+            // B's own wait is none of those between.
+            self.sleeps = voluntary.saturating_sub(u64::from(blocks));
             self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
         }
         self.turn |= turned;
@@ -337,6 +357,7 @@ impl Segmenter {
                 result: row.arg.map(|(_, result)| result),
                 waker_tid: row.waker_tid,
                 new_turn: std::mem::take(&mut self.turn),
+                is_inferred: false,
             };
             self.flush(out);
             self.pending = Some(call);
@@ -383,7 +404,10 @@ impl Segmenter {
         };
         let mut in_gap = Amounts::default();
         // It had the CPU taken away, never gave it up, and nobody saw it wait.
+        let hooks_only = trace.config.hooks_only;
+        self.sleeps = rest.voluntary_switches;
         let is_preempted = self.last.is_some()
+            && !hooks_only
             && off.is_none()
             && rest.voluntary_switches == 0
             && rest.involuntary_switches > 0
@@ -395,6 +419,11 @@ impl Segmenter {
             _ if is_preempted => end,
             // Switched off and perhaps on again, without a sample since.
             Some((at, _)) => {
+                in_gap = take_share(&mut rest, end - at, end - from);
+                at
+            }
+            None if hooks_only && end - from > gap_bound_ns(self.interval_ns) => {
+                let at = from + gap_bound_ns(self.interval_ns) / 2;
                 in_gap = take_share(&mut rest, end - at, end - from);
                 at
             }
@@ -424,6 +453,7 @@ impl Segmenter {
             }
         }
         self.flush(out);
+        self.held.finish(out);
     }
 
     /// How far the last sample speaks for a thread that has no more, and used this CPU time since.
@@ -499,6 +529,10 @@ impl Segmenter {
         waits: &[Wait],
         out: &mut impl FnMut(&Segment),
     ) {
+        // Each wait is a switch: where there were more, waits in the same place were seen as one.
+        let seen = waits::between(waits, self.thread, at, to).count() as u64;
+        // Of a thread without a sample so far they are those of all its life.
+        let are_more = self.last.is_some() && self.sleeps > seen;
         for wait in waits::between(waits, self.thread, at, to) {
             if wait.begin_ns > at {
                 let before = std::mem::take(&mut amounts);
@@ -523,6 +557,7 @@ impl Segmenter {
                 result: None,
                 waker_tid: None,
                 new_turn: std::mem::take(&mut self.turn),
+                is_inferred: wait.is_inferred || (are_more && !wait.is_hooked),
             });
             self.turn = wait.probe.category() == Some(Category::Poll);
             at = wait.end_ns;
@@ -562,13 +597,23 @@ impl Segmenter {
             result: None,
             waker_tid: None,
             new_turn: std::mem::take(&mut self.turn),
+            is_inferred: false,
         });
     }
 
     fn flush(&mut self, out: &mut impl FnMut(&Segment)) {
-        if let Some(segment) = &self.pending {
-            out(segment);
+        if let Some(segment) = self.pending.take() {
+            self.held.push(segment, out);
         }
-        self.pending = None;
+    }
+}
+
+/// What was taken for a gap, and is part of a wait.
+fn blocked(gap: Segment, probe: ProbeId, arg: Option<(u64, i64)>, stack: StackIndex) -> Segment {
+    Segment {
+        stack,
+        kind: SegmentKind::Blocked(probe),
+        arg: arg.map(|(arg, _)| arg),
+        ..gap
     }
 }

@@ -157,6 +157,7 @@ impl Slicer {
                 arg: segment.arg,
                 result: segment.result,
                 waker_tid: segment.waker_tid,
+                is_inferred: segment.is_inferred,
             });
             add(&mut self.spent.amounts, &segment.amounts);
             self.spent.blocked_ns += wall;
@@ -167,16 +168,17 @@ impl Slicer {
             }
         } else if let Some(depth) = self.open.len().checked_sub(1) {
             add(&mut self.spent.amounts, &segment.amounts);
+            self.spent.gap_ns += segment.unseen_ns();
             let depth = depth as u32;
             match self.own.last_mut() {
                 Some(own) if own.depth == depth => {
                     add(&mut own.amounts, &segment.amounts);
-                    own.self_ns += segment.wall_ns();
+                    own.self_ns += segment.running_ns();
                 }
                 _ => self.own.push(Own {
                     depth,
                     amounts: segment.amounts,
-                    self_ns: segment.wall_ns(),
+                    self_ns: segment.running_ns(),
                 }),
             }
         }
@@ -298,6 +300,7 @@ impl Slicer {
             arg: None,
             result: None,
             waker_tid: None,
+            is_inferred: false,
         });
         add(&mut self.spent.amounts, &gap.amounts);
         self.spent.gap_ns += wall;
@@ -324,6 +327,7 @@ impl Slicer {
             arg: None,
             result: None,
             waker_tid: None,
+            is_inferred: false,
         };
         for (depth, open) in self.open.iter().enumerate().skip(keep).rev() {
             if open.group != group {

@@ -11,8 +11,9 @@ use hashbrown::hash_map::Entry;
 use stackbeat_proto::nodes::Node;
 use stackbeat_proto::v1::NodeKind;
 
+use super::lock_functions::BelowLock;
 use super::names::Names;
-use super::{FrameIndex, ProcessIndex, StackIndex};
+use super::{FrameIndex, ProbeId, ProcessIndex, StackIndex};
 
 /// Nodes that a chain may have; the deepest stacks that an agent captures are far shorter.
 const DEPTH_LIMIT: u32 = 4096;
@@ -47,6 +48,8 @@ pub(super) struct Stacks {
     stacks: Vec<Stack>,
     /// Of each stack.
     spaces: Vec<Space>,
+    /// Of each stack, too.
+    below_locks: Vec<BelowLock>,
     of_node: NodeMap,
     /// Nodes that contradict others or have no parent.
     pub odd_nodes: u64,
@@ -111,11 +114,12 @@ impl Stacks {
         let mut this = Stacks {
             stacks: Vec::new(),
             spaces: Vec::new(),
+            below_locks: Vec::new(),
             of_node: NodeMap::new(nodes),
             odd_nodes: 0,
         };
         let no_frames = Range::default();
-        this.push(None, no_frames.clone(), NOWHERE);
+        this.push(None, no_frames.clone(), NOWHERE, names);
         // (parent stack, address, kind) → stack
         let mut known: HashMap<(u32, u64, u8), u32> = HashMap::with_capacity(nodes.len());
         for node in nodes {
@@ -148,7 +152,7 @@ impl Stacks {
                             process: process_of_uid.get(&uid).map_or(u32::MAX, |index| index.0),
                             epoch: node.address as u32,
                         };
-                        this.push(None, no_frames.clone(), space)
+                        this.push(None, no_frames.clone(), space, names)
                     } else {
                         let space = this.spaces[parent as usize];
                         let frames =
@@ -156,7 +160,7 @@ impl Stacks {
                         if names.are_the_agents(&frames) {
                             parent
                         } else {
-                            this.push(Some(parent), frames, space)
+                            this.push(Some(parent), frames, space, names)
                         }
                     };
                     *entry.insert(stack)
@@ -167,7 +171,15 @@ impl Stacks {
         this
     }
 
-    fn push(&mut self, parent: Option<u32>, frames: Range<u32>, space: Space) -> u32 {
+    fn push(
+        &mut self,
+        parent: Option<u32>,
+        frames: Range<u32>,
+        space: Space,
+        names: &Names,
+    ) -> u32 {
+        let above = parent.map_or(BelowLock::default(), |p| self.below_locks[p as usize]);
+        self.below_locks.push(names.below_lock(above, &frames));
         let (level, depth) = match parent {
             Some(parent) => {
                 let above = &self.stacks[parent as usize];
@@ -202,7 +214,7 @@ impl Stacks {
         );
         *known.entry(key).or_insert_with(|| {
             let frames = names.frames_of(process, epoch, 0, NodeKind::Truncated as u8);
-            self.push(Some(0), frames, space)
+            self.push(Some(0), frames, space, names)
         })
     }
 
@@ -217,6 +229,12 @@ impl Stacks {
             return StackIndex::NONE;
         }
         StackIndex(self.of_node.get(id).unwrap_or(0))
+    }
+
+    /// What a call with this probe is in this stack: a wait may be one for a lock.
+    #[inline]
+    pub fn probe(&self, probe: ProbeId, stack: StackIndex) -> ProbeId {
+        self.below_locks[stack.0 as usize].probe(probe)
     }
 
     pub fn parent(&self, stack: StackIndex) -> StackIndex {

@@ -14,7 +14,7 @@ use super::stacks::Stacks;
 use super::waits::Wait;
 use super::{
     Amounts, Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex,
-    ThreadIndex,
+    ThreadIndex, UnrecordedSums,
 };
 
 pub use stackbeat_proto::v1::process::Origin;
@@ -70,6 +70,8 @@ pub struct Process {
     pub end_ns: u64,
     pub command_line: Vec<String>,
     pub executable: String,
+    /// The path given to exec, where that is known: a link and not its target.
+    pub started_as: String,
     pub origin: Origin,
     pub capabilities: Vec<String>,
     /// Start of the process by the kernel's clock, 0 when unknown.
@@ -83,16 +85,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// The executable's file name, else the first word of the command line, else its pid.
+    /// The file name of what was started, else the executable's, else that of the command line's first word, else its pid.
     pub fn name(&self) -> String {
-        let path = match (self.executable.as_str(), self.command_line.first()) {
-            ("", Some(first)) => first.as_str(),
-            (executable, _) => executable,
-        };
-        match path.rsplit('/').next() {
-            Some(name) if !name.is_empty() => name.to_owned(),
-            _ => format!("pid {}", self.pid),
-        }
+        let paths = [&self.started_as, &self.executable];
+        let name_of = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        (paths.into_iter().chain(self.command_line.first()))
+            .map(name_of)
+            .find(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("pid {}", self.pid))
     }
 }
 
@@ -177,6 +177,7 @@ impl Loss {
             Ok(Cause::SignalMissed) => "interruption at a bad moment".to_owned(),
             Ok(Cause::AgentDisabled) => "agent switched itself off".to_owned(),
             Ok(Cause::WaitersFull) => "wait without a waker: table of waiters full".to_owned(),
+            Ok(Cause::NoAddressSpace) => "process not recorded: address space limited".to_owned(),
             Err(_) => format!("cause {}", self.cause),
         }
     }
@@ -243,6 +244,7 @@ pub struct Trace {
     pub(super) waits: Vec<Wait>,
     pub(super) deadlocks: Vec<Deadlock>,
     pub(super) call_counts: Vec<v1::CallCounts>,
+    pub(super) unrecorded: UnrecordedSums,
     pub(super) settings: super::Settings,
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,
@@ -295,6 +297,21 @@ impl Trace {
     /// Calls of hooked functions by thread, of a session that counted them.
     pub fn call_counts(&self) -> &[v1::CallCounts] {
         &self.call_counts
+    }
+
+    /// Programs that ran without an agent.
+    pub fn unrecorded(&self) -> &UnrecordedSums {
+        &self.unrecorded
+    }
+
+    /// CPU time of the program that belongs neither to a recorded thread nor to what [`Trace::unrecorded`] names, ns:
+    /// of processes that were too short to be seen, and of the starts and ends of all.
+    pub fn unseen_cpu_ns(&self) -> u64 {
+        let figures = self.figures().iter();
+        (figures
+            .filter(|f| f.name == "unseen_cpu_ns")
+            .map(|f| f.value))
+        .sum()
     }
 
     pub fn config(&self) -> &v1::Config {

@@ -79,10 +79,10 @@ impl ThreadTotals {
     pub(super) fn add(&mut self, segment: &Segment) {
         let wall = segment.wall_ns();
         self.wall_ns += wall;
-        match segment.kind {
-            SegmentKind::Running => self.running_ns += wall,
-            SegmentKind::Gap => self.gap_ns += wall,
-            SegmentKind::Blocked(probe) => self.blocked_ns[probe.cause() as usize] += wall,
+        self.running_ns += segment.running_ns();
+        self.gap_ns += segment.unseen_ns();
+        if let SegmentKind::Blocked(probe) = segment.kind {
+            self.blocked_ns[probe.cause() as usize] += wall;
         }
         self.amounts.add(&segment.amounts);
     }
@@ -234,8 +234,9 @@ impl Visit<'_> {
                 ..
             } = &mut **state;
             let (visitor, bursts) = (&mut *self.visitor, &mut self.bursts);
-            for row in &self.rows {
+            for row in &mut self.rows {
                 let stack = trace.stacks.of_node(row.node);
+                row.probe = trace.stacks.probe(ProbeId(row.probe), stack).0;
                 if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
                     visitor.sample(trace, index, row, stack);
                     segmenter.counted(kind, row, stack);
@@ -303,8 +304,13 @@ impl Visit<'_> {
 
     fn counters(&mut self, batch: v1::CounterBatch) {
         let (mut time, mut value) = (0u64, 0i64);
+        let process = self.trace.process_of_uid.get(&batch.process_uid).copied();
+        // What the recorder read of a process that was just over says nothing of it.
+        let end_ns = (process.map(|process| self.trace.process(process)))
+            .filter(|process| process.ended)
+            .map_or(u64::MAX, |process| process.end_ns);
         let counter = Counter {
-            process: self.trace.process_of_uid.get(&batch.process_uid).copied(),
+            process,
             thread: self.trace.thread_of_uid.get(&batch.thread_uid).copied(),
             values: batch
                 .time
@@ -315,11 +321,14 @@ impl Visit<'_> {
                     value = value.wrapping_add(*value_delta);
                     (time, value)
                 })
+                .filter(|(time, _)| *time <= end_ns)
                 .collect(),
             name: batch.name,
             unit: batch.unit,
         };
-        self.visitor.counter(self.trace, &counter);
+        if !counter.values.is_empty() {
+            self.visitor.counter(self.trace, &counter);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waits that the collector saw from outside: evidence for stretches without samples.
 
+use stackbeat_core::probe::Probe;
 use stackbeat_proto::v1;
 
 use super::stacks::Stacks;
@@ -15,6 +16,10 @@ pub(super) struct Wait {
     pub probe: ProbeId,
     pub arg: u64,
     pub stack: StackIndex,
+    /// A hook published it, so it is one.
+    pub is_hooked: bool,
+    /// It may be several in the same place.
+    pub is_inferred: bool,
 }
 
 /// By so much the begins of a thread and of its first wait may differ that were one moment, because both were made
@@ -32,6 +37,10 @@ impl Loading {
     pub fn add(&mut self, packet: &v1::Waits, mut index: impl FnMut(u32) -> ThreadIndex) {
         // A number that does not fit is none that a newer version would write either.
         let probe = ProbeId(u8::try_from(packet.probe).unwrap_or(0));
+        let is_outside = matches!(
+            probe.known(),
+            Some(Probe::BlockedOutside | Probe::PageFault)
+        );
         self.waits.extend(packet.wait.iter().map(|wait| {
             let wait = Wait {
                 thread: index(wait.thread_uid),
@@ -43,6 +52,8 @@ impl Loading {
                 probe,
                 arg: wait.arg,
                 stack: StackIndex::NONE,
+                is_hooked: packet.system_call == 0 && !is_outside,
+                is_inferred: wait.inferred,
             };
             (wait, packet.node)
         }));
@@ -61,6 +72,7 @@ impl Loading {
         let mut waits: Vec<Wait> = Vec::with_capacity(self.waits.len());
         for (mut wait, node) in self.waits {
             wait.stack = stacks.of_node(node);
+            wait.probe = stacks.probe(wait.probe, wait.stack);
             match waits.last_mut() {
                 Some(last) if (last.thread, last.begin_ns) == (wait.thread, wait.begin_ns) => {
                     *last = wait;

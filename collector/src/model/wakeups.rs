@@ -141,12 +141,14 @@ impl<'a> Joiner<'a> {
             return Vec::new();
         };
         let key = (from.waker_uid, from.wake_number);
+        let stack = trace.stacks.of_node(from.node);
+        let probe = ProbeId(u8::try_from(from.probe).unwrap_or(0));
         let wait = LongWait {
             thread,
             begin_ns: from.begin_ns.min(from.end_ns),
             end_ns: from.end_ns,
-            stack: trace.stacks.of_node(from.node),
-            probe: ProbeId(u8::try_from(from.probe).unwrap_or(0)),
+            stack,
+            probe: trace.stacks.probe(probe, stack),
             object: from.object,
             result: from.result,
             owner: self.thread_of_tid(thread, from.owner_tid, from.begin_ns),

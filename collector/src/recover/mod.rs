@@ -1,6 +1,7 @@
 //! Recovery of a recording whose program, collector or both were killed: joins the partial trace and
 //! what the shared mapping still holds.
 
+pub mod leftovers;
 mod partial;
 
 use std::ffi::CString;
@@ -29,6 +30,9 @@ use partial::Partial;
 
 /// Real time and monotonic time may drift apart that much within one run of a machine.
 const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;
+
+/// What the names of copies begin with.
+const COPY_PREFIX: &str = "stackbeat-copy.";
 
 /// Makes names of copies unique.
 static COPIES: AtomicU32 = AtomicU32::new(0);
@@ -87,6 +91,8 @@ pub struct Orphan {
     pub collector_pid: u32,
     pub trace: PathBuf,
     pub bytes: u64,
+    /// Some process of the program still has it mapped.
+    pub still_running: bool,
 }
 
 /// Options of a recovery.
@@ -120,6 +126,7 @@ pub fn orphans(folder: &Path) -> Result<Vec<Orphan>, RecoverError> {
                     trace: trace_of(&mapping),
                     collector_pid,
                     bytes: item.metadata().map_or(0, |m| m.blocks() * 512),
+                    still_running: leftovers::is_mapped_by_anybody(&item.path()),
                     mapping: item.path(),
                 });
             }
@@ -475,7 +482,7 @@ impl PrivateCopy {
         let folder = path.parent().unwrap_or(Path::new("."));
         let copy_in = |folder: &Path| {
             let id = COPIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let copy = folder.join(format!("stackbeat-copy.{}.{id}", std::process::id()));
+            let copy = folder.join(format!("{COPY_PREFIX}{}.{id}", std::process::id()));
             let made = copy_sparse(path, &copy).and_then(|()| {
                 let c_path = CString::new(copy.as_os_str().as_bytes())?;
                 Mapping::open(&c_path).map_err(|e| io::Error::other(e.to_string()))

@@ -104,6 +104,7 @@ impl Partial {
             | packet::Body::Symbols(_)
             | packet::Body::Waits(_)
             | packet::Body::CallCounts(_)
+            | packet::Body::Unrecorded(_)
             | packet::Body::CompressedPackets(_) => {}
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::layout::entry_state;
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{gate, registry, sys};
+use stackbeat_core::{gate, registry};
 
 use super::error::{RecordError, Warning};
 use super::options::{Attachment, Options, Outcome, Progress, Visits};
@@ -49,6 +49,7 @@ pub fn attach(
         working_directory: std::fs::read_link(format!("/proc/{pid}/cwd"))
             .ok()
             .map(|path| path.to_string_lossy().into_owned()),
+        runs_already: true,
     };
     let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;
     let mut warnings = Vec::new();
@@ -105,7 +106,7 @@ pub fn attach(
     // Of a program that has ended, its parent only could tell.
     let transfers = Transfers::of_process(pid).filter(|_| !watch.has_ended());
     let transfers = transfers.zip(transfers_before);
-    begun.besides.stop();
+    begun.besides.stop(None);
 
     shared.mapping.control().switch.store(0, Ordering::SeqCst);
     let drain_thread = begun.threads.join(shared);
@@ -131,6 +132,7 @@ pub fn attach(
         wait_status: None,
         duration: recorded,
         cpu: Duration::from_nanos(cpu_after.saturating_sub(cpu_before)),
+        own_cpu: None,
         transfers: transfers.map(|(after, before)| after.since(before)),
     };
     let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
@@ -221,8 +223,7 @@ fn note(shared: &Shared, visit: &Visit, arrival: bool) {
 
 /// CPU time of a process so far; 0 when it is gone.
 fn cpu_ns(pid: u32) -> u64 {
-    // MAKE_PROCESS_CPUCLOCK of Linux' include/linux/posix-timers_types.h: the inverted pid, CPUCLOCK_SCHED.
-    sys::clock_ns((!(pid as i32)) << 3 | 2)
+    procfs::process_cpu_ns(pid).unwrap_or(0)
 }
 
 /// Waits for a signal that asks us to end.

@@ -102,6 +102,10 @@ impl AutoDump {
             return;
         }
         self.note(&reason);
+        if reason.crash.is_some() && !self.rules.crash {
+            // Nobody asked for it: the program has written over what says so.
+            return;
+        }
         if self.under_way.is_none() {
             self.write_unasked(reason);
         } else if reason.crash.is_some() && self.crashes.len() < self.rules.most as usize {

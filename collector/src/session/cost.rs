@@ -30,6 +30,9 @@ pub struct ThreadCost {
     pub capture_ns: u64,
 }
 
+/// Most that a thread can have used in one stretch, ns: the counts of a thread are the program's to write.
+const MOST_NS: u64 = 3_600_000_000_000;
+
 /// A stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -117,18 +120,19 @@ impl Costs {
             let seen = Seen {
                 cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
                 spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
-                hooks: entry.allocations.load(Ordering::Relaxed)
-                    + entry.frees.load(Ordering::Relaxed),
+                hooks: (entry.allocations.load(Ordering::Relaxed))
+                    .wrapping_add(entry.frees.load(Ordering::Relaxed)),
             };
             let before = before.copied().unwrap_or_default();
             let cycles = seen.spent_cycles.saturating_sub(before.spent_cycles);
-            cost.hooks_ns += seen.hooks.saturating_sub(before.hooks) * HOOK_NS;
+            let hooks = seen.hooks.saturating_sub(before.hooks);
+            cost.hooks_ns += hooks.saturating_mul(HOOK_NS).min(MOST_NS);
             if cycles > 0 {
                 cost.threads.push(ThreadCost {
                     uid,
                     entry: index,
-                    cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns),
-                    capture_ns: shared.cycles_to_ns(cycles),
+                    cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns).min(MOST_NS),
+                    capture_ns: shared.cycles_to_ns(cycles).min(MOST_NS),
                 });
             }
             seen

@@ -90,8 +90,8 @@ impl Crash {
 }
 
 /// A process, as crashes name it.
-pub fn process_name(pid: u32, executable: &str) -> String {
-    let name = Path::new(executable).file_name().unwrap_or_default();
+pub fn process_name(pid: u32, file: &str) -> String {
+    let name = Path::new(file).file_name().unwrap_or_default();
     match name.to_string_lossy() {
         name if name.is_empty() => format!("process {pid}"),
         name => format!("process {pid} ({name})"),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_named_by_their_executable() {
+    fn processes_are_named_by_their_file() {
         assert_eq!(process_name(7, "/usr/sbin/nginx"), "process 7 (nginx)");
         assert_eq!(process_name(7, ""), "process 7");
     }

@@ -18,6 +18,7 @@ use super::ticker::now_ns;
 use crate::drain::census::Changed;
 use crate::drain::waits::SeenWait;
 use crate::drain::{Drainer, Keep};
+use crate::model::UnrecordedSums;
 use crate::writer::Writer;
 
 /// Distances between passes: usual, when the pool fills quickly, when nothing happens.
@@ -52,6 +53,8 @@ pub enum Order {
         modules: Vec<v1::Module>,
         waits: Vec<SeenWait>,
     },
+    /// A program ran without an agent, unless one of its own time has registered.
+    Unrecorded(Box<v1::Unrecorded>),
     /// Store everything, then say what the session holds at this moment.
     Freeze(mpsc::SyncSender<io::Result<Frozen>>),
 }
@@ -67,6 +70,10 @@ pub struct DrainThread {
     last_revoked: Instant,
     /// The session is over: everything is stored, whatever the mode.
     closing: bool,
+    /// What ran without an agent.
+    pub unrecorded: UnrecordedSums,
+    /// The mapping was cut off.
+    pub was_cut: bool,
 }
 
 impl DrainThread {
@@ -79,6 +86,8 @@ impl DrainThread {
             last_summary: Instant::now(),
             last_revoked: Instant::now(),
             closing: false,
+            unrecorded: UnrecordedSums::default(),
+            was_cut: false,
         }
     }
 
@@ -143,14 +152,26 @@ impl DrainThread {
     /// One pass, and what is to be told about it.
     fn pass(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
+        if !self.was_cut && shared.was_cut() {
+            self.was_cut = true;
+            self.drainer.census.say(packet::Body::Event(v1::Event {
+                time_ns: now_ns(),
+                name: "somebody has cut the recording's shared memory off: nothing is captured from here on"
+                    .to_owned(),
+                kind: v1::event::Kind::Note.into(),
+                ..v1::Event::default()
+            }));
+        }
         self.keep = self.keep();
         let mut waiting = Vec::new();
+        let mut unrecorded = Vec::new();
         for order in shared.take_orders() {
             match order {
                 Order::Say(body) => self.drainer.census.say(*body),
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }
+                Order::Unrecorded(seen) => unrecorded.push(*seen),
                 Order::Freeze(reply) => waiting.push(reply),
             }
         }
@@ -164,8 +185,19 @@ impl DrainThread {
         let result =
             self.drainer
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
-        for (crash, executable) in self.drainer.census.take_crashes() {
-            let who = process_name(crash.pid, &executable);
+        // This pass has met the agents that came and went meanwhile.
+        for seen in unrecorded {
+            if !self
+                .drainer
+                .census
+                .has_met(seen.pid, seen.begin_ns, seen.end_ns)
+            {
+                self.unrecorded.add(&seen);
+                self.drainer.census.say(packet::Body::Unrecorded(seen));
+            }
+        }
+        for (crash, file) in self.drainer.census.take_crashes() {
+            let who = process_name(crash.pid, &file);
             shared.want_dump(crash.reason(&shared, &who));
         }
         self.drainer.tend_nodes(&shared.mapping);
@@ -195,7 +227,7 @@ impl DrainThread {
     pub fn tell(&mut self, error: Option<&io::Error>) {
         let (written, lost) = self.drainer.census.written_and_lost();
         // What was written while this pass copied is stored as well.
-        let written = written.max(self.drainer.totals.stored + lost);
+        let written = written.max(self.drainer.totals.stored.saturating_add(lost));
         let census = &self.drainer.census;
         {
             let mut state = self.shared.state();

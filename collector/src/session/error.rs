@@ -118,6 +118,20 @@ pub enum Warning {
          shows where, and `stackbeat report` afterwards"
     )]
     Deadlock { count: u64 },
+    #[error(
+        "somebody has cut the recording's shared memory off while it was in use: the trace ends there"
+    )]
+    Cut,
+    #[error(
+        "{count} entries of the shared memory contradict themselves and were left out: the program has written over it, \
+         so figures of this trace may be wrong"
+    )]
+    Damaged { count: u64 },
+    #[error(
+        "{count} processes run unrecorded because their address space is limited (RLIMIT_AS, `ulimit -v`): the \
+         recording would take more than a sixteenth of what is left"
+    )]
+    NoAddressSpace { count: u64 },
     #[error("{count} child processes could not be seen (statically linked or privileged)")]
     ChildrenNotHooked { count: u64 },
     #[error(

@@ -77,6 +77,14 @@ impl Finisher<'_> {
         set(&figures.systrace_written, counted(&control.markers_written));
         set(&figures.systrace_failed, counted(&control.markers_failed));
 
+        // Of a program that ran before, nobody tells what its children used.
+        if ended.wait_status.is_some() {
+            let known_ns = drain.drainer.census.past().cpu_ns + drain.unrecorded.cpu_ns();
+            let unseen_ns = (ended.cpu.as_nanos() as u64).saturating_sub(known_ns);
+            set(&figures.unseen_cpu_ns, unseen_ns);
+        }
+        set(&figures.unrecorded_cpu_ns, drain.unrecorded.cpu_ns());
+
         let finished = stored
             .and_then(|()| self.add_names_and_footer(&mut drain, cpu_at_end, progress, leave));
         let after_cpu = own_cpu().saturating_sub(cpu_at_end);
@@ -108,10 +116,27 @@ impl Finisher<'_> {
         if self.preloaded && drain.drainer.census.processes_seen == 0 {
             self.warnings.push(Warning::NoAgent);
         }
+        let unrecorded = drain.unrecorded.programs();
+        let named: u64 = unrecorded.iter().map(|program| program.processes).sum();
         let not_hooked = drain.drainer.census.not_hooked;
-        if not_hooked > 0 {
+        if not_hooked > named {
             self.warnings
                 .push(Warning::ChildrenNotHooked { count: not_hooked });
+        }
+        let damaged = damaged(&drain.drainer);
+        let without_room = u64::from(control.processes_without_room.load(Ordering::Relaxed));
+        for warning in [
+            drain.was_cut.then_some(Warning::Cut),
+            (damaged > 0).then_some(Warning::Damaged { count: damaged }),
+            (damaged == 0 && without_room > 0).then_some(Warning::NoAddressSpace {
+                count: without_room,
+            }),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            progress(&Progress::Warning(warning.clone()));
+            self.warnings.push(warning);
         }
         let deadlocks = self.shared.figures.deadlocks.load(Ordering::Relaxed);
         if deadlocks > 0 {
@@ -146,6 +171,7 @@ impl Finisher<'_> {
             records_stored: totals.stored,
             records_lost: summary.records_lost,
             losses: losses(&drain.drainer, self.shared),
+            unrecorded,
             write_error: finished.err().map(|error| self.explain(&error)),
             figures: figures.all(),
             visits: None,
@@ -178,8 +204,10 @@ impl Finisher<'_> {
     fn systrace_failed(&self) -> Option<Warning> {
         let figures = &self.shared.figures;
         let failed = figures.systrace_failed.load(Ordering::Relaxed);
-        let all = failed + figures.systrace_written.load(Ordering::Relaxed);
-        (failed > 0).then_some(Warning::SystraceFailed { failed, all })
+        let written = figures.systrace_written.load(Ordering::Relaxed);
+        let all = failed.saturating_add(written);
+        (failed > 0 && self.options.systrace.is_some())
+            .then_some(Warning::SystraceFailed { failed, all })
     }
 
     /// What of a declared budget was not held, and by what. Says nothing of short programs: in them the recorder's own
@@ -316,7 +344,7 @@ pub fn add_names(
             result = writer.append(&out, 1);
         }
     });
-    result.map(|()| report.skipped as u64)
+    result.map(|()| report.skipped as u64 + drainer.nodes.unnamed)
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.
@@ -346,15 +374,27 @@ pub fn add_footer(
 fn session_losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
     let control = shared.mapping.control();
     let get = |word: &stackbeat_core::sync::AtomicU32| u64::from(word.load(Ordering::Relaxed));
+    let damaged = damaged(drainer);
     let mut losses = vec![
-        (Cause::ThreadTableFull, get(&control.threads_refused)),
-        (Cause::ProcessTableFull, get(&control.processes_refused)),
-        (Cause::AgentDisabled, get(&control.agents_disabled)),
-        (Cause::Damaged, drainer.totals.damaged),
+        (Cause::Damaged, damaged),
         (Cause::NotHooked, drainer.census.not_hooked),
     ];
+    // Who has written over the rest has written over these as well.
+    if damaged == 0 {
+        losses.extend([
+            (Cause::ThreadTableFull, get(&control.threads_refused)),
+            (Cause::ProcessTableFull, get(&control.processes_refused)),
+            (Cause::AgentDisabled, get(&control.agents_disabled)),
+            (Cause::NoAddressSpace, get(&control.processes_without_room)),
+        ]);
+    }
     losses.retain(|(_, count)| *count > 0);
     losses
+}
+
+/// Records, entries and sub-buffers that contradicted themselves.
+fn damaged(drainer: &Drainer) -> u64 {
+    drainer.totals.damaged + drainer.census.contradictions
 }
 
 /// Everything that was lost, cut or refused, by cause.

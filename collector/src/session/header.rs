@@ -60,6 +60,8 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
             follow_children: options.follow_children,
             label: options.label.clone(),
             commit: options.commit.clone(),
+            hooks_only: !options.interrupt_running,
+            shares_processor: options.shares_processor,
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.

@@ -74,6 +74,9 @@ impl LockWait {
     }
 }
 
+/// Circles that are remembered, so that each is told once.
+const MOST_TOLD_CIRCLES: usize = 1024;
+
 /// Reads locks in the memory of the session's processes.
 #[derive(Debug)]
 pub struct Locks {
@@ -221,8 +224,8 @@ impl Locks {
             high: entry.stack_high.load(Ordering::Relaxed),
             in_hook: true,
         };
-        let depth = mapping.control().depth_limit.load(Ordering::Relaxed);
-        let stack = walker.walk(image, 0, &place, depth as usize).ok()?;
+        let depth = self.shared.depth_limit();
+        let stack = walker.walk(image, 0, &place, depth).ok()?;
         wait.goes_on(mapping).then_some(stack.frames)
     }
 
@@ -245,6 +248,9 @@ impl Locks {
             key.sort_unstable();
             if self.told.contains(&key) {
                 continue;
+            }
+            if self.told.len() >= MOST_TOLD_CIRCLES {
+                self.told.clear();
             }
             self.told.push(key);
             count(&shared.figures.deadlocks, 1);

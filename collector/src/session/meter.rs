@@ -203,7 +203,7 @@ impl Reader {
                 let uid = process.uid.load(Ordering::Relaxed);
                 let sums = by_process.entry(uid).or_default();
                 for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
-                    *sum += now.saturating_sub(before);
+                    *sum = sum.saturating_add(now.saturating_sub(before));
                 }
             }
             now
@@ -293,12 +293,16 @@ fn read_stat(file: &File) -> Option<Stat> {
     parse_stat(std::str::from_utf8(&text[..length]).ok()?)
 }
 
-/// Fields are counted behind the name, which may hold anything but a later `)`.
+/// Fields are counted behind the name, which may hold anything but a later `)`. `None` of a process that has ended and
+/// nobody has waited for: it has no memory and no threads any more.
 fn parse_stat(text: &str) -> Option<Stat> {
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
     let mut field = |skip: usize| fields.nth(skip)?.parse::<i64>().ok();
     Some(Stat {
-        minor_faults: field(7)? as u64,
+        minor_faults: field(6)? as u64,
         major_faults: field(1)? as u64,
         threads: field(7)?,
         resident_pages: field(3)?,
@@ -330,6 +334,7 @@ mod tests {
         };
         assert_eq!(parse_stat(text), Some(expected));
         assert_eq!(parse_stat("77 (x) S 1"), None);
+        assert_eq!(parse_stat(&text.replace(") S ", ") Z ")), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod dump;
 mod error;
 mod family;
 pub(crate) mod finish;
+mod guard;
 mod header;
 mod locks;
 mod meter;
@@ -35,6 +36,7 @@ mod systrace;
 mod ticker;
 mod transfers;
 mod unix_peers;
+mod unrecorded;
 mod witness;
 
 use std::ffi::OsStr;
@@ -72,6 +74,7 @@ use shared::Shared;
 use spawn::{SignalState, Start};
 use supervise::{Supervisor, Wake};
 use transfers::Transfers;
+use unrecorded::TreeWatch;
 use witness::Witness;
 
 /// Distance between two reports of progress.
@@ -85,6 +88,8 @@ pub(crate) struct Ended {
     pub wait_status: Option<i32>,
     pub duration: Duration,
     pub cpu: Duration,
+    /// Of it, that of the program's own process, where it is known.
+    pub own_cpu: Option<Duration>,
     /// What it has read and written.
     pub transfers: Option<Transfers>,
 }
@@ -145,7 +150,7 @@ pub fn record(
     for (reason, result) in dump.finish() {
         progress(&Progress::Dumped { reason, result });
     }
-    begun.besides.stop();
+    begun.besides.stop(ended.own_cpu);
     // The key that ended the program reached us too, and does not mean what follows.
     supervisor.leave_wanted();
     let drain_thread = begun.threads.join(shared);
@@ -170,6 +175,7 @@ struct Subject {
     /// Pids from here on are the program's.
     first_pid: u32,
     working_directory: Option<String>,
+    runs_already: bool,
 }
 
 impl Subject {
@@ -178,6 +184,7 @@ impl Subject {
         Subject {
             first_pid: std::process::id(),
             working_directory: None,
+            runs_already: false,
         }
     }
 }
@@ -199,10 +206,15 @@ struct Besides {
     server: Option<Server>,
     meter: Option<Meter>,
     watcher: Option<Watcher>,
+    tree: Option<TreeWatch>,
 }
 
 impl Besides {
-    fn stop(self) {
+    /// `program_cpu`: CPU time of the program's own process, where it is known.
+    fn stop(self, program_cpu: Option<Duration>) {
+        if let Some(tree) = self.tree {
+            tree.stop(program_cpu);
+        }
         if let Some(watcher) = self.watcher {
             watcher.stop();
         }
@@ -218,7 +230,7 @@ impl Besides {
 impl Begun {
     /// Nobody was recorded: leaves nothing behind.
     fn give_up(self, options: &Options) {
-        self.besides.stop();
+        self.besides.stop(None);
         self.threads.join(&self.shared);
         finish::remove_output(&options.output);
     }
@@ -316,6 +328,8 @@ fn begin(
     let watcher = (!options.count_calls)
         .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
         .flatten();
+    // Without its thread, what runs without an agent has no name.
+    let tree = TreeWatch::start(Arc::clone(&session), subject.runs_already).ok();
     Ok(Begun {
         session,
         shared,
@@ -327,6 +341,7 @@ fn begin(
             server,
             meter,
             watcher,
+            tree,
         },
         cpu_before,
     })
@@ -378,6 +393,7 @@ fn supervise(
                 wait_status,
                 user,
                 system,
+                own_cpu,
                 transfers,
             } => {
                 return Ended {
@@ -385,6 +401,7 @@ fn supervise(
                     wait_status: Some(wait_status),
                     duration: began.elapsed(),
                     cpu: user + system,
+                    own_cpu,
                     transfers: transfers.map(|t| t.without_agents(shared.mapping.control())),
                 };
             }

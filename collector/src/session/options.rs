@@ -14,6 +14,7 @@ use super::error::{RecordError, Warning};
 use super::family::Descendants;
 use super::pace::Budget;
 use crate::attach::Visit;
+use crate::model::UnrecordedProgram;
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;
@@ -87,6 +88,8 @@ pub struct Options {
     pub label: String,
     /// The commit that the program was built of; empty: not said.
     pub commit: String,
+    /// The program shares its processor with another run that is recorded at the same time, to be compared with it.
+    pub shares_processor: bool,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
 }
@@ -164,6 +167,7 @@ impl Options {
             systrace: None,
             label: String::new(),
             commit: String::new(),
+            shares_processor: false,
             mapping_folder: None,
         }
     }
@@ -307,6 +311,8 @@ pub struct Outcome {
     pub records_lost: u64,
     /// What was lost, cut or refused, by cause. Only those that happened.
     pub losses: Vec<(Cause, u64)>,
+    /// Programs that ran without an agent.
+    pub unrecorded: Vec<UnrecordedProgram>,
     /// Why the trace is not complete on disk, if it is not.
     pub write_error: Option<String>,
     /// What the collector measured about itself, as in the trace's footer.

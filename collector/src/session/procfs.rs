@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use stackbeat_core::sys;
+
 /// Notices the end of a process.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
@@ -99,7 +101,7 @@ fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
 }
 
 /// The parent: the second field behind the name (proc(5), stat).
-fn parent(pid: u32) -> Option<u32> {
+pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -128,7 +130,7 @@ pub fn parents() -> Vec<(u32, u32)> {
 }
 
 /// The pid that was given out last (proc(5), loadavg).
-fn last_pid() -> Option<u32> {
+pub fn last_pid() -> Option<u32> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().last()?.parse().ok()
 }
@@ -138,6 +140,31 @@ pub fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
     let asked = unsafe { libc::kill(pid as libc::pid_t, 0) };
     asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Whether a pid is that of a process, not of one of its further threads, which are numbered with them.
+pub fn is_process(pid: u32) -> bool {
+    // A thread has no descriptor of this kind (pidfd_open(2), PIDFD_THREAD aside).
+    Watch::open(pid).is_some()
+}
+
+/// CPU time of a process so far, also of one that has ended and nobody has waited for.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    // MAKE_PROCESS_CPUCLOCK of Linux' include/linux/posix-timers_types.h: the inverted pid, CPUCLOCK_SCHED.
+    let clock = (!(pid as i32)) << 3 | 2;
+    match stackbeat_core::sys::clock_ns(clock) {
+        0 => None,
+        ns => Some(ns),
+    }
+}
+
+/// Whether a process is in a pid namespace below ours, so that it has another pid for itself.
+pub fn is_in_other_pid_namespace(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
 
 /// The command line, empty when it cannot be read.
@@ -157,6 +184,31 @@ pub fn executable(pid: u32) -> String {
     fs::read_link(format!("/proc/{pid}/exe"))
         .map(|path| path.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+/// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
+pub fn started_as(pid: u32) -> String {
+    let auxv = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let entries = auxv
+        .chunks_exact(16)
+        .map(|e| (word(&e[..8]), word(&e[8..])));
+    let Some((_, address)) = entries.into_iter().find(|e| e.0 == libc::AT_EXECFN) else {
+        return String::new();
+    };
+    let mut path = [0; 4096];
+    let length = sys::read_memory(pid, address, &mut path).unwrap_or(0);
+    let path = &path[..length];
+    let end = path.iter().position(|b| *b == 0).unwrap_or(0);
+    name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
+}
+
+/// A path as it is, unless it names a descriptor or another link of the kernel's: their names say nothing.
+pub fn name_of_file(path: String) -> String {
+    match path.starts_with("/proc/") || path.starts_with("/dev/fd/") {
+        true => String::new(),
+        false => path,
+    }
 }
 
 /// The path of the file that is mapped at an address, while it is.
@@ -311,6 +363,12 @@ fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
     let set = read.lines().find_map(|line| line.strip_prefix(name));
     let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     set.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
+pub fn seccomp_filters(pid: u32) -> u32 {
+    let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    stackbeat_core::sandbox::Status::parse(&text).filters
 }
 
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).

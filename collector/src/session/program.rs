@@ -212,7 +212,7 @@ fn judge_script(
 
 /// Whether the kernel will set AT_SECURE, so that the loader drops the preload (fs/exec.c,
 /// security/commoncap.c: identities that change, or capabilities gained by a user who is not root).
-fn privileged(path: &Path) -> bool {
+pub fn privileged(path: &Path) -> bool {
     let Ok(metadata) = fs::metadata(path) else {
         return false;
     };

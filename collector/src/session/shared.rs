@@ -11,7 +11,8 @@ use stackbeat_core::sys;
 
 use super::crash::Crash;
 use super::drainer::Order;
-use super::options::Status;
+use super::guard::Guard;
+use super::options::{MAX_DEPTH, Status};
 use super::signs::{Part, Signs};
 
 macro_rules! figures {
@@ -107,6 +108,10 @@ figures! {
     detach_ns,
     /// CPU time of the program and its waited-for children, as the kernel gave it at the end.
     program_cpu_ns,
+    /// CPU time of processes that ran without an agent, as far as they were seen, and what of the program's CPU time is
+    /// neither theirs nor of a recorded thread: processes too short to be seen, and starts and ends of all.
+    unrecorded_cpu_ns,
+    unseen_cpu_ns,
 }
 
 /// Adds to a figure.
@@ -143,6 +148,8 @@ pub struct Reason {
 /// One session.
 #[derive(Debug)]
 pub struct Shared {
+    /// Goes before the mapping does.
+    guard: Guard,
     pub mapping: Mapping,
     pub figures: Figures,
     /// Looks that nobody waits for may come so many times later than usual, because the recorder is to save
@@ -156,6 +163,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(mapping: Mapping) -> Shared {
         Shared {
+            guard: Guard::new(&mapping),
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
@@ -171,6 +179,22 @@ impl Shared {
             0 => ClockSource::Cycles,
             _ => ClockSource::Monotonic,
         }
+    }
+
+    /// Whether somebody has cut the mapping's file off. Nothing is captured from then on.
+    pub fn was_cut(&self) -> bool {
+        let was_cut = self.guard.was_cut();
+        if was_cut {
+            self.mapping.control().switch.store(0, Ordering::SeqCst);
+        }
+        was_cut
+    }
+
+    /// Most frames of a stack.
+    pub fn depth_limit(&self) -> usize {
+        let depth = self.mapping.control().depth_limit.load(Ordering::Relaxed);
+        // The program can write there, too.
+        depth.min(MAX_DEPTH) as usize
     }
 
     /// The thread entries that a part of the recorder should look at now ([`Signs::take`]), counted.

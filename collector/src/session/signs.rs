@@ -52,7 +52,9 @@ impl Signs {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let control = mapping.control();
         let used = control.threads_used.load(Ordering::Acquire);
-        let used = used.min(control.threads_limit.load(Ordering::Relaxed));
+        let used = used
+            .min(control.threads_limit.load(Ordering::Relaxed))
+            .min(mapping.layout().capacity.threads);
         let words = used.div_ceil(u64::BITS) as usize;
         for word in 0..words {
             let taken = registry::take_signs(mapping, word);

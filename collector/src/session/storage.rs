@@ -105,7 +105,7 @@ pub fn create(
     let tried: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
     Err(RecordError::SharedMemory {
         tried: tried.join(", "),
-        bytes: Layout::new(capacity).map_or(0, |l| l.generations[0] as u64),
+        bytes: Layout::new(capacity).map_or(0, |l| l.total as u64),
         source: failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
     })
 }
@@ -157,6 +157,8 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     control
         .watch_crashes
         .store(u32::from(options.dumps.crash), Ordering::Relaxed);
+    let filters = stackbeat_core::sandbox::baseline();
+    control.filters.store(filters, Ordering::Relaxed);
     control.signal.store(
         if options.interrupt_running {
             libc::SIGURG as u32

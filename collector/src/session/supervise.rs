@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use super::procfs;
 use super::spawn::{Child, signal_set};
 use super::transfers::Transfers;
 use super::witness::Witness;
@@ -41,6 +42,8 @@ pub enum Wake {
         wait_status: i32,
         user: Duration,
         system: Duration,
+        /// CPU time of its own, without that of children that it waited for.
+        own_cpu: Option<Duration>,
         /// What it has read and written.
         transfers: Option<Transfers>,
     },
@@ -239,6 +242,7 @@ impl Supervisor {
     /// Waits for the child, which has ended. What it read and wrote is known until then.
     fn end(&self) -> Option<Wake> {
         let transfers = Transfers::of_process(self.child.pid as u32);
+        let own_cpu = procfs::process_cpu_ns(self.child.pid as u32).map(Duration::from_nanos);
         let mut status = 0;
         // SAFETY: plain data for which all zeros is valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -255,6 +259,7 @@ impl Supervisor {
             wait_status: status,
             user: duration(usage.ru_utime),
             system: duration(usage.ru_stime),
+            own_cpu,
             transfers,
         })
     }

@@ -15,6 +15,7 @@ use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 
 use super::budget::Keeper;
+use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::pace::Budget;
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
@@ -262,7 +263,9 @@ fn asked_ns(schedules: &[Schedule; CLASSES]) -> [u64; CLASSES] {
 
 fn interval_ns(shared: &Shared, class: usize) -> u64 {
     let intervals = &shared.mapping.control().interval_ns;
-    u64::from(intervals[class].load(Ordering::Relaxed)).max(1)
+    let ns = u64::from(intervals[class].load(Ordering::Relaxed));
+    // The program can write there, too.
+    ns.clamp(MIN_INTERVAL_NS, MAX_INTERVAL_NS)
 }
 
 impl Schedule {
@@ -369,11 +372,10 @@ fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
 /// Gives more thread entries and sub-buffers their storage before agents need them.
 fn reserve_threads(shared: &Shared) {
     let control = shared.mapping.control();
-    let used = control.threads_used.load(Ordering::Relaxed);
+    let capacity = shared.mapping.layout().capacity.threads;
+    let used = control.threads_used.load(Ordering::Relaxed).min(capacity);
     let limit = control.threads_limit.load(Ordering::Relaxed);
-    if used.saturating_add(SPARE_THREADS) > limit
-        && limit < shared.mapping.layout().capacity.threads
-    {
+    if used.saturating_add(SPARE_THREADS) > limit && limit < capacity {
         // Without room threads stay unregistered, and agents count them.
         let _ = shared.mapping.extend_threads(limit.saturating_mul(2));
     }

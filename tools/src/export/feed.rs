@@ -1,10 +1,12 @@
 //! Hands the selected part of a trace to an exporter that can fail.
 
+use std::collections::HashMap;
 use std::io;
 
 use anyhow::Result;
 use stackbeat_collector::model::{
-    CallsMade, Counter, LongWait, Segment, StackIndex, Thread, ThreadIndex, Trace, Visitor,
+    CallsMade, Counter, LongWait, ProcessIndex, Segment, StackIndex, Thread, ThreadIndex, Trace,
+    Visitor,
 };
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
@@ -66,9 +68,11 @@ pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> 
         sink,
         summary: Summary::default(),
         asynchronous: Asynchronous::default(),
+        counters: HashMap::new(),
         result: Ok(()),
     };
     trace.visit(&mut feed)?;
+    feed.end_counters(trace);
     feed.result?;
     let work = feed
         .asynchronous
@@ -88,7 +92,31 @@ struct Feed<'a> {
     summary: Summary,
     /// Of all threads and times: begin and end may be of different ones.
     asynchronous: Asynchronous,
+    /// Of processes that end: by process, name and unit the latest value and its time.
+    counters: HashMap<(ProcessIndex, String, String), (u64, i64)>,
     result: io::Result<()>,
+}
+
+impl Feed<'_> {
+    /// Viewers hold a counter's last value for ever: it is 0 when its process is over.
+    fn end_counters(&mut self, trace: &Trace) {
+        let counters = std::mem::take(&mut self.counters).into_iter();
+        let mut counters: Vec<_> = counters.filter(|(_, (_, value))| *value != 0).collect();
+        counters.sort_unstable();
+        for ((process, name, unit), _) in counters {
+            let end_ns = trace.process(process).end_ns;
+            if self.result.is_ok() && self.selection.has_time(end_ns) {
+                let counter = Counter {
+                    process: Some(process),
+                    thread: None,
+                    name,
+                    unit,
+                    values: vec![(end_ns, 0)],
+                };
+                self.result = self.sink.counter(trace, &counter);
+            }
+        }
+    }
 }
 
 impl Visitor for Feed<'_> {
@@ -169,7 +197,14 @@ impl Visitor for Feed<'_> {
         let mut counter = counter.clone();
         let selection = self.selection;
         counter.values.retain(|(at, _)| selection.has_time(*at));
-        if !counter.values.is_empty() {
+        if let Some(latest) = counter.values.last() {
+            if let Some(process) = counter.process
+                && trace.process(process).ended
+            {
+                let key = (process, counter.name.clone(), counter.unit.clone());
+                let known = self.counters.entry(key).or_default();
+                *known = (*known).max(*latest);
+            }
             self.result = self.sink.counter(trace, &counter);
         }
     }

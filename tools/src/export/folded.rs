@@ -9,6 +9,7 @@ use stackbeat_collector::model::{FrameIndex, Trace};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Leaf, Profile};
 use super::{Options, Selection, Summary};
+use crate::terminal::clean;
 
 pub(super) fn write(
     trace: &Trace,
@@ -66,16 +67,13 @@ pub(super) fn path_of(
     }
 }
 
-/// Adds a level. The characters that structure a line are replaced, as other tools do.
+/// Adds a level. The characters that structure a line are replaced, as other tools do, and those that would steer a
+/// terminal.
 fn push(line: &mut String, name: &str) {
     if !line.is_empty() {
         line.push(';');
     }
-    line.extend(name.chars().map(|c| match c {
-        ';' => ':',
-        '\n' | '\r' => ' ',
-        c => c,
-    }));
+    line.push_str(&clean(name).replace(';', ":"));
 }
 
 #[cfg(test)]
@@ -86,7 +84,7 @@ mod tests {
     fn separators_inside_names_are_replaced() {
         let mut line = String::new();
         push(&mut line, "main");
-        push(&mut line, "f<[u8; 4]>\n");
-        assert_eq!(line, "main;f<[u8: 4]> ");
+        push(&mut line, "f<[u8; 4]>\n\x1b[2J");
+        assert_eq!(line, "main;f<[u8: 4]> \u{fffd}[2J");
     }
 }

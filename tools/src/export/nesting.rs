@@ -24,7 +24,7 @@ pub(super) enum Level {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed<'a> {
     pub level: Level,
-    /// Time without callees; of a leaf, all of it.
+    /// Time in code without callees; of a wait or a gap, all of it.
     pub self_ns: u64,
     pub slice: &'a Slice,
 }
@@ -87,14 +87,15 @@ fn unknown(segment: &Segment) -> Slice {
         end_ns: segment.end_ns,
         total: segment.amounts,
         own: segment.amounts,
-        self_ns: segment.wall_ns(),
+        self_ns: segment.running_ns(),
         blocked_ns: 0,
-        gap_ns: 0,
+        gap_ns: segment.unseen_ns(),
         blocking: None,
         gap: false,
         arg: None,
         result: None,
         waker_tid: None,
+        is_inferred: false,
     }
 }
 
@@ -108,7 +109,10 @@ impl<S: Slices> Adapter<'_, S> {
         if self.result.is_ok() {
             self.result = self.slices.open(level, slice.begin_ns);
         }
-        let self_ns = slice.end_ns - slice.begin_ns;
+        let self_ns = match level {
+            Level::Unknown => slice.self_ns,
+            _ => slice.end_ns - slice.begin_ns,
+        };
         self.closed(level, self_ns, slice);
     }
 
@@ -141,7 +145,7 @@ impl<S: Slices> SliceSink for Adapter<'_, S> {
 }
 
 /// The names of the amounts that [`Closed::arguments`] hands out, in its order.
-pub(super) const ARGUMENT_NAMES: [&str; 19] = [
+pub(super) const ARGUMENT_NAMES: [&str; 20] = [
     "count",
     "self_ns",
     "self_cpu_ns",
@@ -161,6 +165,7 @@ pub(super) const ARGUMENT_NAMES: [&str; 19] = [
     "argument",
     "result",
     "woken_by",
+    "inferred",
 ];
 
 impl Closed<'_> {
@@ -200,6 +205,7 @@ impl Closed<'_> {
             self.slice.arg.map(|argument| argument as i64),
             self.slice.result,
             self.slice.waker_tid.map(i64::from),
+            self.slice.is_inferred.then_some(1),
         ]
         .into_iter()
         .enumerate()

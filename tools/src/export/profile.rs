@@ -48,10 +48,9 @@ impl Amount {
     pub fn add_segment(&mut self, segment: &Segment) {
         let wall_ns = segment.wall_ns();
         self.wall_ns = self.wall_ns.saturating_add(wall_ns);
-        match segment.kind {
-            SegmentKind::Running => {}
-            SegmentKind::Blocked(_) => self.blocked_ns = self.blocked_ns.saturating_add(wall_ns),
-            SegmentKind::Gap => self.gap_ns = self.gap_ns.saturating_add(wall_ns),
+        self.gap_ns = self.gap_ns.saturating_add(segment.unseen_ns());
+        if let SegmentKind::Blocked(_) = segment.kind {
+            self.blocked_ns = self.blocked_ns.saturating_add(wall_ns);
         }
         self.spent.add(&segment.amounts);
     }

@@ -172,6 +172,7 @@ const HAS_ARGUMENT: u64 = 1 << 16;
 const HAS_RESULT: u64 = 1 << 17;
 const HAS_WAKER: u64 = 1 << 18;
 const NEW_TURN: u64 = 1 << 19;
+const INFERRED: u64 = 1 << 20;
 
 fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
     let mut tag = match segment.kind {
@@ -184,6 +185,7 @@ fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
         (segment.result.is_some(), HAS_RESULT),
         (segment.waker_tid.is_some(), HAS_WAKER),
         (segment.new_turn, NEW_TURN),
+        (segment.is_inferred, INFERRED),
     ] {
         if is_set {
             tag |= bit;
@@ -247,6 +249,7 @@ fn decode(thread: ThreadIndex, record: &[u8]) -> Segment {
         result: has(HAS_RESULT).then_some(words[5] as i64),
         waker_tid: has(HAS_WAKER).then_some((words[2] >> 32) as u32),
         new_turn: has(NEW_TURN),
+        is_inferred: has(INFERRED),
     }
 }
 
@@ -278,6 +281,7 @@ mod tests {
             result: Some(-1),
             waker_tid: Some(u32::MAX),
             new_turn: true,
+            is_inferred: true,
         };
         let plain = Segment {
             kind: SegmentKind::Gap,
@@ -285,6 +289,7 @@ mod tests {
             result: None,
             waker_tid: None,
             new_turn: false,
+            is_inferred: false,
             ..segment
         };
         let running = Segment {

@@ -22,8 +22,8 @@ impl Census {
                 self.dead_owners.remove(&thread.entry);
                 self.known_ends.insert(uid);
                 self.free_threads.push((thread.entry, uid));
-                self.now.0 -= thread.now.0;
-                self.now.1 -= thread.now.1;
+                self.now.0 = self.now.0.wrapping_sub(thread.now.0);
+                self.now.1 = self.now.1.wrapping_sub(thread.now.1);
                 if let Some(p) = self.processes.get_mut(&thread.packet.process_uid)
                     && thread.is_counted
                 {
@@ -42,8 +42,13 @@ impl Census {
                 let entry = mapping.process(process.entry);
                 // Also of one that was ending already: destructors run late.
                 let crash = entry.and_then(Crash::of);
+                let packet = &process.packet;
+                let file = match packet.started_as.is_empty() {
+                    true => &packet.executable,
+                    false => &packet.started_as,
+                };
                 self.crashes
-                    .extend(crash.map(|crash| (crash, process.packet.executable.clone())));
+                    .extend(crash.map(|crash| (crash, file.clone())));
                 self.ended_processes.insert(uid);
                 self.free_processes.push((process.entry, uid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
@@ -133,16 +138,22 @@ impl Census {
             self.say(packet::Body::Thread(thread.packet.clone()));
         }
         let end = self.totals(entry, thread, exited, converter);
-        self.past.written += end.records_written;
+        add(&mut self.past.written, end.records_written);
         self.past.stored += thread.counts.0;
         self.past.seeded += thread.seeded;
         self.past.damaged += thread.counts.2;
+        // The image that follows an exec goes on with its clock.
+        let process = self.processes.get(&thread.packet.process_uid);
+        let goes_on = thread.packet.is_main && process.is_some_and(|p| p.execed);
+        if !goes_on {
+            self.past.cpu_ns += end.cpu_ns;
+        }
         self.say(packet::Body::ThreadEnd(end));
         let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
         for (cause, count) in entry.losses.iter().enumerate() {
             let count = get(count);
             if count > 0 {
-                self.past.losses[cause] += count;
+                add(&mut self.past.losses[cause], count);
                 self.say(packet::Body::Loss(v1::Loss {
                     thread_uid: thread.packet.uid,
                     cause: cause as i32,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use stackbeat_core::layout::sandboxed;
 
 /// How long after its agent's last word a process is taken for dead whose pid says nothing.
 const FOREIGN_END_NS: u64 = 2_000_000_000;
@@ -65,6 +66,14 @@ impl Census {
             if self.ended_processes.contains(&uid) {
                 continue;
             }
+            if !self.processes.contains_key(&uid) {
+                let owner = self.owners.0.get(&i);
+                if owner.is_some_and(|owner| self.processes.contains_key(owner)) {
+                    self.contradictions += 1;
+                    continue;
+                }
+                self.owners.0.insert(i, uid);
+            }
             let known = self.processes.entry(uid).or_insert_with(|| {
                 if let Some(packet) = self.seed.processes.remove(&uid) {
                     return Process {
@@ -75,7 +84,8 @@ impl Census {
                 }
                 self.processes_seen += 1;
                 let pid = entry.pid.load(Ordering::Relaxed);
-                self.pids.insert(uid, pid);
+                let start_ns = converter.to_ns(entry.start_cycles.load(Ordering::Relaxed));
+                self.pids.insert(uid, (pid, start_ns));
                 let is_foreign = !self.dead_world
                     && procfs::identify(pid, &self.mapping_name, self.first_pid)
                         == Identity::Foreign
@@ -105,6 +115,7 @@ impl Census {
                         start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
                         command_line: procfs::command_line(pid),
                         executable: procfs::executable(pid),
+                        started_as: procfs::started_as(pid),
                         origin: Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
                             .unwrap_or(Origin::Started)
                             .into(),
@@ -115,6 +126,17 @@ impl Census {
                     ..Default::default()
                 }
             });
+            // Each is said once, whatever the program writes there.
+            let bits = entry.sandboxed.load(Ordering::Acquire) & !known.sandboxed;
+            if bits != 0 {
+                let texts = sandbox::texts(bits).map(str::to_owned);
+                known.packet.capabilities.extend(texts);
+                known.sandboxed |= bits;
+                if bits & sandboxed::OFF != 0 {
+                    self.off.insert(uid);
+                }
+                known.dirty = true;
+            }
             // An exec that fails takes its word back.
             if !known.ended {
                 known.execed = state == entry_state::EXECED;
@@ -252,10 +274,13 @@ impl Census {
             .load(Ordering::Relaxed)
             .max(thread.next_record);
         let lost = [loss::BUFFER_FULL, loss::OVERWRITTEN].map(|cause| &entry.losses[cause]);
-        let lost = lost.map(|l| l.load(Ordering::Relaxed)).iter().sum::<u64>() + thread.counts.2;
+        let lost = lost.map(|l| l.load(Ordering::Relaxed));
+        let lost = lost[0]
+            .saturating_add(lost[1])
+            .saturating_add(thread.counts.2);
         let before = std::mem::replace(&mut thread.now, (written, lost));
-        self.now.0 = self.now.0 - before.0 + written;
-        self.now.1 = self.now.1 - before.1 + lost;
+        self.now.0 = self.now.0.wrapping_sub(before.0).wrapping_add(written);
+        self.now.1 = self.now.1.wrapping_sub(before.1).wrapping_add(lost);
         if !ends || thread.ended {
             return;
         }
@@ -281,6 +306,14 @@ impl Census {
         entry: &ThreadEntry,
         converter: &Converter,
     ) {
+        let owner = self.owners.1.get(&index);
+        let is_taken = owner.is_some_and(|owner| self.threads.contains_key(owner));
+        // The threads of a dead world left their sub-buffers behind, and their entries to others.
+        if is_taken && !self.dead_world {
+            self.contradictions += 1;
+            return;
+        }
+        self.owners.1.insert(index, uid);
         self.threads_seen += 1;
         let start = entry.start_cycles.load(Ordering::Relaxed);
         let pid = self.processes.get(&process_uid).map_or(0, |p| p.packet.pid);
@@ -370,7 +403,11 @@ impl Census {
         if self.knows(drained.thread_uid) {
             return;
         }
-        if let Some(entry) = mapping.thread(drained.owner) {
+        let entry = mapping.thread(drained.owner);
+        let is_its_own = |entry: &&ThreadEntry| {
+            self.dead_world || entry.uid.load(Ordering::Relaxed) == drained.thread_uid
+        };
+        if let Some(entry) = entry.filter(is_its_own) {
             self.meet(
                 drained.thread_uid,
                 drained.owner,

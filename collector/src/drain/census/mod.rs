@@ -8,6 +8,7 @@
 mod ends;
 mod look;
 mod records;
+mod sandbox;
 mod seed;
 
 use std::cmp::Reverse;
@@ -62,6 +63,8 @@ pub struct Process {
     dirty: bool,
     ended: bool,
     execed: bool,
+    /// Bits of `sandboxed` that have been said.
+    sandboxed: u32,
     end_ns: u64,
     live_threads: u32,
 }
@@ -100,12 +103,16 @@ pub struct Sums {
     pub seeded: u64,
     pub damaged: u64,
     pub losses: [u64; loss::COUNT],
+    /// CPU time of the threads that are over.
+    pub cpu_ns: u64,
 }
 
 impl Sums {
     /// Records that are known to be lost.
     pub fn lost(&self) -> u64 {
-        self.losses[loss::BUFFER_FULL] + self.losses[loss::OVERWRITTEN] + self.damaged
+        self.losses[loss::BUFFER_FULL]
+            .saturating_add(self.losses[loss::OVERWRITTEN])
+            .saturating_add(self.damaged)
     }
 }
 
@@ -114,10 +121,18 @@ impl Sums {
 pub struct Census {
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
+    /// By entry, the process and the thread that were met there last. An entry is another one's only once it was freed.
+    owners: (HashMap<u32, u32>, HashMap<u32, u32>),
+    /// Entries and sub-buffers that named somebody else all the same: the program has written over them.
+    pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
     modules: BTreeMap<(u32, u64, u32), v1::Module>,
-    /// By uid, of all processes so far.
-    pids: BTreeMap<u32, u32>,
+    /// How many of them a process has.
+    module_counts: HashMap<u32, usize>,
+    /// Processes whose agent is off in a sandbox, by uid: they run unrecorded.
+    off: HashSet<u32>,
+    /// Pid and start of all processes so far, by uid.
+    pids: BTreeMap<u32, (u32, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
     dead_owners: HashSet<u32>,
     /// (entry, uid) to free when what was said is stored.
@@ -164,6 +179,11 @@ pub struct Census {
     pub live_processes: u32,
     /// Whether pids mean anything: false for a mapping from before a reboot or of another machine.
     dead_world: bool,
+}
+
+/// Adds a count from the mapping, which may be anything.
+fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count);
 }
 
 /// Whether nobody runs under this entry.
@@ -245,15 +265,13 @@ impl Census {
             let Some(entry) = mapping.thread(thread.entry) else {
                 continue;
             };
-            sums.written += entry
-                .records
-                .load(Ordering::Relaxed)
-                .max(thread.next_record);
+            let written = entry.records.load(Ordering::Relaxed);
+            add(&mut sums.written, written.max(thread.next_record));
             sums.stored += thread.counts.0;
             sums.seeded += thread.seeded;
             sums.damaged += thread.counts.2;
             for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
-                *sum += count.load(Ordering::Relaxed);
+                add(sum, count.load(Ordering::Relaxed));
             }
         }
         sums
@@ -262,8 +280,8 @@ impl Census {
     /// Records written and lost so far, by threads that live as they were when they were looked at last.
     pub fn written_and_lost(&self) -> (u64, u64) {
         (
-            self.past.written + self.now.0,
-            self.past.lost() + self.now.1,
+            self.past.written.saturating_add(self.now.0),
+            self.past.lost().saturating_add(self.now.1),
         )
     }
 
@@ -274,7 +292,19 @@ impl Census {
 
     /// The pids of all processes so far, by uid.
     pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.pids.iter().map(|(uid, pid)| (*uid, *pid))
+        self.pids.iter().map(|(uid, (pid, _))| (*uid, *pid))
+    }
+
+    /// Whether an agent began in a process with this pid within a time, ns; no end: 0.
+    pub fn has_met(&self, pid: u32, begin_ns: u64, end_ns: u64) -> bool {
+        // A look from outside may come later than the agent, and the clocks differ by their conversion.
+        const TOLERANCE_NS: u64 = 1_000_000;
+        self.pids.iter().any(|(uid, (met, start_ns))| {
+            *met == pid
+                && !self.off.contains(uid)
+                && *start_ns + TOLERANCE_NS >= begin_ns
+                && (end_ns == 0 || *start_ns <= end_ns)
+        })
     }
 
     /// The modules so far.

@@ -3,7 +3,12 @@
 use super::*;
 
 /// Longest text that an agent may tell in parts (a command line).
-const MAX_TEXT_BYTES: usize = 1 << 20;
+const MAX_TEXT_BYTES: usize = 16 << 10;
+/// Kinds of texts, and bytes of what works in a process, that are kept of one.
+const MOST_TEXTS: usize = 8;
+const MOST_CAPABILITY_BYTES: usize = 64 << 10;
+/// Modules of one process. Programs load some hundreds; each unloading and loading makes another one.
+const MOST_MODULES: usize = 16 << 10;
 
 impl Census {
     /// The last sample so far of a thread.
@@ -46,11 +51,28 @@ impl Census {
         let process = module.process_uid;
         let here = (process, module.start, 0)..=(process, module.start, u32::MAX);
         let is_known = self.modules.range(here).any(|(_, m)| m.end_epoch == 0);
-        if !is_known {
-            self.modules
-                .insert((process, module.start, module.epoch), module.clone());
+        let key = (process, module.start, module.epoch);
+        if !is_known && self.has_room_for_module(&key) {
+            self.modules.insert(key, module.clone());
             self.say(packet::Body::Module(module));
         }
+    }
+
+    /// Whether a module may be added: of a process that is known, and one of not too many.
+    fn has_room_for_module(&mut self, key: &(u32, u64, u32)) -> bool {
+        let process = key.0;
+        if !self.knows_process(process) && !self.dead_world {
+            self.contradictions += 1;
+            return false;
+        }
+        let count = self.module_counts.entry(process).or_default();
+        let is_new = !self.modules.contains_key(key);
+        if is_new && *count >= MOST_MODULES {
+            self.contradictions += 1;
+            return false;
+        }
+        *count += usize::from(is_new);
+        true
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
@@ -82,7 +104,7 @@ impl Census {
                         ..known.clone()
                     } == module
                 });
-                if !is_known {
+                if !is_known && self.has_room_for_module(&key) {
                     self.modules.insert(key, module.clone());
                     self.say(packet::Body::Module(module));
                 }
@@ -142,11 +164,12 @@ impl Census {
 
 impl Process {
     fn take_text(&mut self, kind: u32, offset: usize, bytes: &[u8]) {
-        let text = self.texts.entry(kind).or_default();
         let end = offset.saturating_add(bytes.len());
-        if end > MAX_TEXT_BYTES {
+        let is_new = !self.texts.contains_key(&kind);
+        if end > MAX_TEXT_BYTES || (is_new && self.texts.len() >= MOST_TEXTS) {
             return;
         }
+        let text = self.texts.entry(kind).or_default();
         if text.len() < end {
             text.resize(end, 0);
         }
@@ -154,13 +177,17 @@ impl Process {
         let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if kind == TextKind::Executable as u32 {
             self.packet.executable = read(text);
+        } else if kind == TextKind::StartedAs as u32 {
+            self.packet.started_as = procfs::name_of_file(read(text));
         } else if kind == TextKind::CommandLine as u32 {
             let text = text.strip_suffix(b"\0").unwrap_or(text);
             self.packet.command_line = text.split(|b| *b == 0).map(read).collect();
         } else if kind == TextKind::Capability as u32 {
             let said = read(bytes);
-            if !self.packet.capabilities.contains(&said) {
-                self.packet.capabilities.push(said);
+            let capabilities = &mut self.packet.capabilities;
+            let bytes: usize = capabilities.iter().map(String::len).sum();
+            if !capabilities.contains(&said) && bytes < MOST_CAPABILITY_BYTES {
+                capabilities.push(said);
             }
         }
         self.dirty = true;

@@ -45,7 +45,7 @@ impl Census {
             ..Default::default()
         };
         for (uid, process) in &seed.processes {
-            census.pids.insert(*uid, process.pid);
+            census.pids.insert(*uid, (process.pid, process.start_ns));
         }
         for (uid, thread) in &seed.threads {
             census.last_ns = census.last_ns.max(thread.last_ns);

@@ -505,3 +505,39 @@ fn samples_without_stack_still_count() {
     assert_eq!(all.totals[0].1.running_ns, 3 * MS);
     assert_eq!(all.slices.len(), 1);
 }
+
+#[test]
+fn hooks_alone_say_nothing_of_the_time_between_them() {
+    let (mut trace, running) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        t.run(ac, 100 * MS, Probe::Malloc);
+        t.run(ac, MS, Probe::Malloc);
+        t.totals.cpu_ns += 50 * MS;
+        t.now_ns += 50 * MS;
+    });
+    // All of it on the CPU, so nothing is missing where threads that run are interrupted.
+    assert!(
+        running
+            .segments
+            .iter()
+            .all(|s| s.kind == SegmentKind::Running)
+    );
+    trace.config.hooks_only = true;
+    let all = visit(&trace);
+    let kinds: Vec<_> = all
+        .segments
+        .iter()
+        .map(|s| {
+            (
+                s.kind == SegmentKind::Gap,
+                s.wall_ns() / MS,
+                s.amounts.cpu_ns / MS,
+            )
+        })
+        .collect();
+    let expected = [(false, 2, 2), (true, 98, 98), (false, 3, 3), (true, 49, 49)];
+    assert_eq!(kinds, expected);
+    assert_eq!(conservation(&trace).expect("readable"), &[]);
+}

@@ -1,6 +1,7 @@
 //! Waits that were seen from outside, among a thread's samples.
 
 use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_core::record::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
 use super::rules::{A, B, C, D, MS, START, picture, play, s};
@@ -27,7 +28,8 @@ fn a_wait_fills_the_time_that_no_sample_explains() {
     ];
     assert_eq!(picture(&trace, &all), expected);
     let totals = &all.totals[0].1;
-    assert_eq!(totals.gap_ns, 0);
+    // On the way there it used half of the time.
+    assert_eq!(totals.gap_ns, 500_000);
     assert_eq!(totals.blocked_ns[Cause::Wait as usize], 49_500_000);
     let wait = all.segments.iter().find(|s| s.arg == Some(7));
     assert_eq!(wait.map(|s| s.amounts.samples), Some(0));
@@ -53,6 +55,24 @@ fn a_wait_that_begins_right_behind_a_sample_counts() {
         s(1, "c", 51_100, 900),
     ];
     assert_eq!(picture(&trace, &all), expected);
+}
+
+/// A handler's sample lies inside of a wait: what comes before it is no gap.
+#[test]
+fn a_wait_lasts_through_the_samples_inside_of_it() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let abc = b.stack(1, &[A, B, C], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        t.vanish(30 * MS);
+        t.run(abc, MS / 10, Probe::Malloc).flags |= flags::INSIDE;
+        t.block(ab, Probe::Poll, 20 * MS, (3, 0)).duration_ns = 50 * MS + MS / 10;
+        t.run(ab, MS, Probe::Malloc);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Poll as usize], 50 * MS);
+    assert_eq!(totals.gap_ns, 0);
+    assert_eq!(totals.amounts.runnable_ns, 0);
 }
 
 #[test]
@@ -171,4 +191,29 @@ fn a_thread_that_waits_from_begin_to_end_has_used_nothing() {
     let totals = &all.totals[0].1;
     assert_eq!(totals.blocked_ns[Cause::Wait as usize], 50 * MS);
     assert_eq!((totals.wall_ns, totals.amounts.cpu_ns), (50 * MS, 0));
+}
+
+/// Ten waits in one place, of which one look was seen: nobody knows how many they were. With as many switches as waits
+/// were seen, each is one.
+#[test]
+fn waits_that_were_not_seen_apart_are_inferred() {
+    for (switches, is_inferred) in [(10, true), (1, false)] {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], LEAF_PC);
+            let ad = b.stack(1, &[A, D], LEAF_PC);
+            t.run(ab, MS, Probe::Running).rusage = Some(Rusage::default());
+            b.wait(1, ad, Probe::BlockedOutside, START + 2 * MS, 0);
+            t.vanish(50 * MS);
+            t.totals.voluntary_switches += switches;
+            t.run(ab, MS, Probe::Running).rusage = Some(Rusage {
+                voluntary_switches: switches,
+                ..Rusage::default()
+            });
+        });
+        let waits: Vec<bool> = (all.segments.iter())
+            .filter(|s| matches!(s.kind, SegmentKind::Blocked(_)))
+            .map(|s| s.is_inferred)
+            .collect();
+        assert_eq!(waits, [is_inferred], "{switches}");
+    }
 }

@@ -1,14 +1,21 @@
 //! The other side of the socket: finding sessions and asking them.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::protocol::{Reply, Request, SessionStatus, encode_request};
 use super::socket;
 
 /// How long a session may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long those of other users may take, whom root asks too, all together: anybody may listen under such a name.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(1);
+/// Sessions that are asked at the same time.
+const MOST_ASKED: usize = 256;
+/// Between two looks at those that take no connection.
+const MOMENT: Duration = Duration::from_millis(20);
 /// A dump looks names up, which takes its time.
 const DUMP_PATIENCE: Duration = Duration::from_secs(600);
 /// Longest answer, bytes.
@@ -47,22 +54,176 @@ pub struct Found {
     pub status: Result<SessionStatus, ControlError>,
 }
 
-/// All live sessions on this machine, also those of other users.
+/// All live sessions on this machine, also those of other users. These are asked together, and those of others than this
+/// user may take [`PATIENCE_WITH_OTHERS`] in all.
 pub fn list() -> Vec<Found> {
-    let ask = |session: String| Found {
-        status: ask(&session, &Request::Status {}).and_then(|reply| {
-            reply.session.ok_or_else(|| ControlError::Refused {
-                session: session.clone(),
-                what: "its answer says nothing".to_owned(),
-            })
-        }),
-        session,
-    };
-    let found = socket::sessions().into_iter().map(ask);
-    // One that ended while we looked is no session.
+    let mut found = Round::begin(socket::sessions()).run();
+    found.sort_by(|a, b| a.session.cmp(&b.session));
     found
-        .filter(|f| !matches!(f.status, Err(ControlError::Unreachable { .. })))
-        .collect()
+}
+
+/// A session that was asked where it stands.
+struct Asked {
+    session: String,
+    stream: UnixStream,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+/// Sessions that are asked at the same time, without waiting for any of them.
+struct Round {
+    began: Instant,
+    /// Not asked so far, or the other side takes no connection at the moment.
+    waiting: VecDeque<String>,
+    asked: Vec<Asked>,
+    found: Vec<Found>,
+}
+
+impl Round {
+    fn begin(sessions: Vec<String>) -> Round {
+        Round {
+            began: Instant::now(),
+            waiting: sessions.into(),
+            asked: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Vec<Found> {
+        while !self.waiting.is_empty() || !self.asked.is_empty() {
+            for _ in 0..self.waiting.len() {
+                if self.asked.len() >= MOST_ASKED {
+                    break;
+                }
+                if let Some(session) = self.waiting.pop_front() {
+                    self.ask(session);
+                }
+            }
+            self.listen();
+        }
+        self.found
+    }
+
+    fn ask(&mut self, session: String) {
+        let now = Instant::now();
+        let until_others = self.began + PATIENCE_WITH_OTHERS;
+        let stream = match socket::connect_at_once(&session) {
+            Ok(stream) => stream,
+            // Its queue of connections is full: it may be busy.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match now < until_others {
+                    true => self.waiting.push_back(session),
+                    false => self.give_up(session, io::ErrorKind::TimedOut.into()),
+                }
+                return;
+            }
+            Err(error) => return self.give_up(session, error),
+        };
+        // Anybody may listen under such a name: what a session is told is not for others.
+        let owner = match socket::peer_uid(&stream) {
+            Ok(owner) => owner,
+            Err(error) => return self.give_up(session, error),
+        };
+        let own = socket::own_uid();
+        if !socket::may_steer(own, owner) {
+            let refused = ControlError::NotAllowed {
+                target: session.clone(),
+                owner,
+            };
+            self.found.push(Found {
+                session,
+                status: Err(refused),
+            });
+            return;
+        }
+        // A new connection has room for so few bytes.
+        match (&stream).write_all(&encode_request(&Request::Status {})) {
+            Ok(()) => self.asked.push(Asked {
+                session,
+                stream,
+                said: Vec::new(),
+                until: match owner == own {
+                    true => now + PATIENCE,
+                    false => until_others,
+                },
+            }),
+            Err(error) => self.give_up(session, error),
+        }
+    }
+
+    /// Reads what has been answered, or waits a moment for it.
+    fn listen(&mut self) {
+        let streams = self.asked.iter().map(|asked| &asked.stream);
+        socket::wait_for(streams, MOMENT);
+        for mut asked in std::mem::take(&mut self.asked) {
+            match asked.read() {
+                Ok(true) => {
+                    let status = status_of(&asked.session, &asked.said);
+                    self.found.push(Found {
+                        session: asked.session,
+                        status,
+                    });
+                }
+                Ok(false) if Instant::now() < asked.until => self.asked.push(asked),
+                Ok(false) => self.give_up(asked.session, io::ErrorKind::TimedOut.into()),
+                Err(error) => self.give_up(asked.session, error),
+            }
+        }
+    }
+
+    /// One that ended while we looked is no session.
+    fn give_up(&mut self, session: String, source: io::Error) {
+        if source.kind() == io::ErrorKind::TimedOut {
+            self.found.push(Found {
+                status: Err(ControlError::Unreachable {
+                    session: session.clone(),
+                    source,
+                }),
+                session,
+            });
+        }
+    }
+}
+
+impl Asked {
+    /// Reads what is there. True: the answer is complete.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut part = [0; 4096];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.said.extend_from_slice(&part[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.said.last() == Some(&b'\n') {
+                return Ok(true);
+            }
+            if self.said.len() as u64 > MAX_REPLY {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+}
+
+/// What the answer of a session says.
+fn status_of(session: &str, line: &[u8]) -> Result<SessionStatus, ControlError> {
+    let unreachable = |source| ControlError::Unreachable {
+        session: session.to_owned(),
+        source,
+    };
+    let reply: Reply =
+        serde_json::from_slice(line).map_err(|e| unreachable(io::Error::other(e)))?;
+    let what = match (reply.ok, reply.session) {
+        (true, Some(status)) => return Ok(status),
+        (true, None) => "its answer says nothing".to_owned(),
+        (false, _) => reply.error.unwrap_or_default(),
+    };
+    Err(ControlError::Refused {
+        session: session.to_owned(),
+        what,
+    })
 }
 
 /// The session that `target` means: its name or the begin of it, or the pid of its collector or of one

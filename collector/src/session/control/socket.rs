@@ -44,16 +44,44 @@ fn sessions_in(table: &str) -> Vec<String> {
 
 /// Connects to a session, waiting no longer than `timeout` for anything.
 pub fn connect(session: &str, timeout: Duration) -> io::Result<UnixStream> {
+    let stream = new(0)?;
+    // Also bounds `connect`, which waits while the backlog is full.
+    stream.set_write_timeout(Some(timeout))?;
+    stream.set_read_timeout(Some(timeout))?;
+    connected(stream, session)
+}
+
+/// Connects to a session and waits for nothing, now and later: `WouldBlock` where its backlog is full.
+pub fn connect_at_once(session: &str) -> io::Result<UnixStream> {
+    connected(new(libc::SOCK_NONBLOCK)?, session)
+}
+
+/// Waits until one of these can be read, and not for long.
+pub fn wait_for<'a>(streams: impl Iterator<Item = &'a UnixStream>, longest: Duration) {
+    let mut polled: Vec<libc::pollfd> = streams
+        .map(|stream| libc::pollfd {
+            fd: stream.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let ms = longest.as_millis() as libc::c_int;
+    // SAFETY: the array has as many elements as it says.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+}
+
+fn new(flags: libc::c_int) -> io::Result<UnixStream> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
     // SAFETY: asks for a new descriptor.
-    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and nobody else's.
-    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    // Also bounds `connect`, which waits while the backlog is full.
-    stream.set_write_timeout(Some(timeout))?;
-    stream.set_read_timeout(Some(timeout))?;
+    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+fn connected(stream: UnixStream, session: &str) -> io::Result<UnixStream> {
     let name = format!("\0{PREFIX}{session}");
     // SAFETY: plain data for which all zeros is valid.
     let mut to: libc::sockaddr_un = unsafe { std::mem::zeroed() };

@@ -366,6 +366,7 @@ impl Outside {
             begin: Begin::Cycles(since),
             end_ns: 0,
             arg: entry.episode_arg.load(Ordering::Relaxed),
+            is_inferred: false,
             stack: Stack::default(),
         };
         let place = Place {
@@ -444,8 +445,8 @@ impl Outside {
         let shared = Arc::clone(&self.shared);
         let known = self.processes.get(&process)?;
         let (uid, image) = (known.uid, known.image.as_ref()?);
-        let depth = shared.mapping.control().depth_limit.load(Ordering::Relaxed);
-        let found = self.walker.walk(image, epoch, place, depth as usize);
+        let depth = shared.depth_limit();
+        let found = self.walker.walk(image, epoch, place, depth);
         image.each_new_module(|module| {
             self.modules.push(v1::Module {
                 process_uid: uid,

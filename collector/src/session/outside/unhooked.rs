@@ -59,6 +59,8 @@ pub struct Unhooked {
     scheduled: Scheduled,
     waits: Option<Where>,
     since_ns: u64,
+    /// It has run since, so it may be several waits in the same place.
+    is_inferred: bool,
     /// The wait is in the trace.
     is_told: bool,
 }
@@ -140,7 +142,15 @@ impl Outside {
             _ => locate(pid, tid),
         };
         match (unhooked.waits, place) {
-            (Some(before), Some(now)) if before == now && ran_ns < passed_ns / RAN_SHARE => {}
+            (Some(before), Some(now)) if before == now && ran_ns < passed_ns / RAN_SHARE => {
+                if scheduled.times != unhooked.scheduled.times && !unhooked.is_inferred {
+                    unhooked.is_inferred = true;
+                    if let Some(wait) = self.open.get_mut(&unhooked.signs.uid) {
+                        wait.is_inferred = true;
+                        self.found.push(wait.clone());
+                    }
+                }
+            }
             (before, now) => {
                 if before.is_some() {
                     // It went on running until now, or the change lies in the middle for all we know.
@@ -156,6 +166,7 @@ impl Outside {
                 };
                 unhooked.waits = now;
                 unhooked.is_told = false;
+                unhooked.is_inferred = false;
                 unhooked.distance_ns = 0;
             }
         }
@@ -237,6 +248,7 @@ impl Outside {
             begin: Begin::Ns(unhooked.since_ns),
             end_ns: 0,
             arg: place.arg,
+            is_inferred: unhooked.is_inferred,
             stack: stack.unwrap_or_else(Stack::default),
         };
         self.open.insert(wait.thread_uid, wait.clone());

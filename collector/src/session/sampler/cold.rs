@@ -27,6 +27,8 @@ const SUSPECTS: usize = 64;
 const SUSPICION_EACH_NS: u64 = 4_000_000;
 /// So many are asked about one by one while the ticker is parked, where the clock of the program is dear.
 const FEW: usize = 8;
+/// Turns of threads that are gone which may be kept.
+const MOST_OLD_TURNS: usize = 4096;
 
 impl Sampler {
     /// Takes newcomers in.
@@ -70,6 +72,8 @@ impl Sampler {
         }
         let mut unmet = std::mem::take(&mut self.unmet);
         unmet.extend(self.take_signs(shared, now_ns));
+        unmet.sort_unstable();
+        unmet.dedup();
         for i in unmet {
             self.meet(mapping, i);
         }
@@ -193,10 +197,21 @@ impl Sampler {
         } else if thread.turn_ns <= now_ns {
             thread.turn_ns = thread.next_look_ns.max(now_ns + COLD_LOOK_NS);
             self.doubtful.push(Reverse((thread.turn_ns, thread.entry)));
+            self.forget_old_turns();
         }
         // The entry's thread before may have ended without anybody noticing.
         if let Some(before) = self.cold.insert(thread.entry, thread) {
             self.forget(before);
+        }
+    }
+
+    /// Turns of threads that are gone wait until they are due: there are never many more than threads.
+    fn forget_old_turns(&mut self) {
+        if self.doubtful.len() > MOST_OLD_TURNS + 2 * self.cold.len() {
+            let cold = &self.cold;
+            let is_one = |turn_ns, entry| cold.get(&entry).is_some_and(|t| t.turn_ns == turn_ns);
+            self.doubtful
+                .retain(|Reverse((turn_ns, entry))| is_one(*turn_ns, *entry));
         }
     }
 

@@ -43,6 +43,9 @@ fn blocked_data(out: &mut dyn Write, segment: &Segment, probe: ProbeId) -> io::R
     if let Some(result) = segment.result {
         write!(out, r#","result":{result}"#)?;
     }
+    if segment.is_inferred {
+        write!(out, r#","inferred":true"#)?;
+    }
     if let Some(waker_tid) = segment.waker_tid {
         write!(out, r#","wokenBy":{waker_tid}"#)?;
     }

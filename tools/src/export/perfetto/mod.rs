@@ -124,6 +124,7 @@ impl Exporter<'_> {
         }
         let last = self.uuids.identities.last_image(index);
         let process = trace.process(last);
+        self.write_parent(trace, first, last)?;
         self.packets.write(&pb::TracePacket {
             trusted_packet_sequence_id: Some(Sequence::SESSION.0),
             timestamp: Some(trace.process(first).start_ns),
@@ -136,6 +137,35 @@ impl Exporter<'_> {
                     process_name: Some(names::process_name(trace, last)),
                 }),
                 ..pb::TrackDescriptor::default()
+            }),
+            ..pb::TracePacket::default()
+        })
+    }
+
+    /// Says whose child a process is, where that is in the trace. `last`: the image that names it.
+    fn write_parent(
+        &mut self,
+        trace: &Trace,
+        first: ProcessIndex,
+        last: ProcessIndex,
+    ) -> io::Result<()> {
+        let Some(parent) = trace.process(first).parent else {
+            return Ok(());
+        };
+        let process = trace.process(last);
+        // Perfetto names a process by the first word of this.
+        let name = names::process_name(trace, last);
+        let arguments = process.command_line.iter().skip(1).cloned();
+        self.packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SESSION.0),
+            timestamp: Some(trace.process(first).start_ns),
+            timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
+            process_tree: Some(pb::ProcessTree {
+                processes: vec![pb::process_tree::Process {
+                    pid: Some(process.pid as i32),
+                    ppid: Some(trace.process(parent).pid as i32),
+                    cmdline: std::iter::once(name).chain(arguments).collect(),
+                }],
             }),
             ..pb::TracePacket::default()
         })

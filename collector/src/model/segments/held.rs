@@ -1,0 +1,59 @@
+//! Segments kept back from a gap on: a wait that ends later may turn out to have lasted through it.
+//!
+//! A signal's handler may run inside of a wait, or the function that waits calls others that pass hooks. A sample there comes
+//! before that of the wait, and what lies before the sample looks like a gap.
+
+use std::collections::VecDeque;
+
+use crate::model::{Amounts, Segment, SegmentKind};
+
+/// Segments that are kept at most: some samples inside of one wait.
+const MOST: usize = 16;
+
+#[derive(Debug, Default)]
+pub struct Held {
+    segments: VecDeque<Segment>,
+}
+
+impl Held {
+    /// Takes the next segment, and hands out those that wait no longer.
+    pub fn push(&mut self, segment: Segment, out: &mut impl FnMut(&Segment)) {
+        if self.segments.is_empty() && segment.kind != SegmentKind::Gap {
+            return out(&segment);
+        }
+        self.segments.push_back(segment);
+        while let Some(first) = self.segments.front()
+            && (self.segments.len() > MOST || first.kind != SegmentKind::Gap)
+        {
+            out(first);
+            self.segments.pop_front();
+        }
+    }
+
+    /// A wait that began at `begin_ns` went on until after these segments: gaps since then are `part` of it.
+    pub fn fill(&mut self, begin_ns: u64, part: impl Fn(Segment) -> Segment) {
+        for mut segment in std::mem::take(&mut self.segments) {
+            if segment.kind == SegmentKind::Gap && segment.end_ns > begin_ns {
+                if segment.begin_ns < begin_ns {
+                    let before = Segment {
+                        end_ns: begin_ns,
+                        ..segment
+                    };
+                    self.segments.push_back(before);
+                    segment.begin_ns = begin_ns;
+                    segment.amounts = Amounts::default();
+                    segment.new_turn = false;
+                }
+                segment = part(segment);
+            }
+            self.segments.push_back(segment);
+        }
+    }
+
+    /// Hands out the rest.
+    pub fn finish(&mut self, out: &mut impl FnMut(&Segment)) {
+        for segment in self.segments.drain(..) {
+            out(&segment);
+        }
+    }
+}

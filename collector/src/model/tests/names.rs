@@ -1,0 +1,86 @@
+//! What functions are called, and what that says of waits; and counters, which have names, too.
+
+use stackbeat_core::probe::{Cause, Probe};
+
+use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name};
+use super::rules::{A, B, MS, START, play};
+use super::*;
+
+const LOCK: u64 = 0x10_1000;
+const CONDITION: u64 = 0x10_1100;
+
+fn name(b: &mut Builder, address: u64, function: &'static str) {
+    let name = Name {
+        function,
+        file: "",
+        defined: 0,
+        line: 0,
+    };
+    for kind in [NATIVE, LEAF_PC] {
+        b.symbol(1, address, kind, "/bin/program", &[name]);
+    }
+}
+
+#[test]
+fn a_futex_below_the_function_of_a_lock_is_a_lock() {
+    let (_, all) = play(|b, t| {
+        name(
+            b,
+            LOCK,
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+        );
+        name(
+            b,
+            CONDITION,
+            "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout",
+        );
+        let lock = b.stack(1, &[A, LOCK, B], NATIVE);
+        let condition = b.stack(1, &[A, CONDITION, B], NATIVE);
+        // Whatever a thread does far below it, is the callee's own.
+        let far = b.stack(1, &[[A, LOCK].as_slice(), &[B; 20]].concat(), NATIVE);
+        let again = b.stack(1, &[A, CONDITION, LOCK, B], NATIVE);
+        t.run(lock, MS, Probe::Running);
+        t.block(lock, Probe::FutexWait, 7 * MS, (1, 0));
+        t.block(condition, Probe::FutexWait, 20 * MS, (1, 0));
+        t.block(far, Probe::FutexWait, 20 * MS, (1, 0));
+        t.block(again, Probe::CondWait, 7 * MS, (1, 0));
+        t.block(lock, Probe::Read, 3 * MS, (1, 0));
+        t.vanish(100 * MS);
+        b.wait(
+            1,
+            lock,
+            Probe::FutexWait,
+            t.now_ns - 80 * MS,
+            t.now_ns - 60 * MS,
+        );
+        t.run(condition, MS, Probe::Running);
+    });
+    let blocked = |cause: Cause| all.totals[0].1.blocked_ns[cause as usize] / MS;
+    assert_eq!(
+        [Cause::Lock, Cause::Wait, Cause::Io].map(blocked),
+        [34, 40, 3]
+    );
+    let probes = |wanted: Probe| {
+        let blocked = SegmentKind::Blocked(wanted.into());
+        all.segments.iter().filter(|s| s.kind == blocked).count()
+    };
+    assert_eq!([Probe::FutexLock, Probe::ConditionLock].map(probes), [2, 1]);
+}
+
+#[test]
+fn counters_end_with_their_process() {
+    let mut b = Builder::new(MS, &["program"], START);
+    for uid in [1, 2] {
+        b.process(uid, 1000 * uid, 0, START, "/bin/program");
+        b.thread(uid, uid, 1000 * uid, "program", START);
+    }
+    b.process_end(1, START + 5 * MS, None);
+    let values = [4, 5, 6].map(|ms| (START + ms * MS, ms));
+    for (uid, name) in [(1, "memory"), (2, "memory"), (0, "pressure")] {
+        b.counter(uid, name, "", &values);
+    }
+    b.counter(1, "late", "", &values[2..]);
+    let all = visit(&open(b.finish(START + 9 * MS, 0)));
+    let values: Vec<_> = all.counters.iter().map(|c| c.values.len()).collect();
+    assert_eq!(values, [2, 3, 3]);
+}

@@ -1,0 +1,441 @@
+//! Processes of the program's tree that run without our agent: statically linked, privileged or foreign programs,
+//! children that are not followed, and those whose agent is off in a sandbox. Nothing in them can be hooked or sampled, so all there is to say is who they are
+//! and how much CPU time they took.
+//!
+//! A process is found by its pid, which is new, and its parent, which is known. It counts as unrecorded when it ends
+//! without an agent having registered in it; the drain has the last word, because it knows those that came and went
+//! between two looks.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use stackbeat_core::layout::{entry_state, sandboxed};
+use stackbeat_core::registry;
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1;
+use stackbeat_proto::v1::unrecorded::Reason;
+
+use super::control::Session;
+use super::drainer::Order;
+use super::error::Warning;
+use super::procfs::{self, Identity};
+use super::program;
+use super::ticker::now_ns;
+
+/// Distance between two looks: while unrecorded processes live or new ones come, and while nothing changes.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(160);
+/// Pids that were given out since the last look are tried one by one up to this number. After more, all processes are
+/// gone through.
+const TRIED: u32 = 4096;
+/// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
+const WATCHES: usize = 64;
+/// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or a program
+/// whose agent had not begun yet.
+const PASSING_NS: u64 = 1_000_000;
+/// CPU time of the program's own process is not known.
+const NOT_KNOWN: u64 = u64::MAX;
+
+/// The thread that looks.
+#[derive(Debug)]
+pub struct TreeWatch {
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    go_on: mpsc::Sender<()>,
+    program_cpu_ns: Arc<AtomicU64>,
+}
+
+impl TreeWatch {
+    /// Begins to look, once the session has a program.
+    /// `runs_already`: it ran before the session, so what it used until now is not the session's.
+    pub fn start(session: Arc<Session>, runs_already: bool) -> io::Result<TreeWatch> {
+        let (go_on, stop) = mpsc::channel();
+        let program_cpu_ns = Arc::new(AtomicU64::new(NOT_KNOWN));
+        let mut tree = Tree {
+            session,
+            program_cpu_ns: Arc::clone(&program_cpu_ns),
+            runs_already,
+            members: HashMap::new(),
+            last_pid: 0,
+        };
+        let thread = thread::Builder::new()
+            .name("stackbeat tree".to_owned())
+            .spawn(move || {
+                let mut distance = SHORTEST;
+                while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    distance = match tree.look() {
+                        true => SHORTEST,
+                        false => (distance * 2).min(LONGEST),
+                    };
+                }
+                tree.finish();
+            })?;
+        Ok(TreeWatch {
+            thread,
+            go_on,
+            program_cpu_ns,
+        })
+    }
+
+    /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own process at its
+    /// end, where it is known.
+    pub fn stop(self, program_cpu: Option<Duration>) {
+        if let Some(cpu) = program_cpu {
+            let ns = cpu.as_nanos() as u64;
+            self.program_cpu_ns.store(ns, Ordering::Relaxed);
+        }
+        drop(self.go_on);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// A process of the tree.
+#[derive(Debug)]
+struct Member {
+    parent_pid: u32,
+    /// Its end; `None`: not asked for, or no descriptor is left.
+    watch: Option<procfs::Watch>,
+    /// Its agent names it by another pid: it is in a pid namespace of its own.
+    is_elsewhere: bool,
+    /// `None`: an agent is in it.
+    stretch: Option<Stretch>,
+}
+
+/// An image without an agent.
+#[derive(Debug)]
+struct Stretch {
+    executable: String,
+    command_line: Vec<String>,
+    /// The name of its main thread, which the kernel still knows when the rest is gone.
+    comm: String,
+    reason: Reason,
+    begin_ns: u64,
+    /// CPU time of the process when the image began, and so far.
+    cpu_before_ns: u64,
+    cpu_ns: u64,
+}
+
+/// What the registry has for a pid.
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    uid: u32,
+    index: u32,
+    is_replaced: bool,
+    /// It has switched itself off in a sandbox.
+    is_off: bool,
+}
+
+struct Tree {
+    session: Arc<Session>,
+    program_cpu_ns: Arc<AtomicU64>,
+    runs_already: bool,
+    /// By pid.
+    members: HashMap<u32, Member>,
+    /// The pid that was given out last, at the last look; 0: there was none.
+    last_pid: u32,
+}
+
+impl Tree {
+    /// Looks for new processes and at those without an agent. Whether there is a reason to look again soon.
+    fn look(&mut self) -> bool {
+        let program = self.session.program_pid.load(Ordering::Relaxed);
+        if program == 0 {
+            return true;
+        }
+        let registered = self.registered();
+        let has_newcomers = self.meet(program, &registered);
+        let mut pids: Vec<u32> = self.members.keys().copied().collect();
+        pids.sort_unstable();
+        for pid in pids {
+            self.follow(pid, program, &registered);
+        }
+        has_newcomers || self.members.values().any(|m| m.stretch.is_some())
+    }
+
+    /// The newest image of each pid that an agent named.
+    fn registered(&self) -> HashMap<u32, Registered> {
+        let mut newest: HashMap<u32, Registered> = HashMap::new();
+        for (index, entry) in registry::processes(&self.session.shared.mapping) {
+            let state = entry.state.load(Ordering::Acquire);
+            if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
+                continue;
+            }
+            let found = Registered {
+                uid: entry.uid.load(Ordering::Relaxed),
+                index,
+                is_replaced: state == entry_state::EXECED,
+                is_off: entry.sandboxed.load(Ordering::Acquire) & sandboxed::OFF != 0,
+            };
+            let known = newest
+                .entry(entry.pid.load(Ordering::Relaxed))
+                .or_insert(found);
+            if found.uid > known.uid {
+                *known = found;
+            }
+        }
+        newest
+    }
+
+    /// Takes in processes whose parent is one of the tree. Whether pids were given out since the last look.
+    fn meet(&mut self, program: u32, registered: &HashMap<u32, Registered>) -> bool {
+        let Some(last) = procfs::last_pid() else {
+            return false;
+        };
+        let before = std::mem::replace(&mut self.last_pid, last);
+        if before == last {
+            return false;
+        }
+        let is_first = before == 0;
+        let new: Vec<(u32, u32)> = if !is_first && before < last && last - before <= TRIED {
+            (before + 1..=last)
+                .filter(|pid| procfs::is_process(*pid))
+                .filter_map(|pid| Some((pid, procfs::parent(pid)?)))
+                .collect()
+        } else {
+            let mut all = procfs::parents();
+            all.sort_unstable();
+            all
+        };
+        if is_first {
+            self.add(program, procfs::parent(program).unwrap_or(0), true);
+        }
+        // A parent may have a higher pid than its child after the numbers began anew.
+        loop {
+            let known = self.members.len();
+            for (pid, parent) in &new {
+                if *pid == std::process::id() || self.members.contains_key(pid) {
+                    continue;
+                }
+                let mapping = &self.session.mapping_name;
+                if self.members.contains_key(parent)
+                    || (registered.contains_key(pid)
+                        && procfs::identify(*pid, mapping, program) == Identity::Ours)
+                {
+                    self.add(*pid, *parent, is_first);
+                }
+            }
+            if self.members.len() == known {
+                return true;
+            }
+        }
+    }
+
+    /// `is_first`: the first look found it.
+    fn add(&mut self, pid: u32, parent_pid: u32, is_first: bool) {
+        let cpu_before_ns = match is_first && self.runs_already {
+            true => procfs::process_cpu_ns(pid).unwrap_or(0),
+            false => 0,
+        };
+        let member = Member {
+            parent_pid,
+            watch: None,
+            is_elsewhere: procfs::is_in_other_pid_namespace(pid),
+            stretch: Some(self.begin(pid, cpu_before_ns)),
+        };
+        self.members.insert(pid, member);
+    }
+
+    /// Brings one process up to date.
+    fn follow(&mut self, pid: u32, program: u32, registered: &HashMap<u32, Registered>) {
+        let watches = (self.members.values().filter(|m| m.watch.is_some())).count();
+        let Some(mut member) = self.members.remove(&pid) else {
+            return;
+        };
+        let found = registered.get(&pid).filter(|_| !member.is_elsewhere);
+        let has_agent = match found {
+            Some(found) => !found.is_replaced && !found.is_off,
+            None if member.is_elsewhere => {
+                // Of one that does not let us look nothing is said.
+                member.stretch.is_none()
+                    || !matches!(
+                        procfs::identify(pid, &self.session.mapping_name, program),
+                        Identity::Foreign
+                    )
+            }
+            None => false,
+        };
+        // The program's own end is not taken from here: its CPU time is known exactly then.
+        let has_ended = pid != program
+            && match &member.watch {
+                Some(watch) => watch.has_ended(),
+                None => !procfs::exists(pid),
+            };
+        if has_agent {
+            member.stretch = None;
+            member.watch = None;
+            if !has_ended {
+                self.members.insert(pid, member);
+            }
+            return;
+        }
+        // Its agent was replaced by an exec, or is off. One that the registry does not know any more has ended with its process.
+        if member.stretch.is_none()
+            && !has_ended
+            && let Some(found) = found
+        {
+            member.stretch = Some(self.begin(pid, self.agents_cpu_ns(*found)));
+        }
+        if let Some(stretch) = &mut member.stretch {
+            if found.is_some_and(|found| found.is_off && !found.is_replaced) {
+                stretch.reason = Reason::Sandbox;
+            }
+            if member.watch.is_none() && !has_ended && watches < WATCHES {
+                member.watch = procfs::Watch::open(pid);
+            }
+            if let Some(cpu_ns) = procfs::process_cpu_ns(pid) {
+                stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
+            }
+            let executable = procfs::executable(pid);
+            if executable.is_empty()
+                && let Some(comm) = procfs::thread_name(pid, pid)
+                && comm != stretch.comm
+            {
+                // It ended as another program than the last look saw.
+                stretch.rename(comm);
+            } else if !executable.is_empty() && executable != stretch.executable {
+                let mut new = self.begin(pid, stretch.cpu_ns);
+                if stretch.own_cpu_ns() < PASSING_NS {
+                    new.cpu_before_ns = stretch.cpu_before_ns;
+                    new.begin_ns = stretch.begin_ns;
+                } else {
+                    self.say(pid, member.parent_pid, stretch, now_ns());
+                }
+                *stretch = new;
+            }
+        }
+        match (has_ended, &member.stretch) {
+            (true, Some(stretch)) => self.say(pid, member.parent_pid, stretch, now_ns()),
+            (true, None) => {}
+            (false, _) => {
+                self.members.insert(pid, member);
+            }
+        }
+    }
+
+    /// The image that a process has now.
+    fn begin(&self, pid: u32, cpu_before_ns: u64) -> Stretch {
+        let executable = procfs::executable(pid);
+        let control = self.session.shared.mapping.control();
+        Stretch {
+            reason: match reason(pid, &executable, control.filters.load(Ordering::Relaxed)) {
+                Reason::NotKnown if control.follow_children.load(Ordering::Relaxed) == 0 => {
+                    Reason::NotFollowed
+                }
+                reason => reason,
+            },
+            command_line: procfs::command_line(pid),
+            comm: procfs::thread_name(pid, pid).unwrap_or_default(),
+            executable,
+            begin_ns: now_ns(),
+            cpu_before_ns,
+            cpu_ns: cpu_before_ns,
+        }
+    }
+
+    /// CPU time of the threads that an image had which exec replaced; of one whose agent is off, until then.
+    fn agents_cpu_ns(&self, image: Registered) -> u64 {
+        let mapping = &self.session.shared.mapping;
+        if image.is_off {
+            let entry = mapping.process(image.index);
+            return entry.map_or(0, |entry| entry.unseen_from_ns.load(Ordering::Relaxed));
+        }
+        registry::threads(&self.session.shared.mapping)
+            .filter(|(_, entry)| {
+                entry.state.load(Ordering::Acquire) != entry_state::FREE
+                    && entry.process.load(Ordering::Relaxed) == image.index
+            })
+            .map(|(_, entry)| entry.cpu_ns.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// The session is over.
+    fn finish(&mut self) {
+        self.look();
+        let program = self.session.program_pid.load(Ordering::Relaxed);
+        let program_cpu_ns = self.program_cpu_ns.load(Ordering::Relaxed);
+        for (pid, mut member) in std::mem::take(&mut self.members) {
+            let Some(stretch) = &mut member.stretch else {
+                continue;
+            };
+            if pid == program && program_cpu_ns != NOT_KNOWN {
+                stretch.cpu_ns = program_cpu_ns;
+            }
+            let end_ns = match procfs::exists(pid) {
+                true => 0,
+                false => now_ns(),
+            };
+            self.say(pid, member.parent_pid, stretch, end_ns);
+        }
+    }
+
+    /// Hands an image to the drain.
+    fn say(&self, pid: u32, parent_pid: u32, stretch: &Stretch, end_ns: u64) {
+        if stretch.is_passing() {
+            return;
+        }
+        let first = || vec![stretch.comm.clone()];
+        let unrecorded = v1::Unrecorded {
+            pid,
+            parent_pid,
+            executable: stretch.executable.clone(),
+            command_line: match stretch.command_line.is_empty() {
+                true => first(),
+                false => stretch.command_line.clone(),
+            },
+            begin_ns: stretch.begin_ns,
+            end_ns,
+            cpu_ns: stretch.own_cpu_ns(),
+            reason: stretch.reason.into(),
+        };
+        (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded)));
+    }
+}
+
+impl Stretch {
+    fn rename(&mut self, comm: String) {
+        self.comm = comm;
+        self.executable.clear();
+        self.command_line.clear();
+        self.reason = Reason::NotKnown;
+    }
+
+    /// Whether it is no program that ran unrecorded, as far as can be told.
+    fn is_passing(&self) -> bool {
+        self.reason == Reason::NotKnown && self.own_cpu_ns() < PASSING_NS
+    }
+
+    /// CPU time of this image.
+    fn own_cpu_ns(&self) -> u64 {
+        self.cpu_ns.saturating_sub(self.cpu_before_ns)
+    }
+}
+
+/// Why no agent is in a program. `filters`: how many every process of the recording has.
+fn reason(pid: u32, executable: &str, filters: u32) -> Reason {
+    let path = Path::new(executable);
+    if program::privileged(path) {
+        return Reason::Privileged;
+    }
+    // Through /proc, because the process may have other mounts than we.
+    let Ok(file) = File::open(format!("/proc/{pid}/exe")) else {
+        return Reason::NotKnown;
+    };
+    let mut head = [0; 256];
+    let length = file.read_at(&mut head, 0).unwrap_or(0);
+    match program::judge_elf(path, &file, &head[..length], &mut false) {
+        Some(Warning::Static(_)) => Reason::Static,
+        Some(Warning::Architecture { .. }) => Reason::Architecture,
+        Some(Warning::OtherLoader { .. }) => Reason::Loader,
+        _ if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
+        _ => Reason::NotKnown,
+    }
+}
