@@ -9,12 +9,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::StatVfsMountFlags;
 
 /// Empty where no agent exists for the target.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.so"));
+
+/// Files of other versions stay so long: a program that was recorded with one may start others with it.
+const OLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Names another agent library, like `--agent`.
 pub const VARIABLE: &str = "STACKBEAT_AGENT";
@@ -103,6 +107,7 @@ fn extract_into(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf> {
     let path = folder.join(name);
     if !is_ours(&path, content)? {
         write_atomically(folder, &path, content)?;
+        remove_old(folder, &path);
     }
     Ok(path)
 }
@@ -165,6 +170,40 @@ fn write_atomically(folder: &Path, path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Removes what other versions, and extractions that were killed, have left in the folder: old files of ours that no
+/// process has mapped.
+fn remove_old(folder: &Path, own: &Path) {
+    let is_old = |path: &Path| {
+        let modified = fs::symlink_metadata(path).and_then(|m| m.modified());
+        modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
+    };
+    let items = fs::read_dir(folder).into_iter().flatten().flatten();
+    let old: Vec<PathBuf> = items
+        .filter(|item| {
+            let name = item.file_name().to_string_lossy().into_owned();
+            (name.starts_with("libstackbeat-") && name.ends_with(".so")) || name.starts_with('.')
+        })
+        .map(|item| item.path())
+        .filter(|path| path != own && is_old(path))
+        .collect();
+    if old.is_empty() {
+        return;
+    }
+    let maps: Vec<Vec<u8>> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|item| fs::read(item.path().join("maps")).ok())
+        .collect();
+    for path in old {
+        let name = path.as_os_str().as_encoded_bytes();
+        let is_mapped = |maps: &Vec<u8>| maps.split(|b| *b == b'\n').any(|l| l.ends_with(name));
+        if !maps.iter().any(is_mapped) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 fn nanos() -> u128 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -195,6 +234,23 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+
+    #[test]
+    fn old_files_that_nobody_uses_go_when_a_new_one_comes() {
+        let scratch = scratch();
+        let folder = scratch.path().join("cache");
+        let old = extract(std::slice::from_ref(&folder), b"old").expect("extracts");
+        let young = extract(std::slice::from_ref(&folder), b"young").expect("extracts");
+        let others = folder.join("notes.so");
+        fs::write(&others, b"mine").expect("writes");
+        for path in [&old, &others] {
+            let file = File::options().write(true).open(path).expect("opens");
+            let long_ago = std::time::SystemTime::now() - 2 * OLD;
+            file.set_modified(long_ago).expect("dated");
+        }
+        let new = extract(std::slice::from_ref(&folder), b"new").expect("extracts");
+        assert!(new.exists() && young.exists() && others.exists() && !old.exists());
     }
 
     #[test]

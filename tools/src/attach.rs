@@ -24,6 +24,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         no_children: args.no_children,
         wait_children: false,
         cpus: None,
+        shares_processor: false,
         watch: args.watch,
         dumps: DumpArgs::default(),
         switch: args.switch,

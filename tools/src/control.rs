@@ -19,7 +19,7 @@ use crate::record::{interval, parse_probes};
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
 use crate::units::{bytes, count, duration};
-use crate::{EXIT_NEGATIVE, record};
+use crate::{EXIT_NEGATIVE, record, recover};
 
 #[derive(Serialize)]
 struct StatusJson {
@@ -64,12 +64,17 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
         Some(target) => match client::find(target) {
             Ok(session) => (vec![session], 0),
             Err(error @ ControlError::NoSession { .. }) => {
-                eprintln!("{}: {error}", terminal::error_label());
+                terminal::say(&format!("{}: {error}", terminal::error_label()));
                 return Ok(EXIT_NEGATIVE);
             }
             Err(error) => return Err(error.into()),
         },
-        None => sorted(client::list()),
+        None => {
+            if !args.json {
+                recover::tidy();
+            }
+            sorted(client::list())
+        }
     };
     if args.locks
         && let Some(session) = the_only(&sessions)?
@@ -87,7 +92,7 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
             sessions,
             other_users: others,
         };
-        terminal::print(&format!("{}\n", serde_json::to_string(&json)?))?;
+        terminal::print(&terminal::json_line(&json)?)?;
     } else if args.session.is_some() {
         terminal::print(&details(&sessions))?;
     } else {
@@ -103,13 +108,20 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
 
 /// Those that answered, oldest first, and how many belong to others.
 fn sorted(found: Vec<Found>) -> (Vec<SessionStatus>, usize) {
-    let (mut sessions, mut others) = (Vec::new(), 0);
+    let (mut sessions, mut others, mut silent) = (Vec::new(), 0, 0);
     for Found { status, .. } in found {
         match status {
             Ok(status) => sessions.push(status),
             Err(ControlError::NotAllowed { .. }) => others += 1,
+            Err(ControlError::Unreachable { .. }) => silent += 1,
             Err(error) => record::warn(&error.to_string()),
         }
+    }
+    if silent > 0 {
+        record::warn(&format!(
+            "{} no answer",
+            plural(silent, "session gives", "sessions give")
+        ));
     }
     sessions.sort_by_key(|s| (std::cmp::Reverse(s.elapsed_ns), s.session.clone()));
     (sessions, others)
@@ -282,17 +294,17 @@ pub fn dump(args: &DumpArgs) -> Result<u8> {
             dump,
             session,
         };
-        terminal::print(&format!("{}\n", serde_json::to_string(&json)?))?;
+        terminal::print(&terminal::json_line(&json)?)?;
         return Ok(0);
     }
-    eprintln!(
+    terminal::say(&format!(
         "{}: the last {}, {}, {}, {}",
         args.output.display(),
         duration(dump.covered_ns),
         plural(dump.samples, "sample", "samples"),
         plural(dump.threads, "thread", "threads"),
         bytes(dump.bytes)
-    );
+    ));
     if let Some(asked) = args.last
         && dump.samples > 0
         && dump.covered_ns < asked / 2

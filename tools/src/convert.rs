@@ -51,14 +51,14 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
             "slices": summary.slices,
         }))?;
     } else {
-        eprintln!(
+        terminal::say(&format!(
             "{}: wrote {} ({}, {} threads, {} samples)",
             terminal::Style::stderr().bold("stackbeat"),
             output.display(),
             units::bytes(summary.bytes),
             summary.threads,
             units::count(summary.samples),
-        );
+        ));
     }
     Ok(0)
 }

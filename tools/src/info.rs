@@ -299,6 +299,9 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     line("started", utc(r.started_unix_ns));
     line("duration", units::duration(r.duration_ns));
     line("state", state(info, style));
+    if let Some(unrecorded) = r.unrecorded_text() {
+        line("not recorded", style.warning(&clean(&unrecorded)));
+    }
     line(
         "file",
         format!(
@@ -413,10 +416,26 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     for process in info
         .processes
         .iter()
-        .filter(|p| !p.capabilities.is_empty())
+        .filter(|p| {
+            p.capabilities
+                .iter()
+                .any(|text| !text.starts_with("sandbox: "))
+        })
         .take(1)
     {
-        line("hooks", process.capabilities.join(", "));
+        let mut hooks = process.capabilities.clone();
+        hooks.retain(|text| !text.starts_with("sandbox: "));
+        line("hooks", hooks.join(", "));
+    }
+    // Processes of one program say the same.
+    let mut said: Vec<String> = (info.processes.iter())
+        .flat_map(|p| p.capabilities.iter().map(move |text| (p, text)))
+        .filter_map(|(p, text)| Some(format!("{}: {}", p.name, text.strip_prefix("sandbox: ")?)))
+        .collect();
+    said.sort_unstable();
+    said.dedup();
+    for text in said {
+        line("sandbox", text);
     }
     let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
     paths.sort_unstable();

@@ -31,6 +31,7 @@ pub mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod units;
+mod unrecorded;
 
 use std::process::ExitCode;
 
@@ -49,7 +50,7 @@ pub fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}: {error:#}", terminal::error_label());
+            terminal::say(&format!("{}: {error:#}", terminal::error_label()));
             ExitCode::from(EXIT_ERROR)
         }
     }

@@ -98,6 +98,8 @@ pub(crate) struct Meters {
     steps_max: u64,
     threads: Vec<ThreadMeter>,
     processes: Vec<BTreeMap<u64, Bucket>>,
+    /// Of processes.
+    ends_ns: Vec<u64>,
 }
 
 impl Meters {
@@ -117,6 +119,7 @@ impl Meters {
             steps_max: u64::MAX,
             threads: Vec::new(),
             processes: vec![BTreeMap::new(); trace.processes().len()],
+            ends_ns: trace.processes().iter().map(|p| p.end_ns).collect(),
         }
     }
 
@@ -213,21 +216,25 @@ impl Meters {
         &self,
         first_image: impl Fn(ProcessIndex) -> ProcessIndex,
     ) -> Vec<(ProcessIndex, Vec<Reading>)> {
-        let mut merged: BTreeMap<ProcessIndex, BTreeMap<u64, Bucket>> = BTreeMap::new();
+        let mut merged: BTreeMap<ProcessIndex, (u64, BTreeMap<u64, Bucket>)> = BTreeMap::new();
         for (index, buckets) in self.processes.iter().enumerate() {
+            if buckets.is_empty() {
+                continue;
+            }
             let first = first_image(ProcessIndex(index as u32));
+            let (end_ns, of_first) = merged.entry(first).or_default();
+            *end_ns = self.ends_ns[index].max(*end_ns);
             for (position, bucket) in buckets {
-                let of_first = merged.entry(first).or_default();
                 of_first.entry(*position).or_default().add(bucket);
             }
         }
         merged
             .iter()
-            .map(|(process, buckets)| (*process, self.readings(buckets)))
+            .map(|(process, (end_ns, buckets))| (*process, self.readings(buckets, *end_ns)))
             .collect()
     }
 
-    fn readings(&self, buckets: &BTreeMap<u64, Bucket>) -> Vec<Reading> {
+    fn readings(&self, buckets: &BTreeMap<u64, Bucket>, end_ns: u64) -> Vec<Reading> {
         let mut readings: Vec<Reading> = Vec::new();
         let mut totals = Totals::default();
         let mut expected = None;
@@ -239,7 +246,15 @@ impl Meters {
             totals.add(&bucket.totals);
             expected = Some(index + 1);
         }
-        readings.extend(expected.map(|end| self.reading(end, &Bucket::default(), totals)));
+        let last = expected.map(|end| self.reading(end, &Bucket::default(), totals));
+        if let (Some(mut last), Some(before)) = (last, readings.last_mut()) {
+            // The last bucket ends with the process, and its use of the CPU is a share of what there is of it.
+            let end_ns = end_ns.clamp(before.time_ns + 1, last.time_ns.max(before.time_ns + 1));
+            let length_ns = end_ns - before.time_ns;
+            before.cpu_percent *= self.width_ns as f64 / length_ns as f64;
+            last.time_ns = end_ns;
+            readings.push(last);
+        }
         readings
     }
 

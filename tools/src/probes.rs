@@ -26,8 +26,8 @@ pub fn run(args: &ProbesArgs) -> Result<u8> {
     }
     let (counted, wait_status) = Counted::run(&args.command, library, !args.no_children)?;
     match args.json {
-        true => eprintln!("{}", serde_json::to_string(&counted)?),
-        false => eprint!("{}", counted.text(args.top)),
+        true => terminal::say(&terminal::json_line(&counted)?),
+        false => terminal::say(&counted.text(args.top)),
     }
     Ok(record::exit_code(wait_status))
 }

@@ -18,7 +18,7 @@ use stackbeat_core::probe::Category;
 
 use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
 use crate::units::Period;
-use crate::{EXIT_ERROR, agent, terminal, units};
+use crate::{EXIT_ERROR, agent, recover, terminal, units};
 
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
 const MIN_INTERVAL_NS: u64 = 50_000;
@@ -26,6 +26,9 @@ const MIN_INTERVAL_NS: u64 = 50_000;
 /// Runs the command. The exit code is the program's.
 pub fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
+    if !args.log.quiet && !args.log.json {
+        recover::tidy();
+    }
     let outcome = record(&options, args.log.quiet)?;
     summary::print(&options, &outcome, &args.log);
     Ok(exit_code(outcome.wait_status))
@@ -84,6 +87,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.compress = args.trace.compress;
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();
+    options.shares_processor = args.shares_processor;
     options.counters_ns = match args.watch.counters {
         Some(Period::Ns(ns)) => Some(ns),
         Some(Period::Off) => None,
@@ -208,7 +212,7 @@ pub(crate) fn exit_code(wait_status: i32) -> u8 {
 /// Prints a warning in the style of all messages.
 pub(crate) fn warn(text: &str) {
     let label = terminal::Style::stderr().warning("stackbeat: warning");
-    eprintln!("{label}: {text}");
+    terminal::say(&format!("{label}: {text}"));
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
+use stackbeat_collector::recover::leftovers::{self, Removed};
 use stackbeat_collector::recover::{self, Orphan, RecoverOptions, RecoverySummary};
 
 use crate::cli::RecoverArgs;
+use crate::record::progress::plural;
 use crate::{terminal, units};
 
 /// Where sessions keep their shared memory.
@@ -122,7 +124,37 @@ fn text(s: &RecoverySummary) -> String {
     out
 }
 
+/// Removes what recorders that were killed have left and nobody needs, and says so; and that there is something to recover.
+pub fn tidy() {
+    let found = leftovers::tidy(Path::new(SHARED_MEMORY), leftovers::YOUNG);
+    let text = tidied(&found.removed);
+    if !text.is_empty() {
+        terminal::say(&text);
+    }
+    if !found.kept.is_empty() {
+        terminal::say(&format!(
+            "stackbeat: {} whose recorder was killed can be recovered: `stackbeat recover --list`",
+            plural(found.kept.len() as u64, "recording", "recordings")
+        ));
+    }
+}
+
+fn tidied(removed: &[Removed]) -> String {
+    let mut out = String::new();
+    for file in removed {
+        let _ = writeln!(
+            out,
+            "stackbeat: removed {} ({}), which a killed recorder left: {}",
+            file.path.display(),
+            units::bytes(file.bytes),
+            file.reason
+        );
+    }
+    out
+}
+
 fn list(json: bool) -> Result<u8> {
+    let tidied = leftovers::tidy(Path::new(SHARED_MEMORY), leftovers::YOUNG).removed;
     let orphans = recover::orphans(Path::new(SHARED_MEMORY))?;
     if json {
         #[derive(Serialize)]
@@ -131,7 +163,20 @@ fn list(json: bool) -> Result<u8> {
             recorder_pid: u32,
             trace: PathBuf,
             bytes: u64,
+            still_running: bool,
         }
+        #[derive(Serialize)]
+        struct File {
+            path: PathBuf,
+            bytes: u64,
+            reason: &'static str,
+        }
+        let removed = tidied.into_iter().map(|f| File {
+            path: f.path,
+            bytes: f.bytes,
+            reason: f.reason,
+        });
+        let removed: Vec<_> = removed.collect();
         let sessions: Vec<_> = orphans
             .into_iter()
             .map(|o| Session {
@@ -139,15 +184,17 @@ fn list(json: bool) -> Result<u8> {
                 recorder_pid: o.collector_pid,
                 trace: o.trace,
                 bytes: o.bytes,
+                still_running: o.still_running,
             })
             .collect();
         terminal::print_json(&serde_json::json!({
             "schema": "stackbeat.recover-list.v1",
             "sessions": sessions,
+            "removed": removed,
         }))?;
         return Ok(0);
     }
-    terminal::print(&list_text(&orphans))?;
+    terminal::print(&format!("{}{}", self::tidied(&tidied), list_text(&orphans)))?;
     Ok(0)
 }
 
@@ -157,9 +204,13 @@ fn list_text(orphans: &[Orphan]) -> String {
     }
     let mut out = String::new();
     for o in orphans {
+        let when = match o.still_running {
+            true => ", when the program has ended (it still runs)",
+            false => "",
+        };
         let _ = writeln!(
             out,
-            "{}  {}  was recording into {} (pid {})\n  stackbeat recover {} -o saved.beat",
+            "{}  {}  was recording into {} (pid {})\n  stackbeat recover {} -o saved.beat{when}",
             o.mapping.display(),
             units::bytes(o.bytes),
             o.trace.display(),

@@ -3,6 +3,7 @@
 pub mod counters;
 pub mod deadlocks;
 pub mod events;
+pub mod evidence;
 pub mod facts;
 pub mod functions;
 mod json;
@@ -30,7 +31,7 @@ use facts::Facts;
 pub use load::{
     CALIBRATION, Report, load, recording, summarize, summarize_by, summarize_rows, warn_of_damage,
 };
-pub use tables::function_text;
+pub use tables::{function_text, gap_cpu_ns};
 
 /// Lines per table when nothing else is asked for.
 const DEFAULT_TOP: usize = 15;
@@ -81,15 +82,15 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
 pub fn write_page(report: &Report, output: &Path) -> Result<()> {
     let text = page::render(report)?;
     if output == Path::new("-") {
-        return terminal::print(&text);
+        return terminal::print_page(&text);
     }
     fs::write(output, &text).with_context(|| format!("{}: cannot be written", output.display()))?;
-    eprintln!(
+    terminal::say(&format!(
         "{}: wrote {} ({})",
         terminal::Style::stderr().bold("stackbeat"),
         output.display(),
         crate::units::bytes(text.len() as u64)
-    );
+    ));
     Ok(())
 }
 

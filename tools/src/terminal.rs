@@ -31,6 +31,16 @@ fn wants_color(is_terminal: bool) -> bool {
     }
 }
 
+/// What styles begin with, and how they end.
+const STYLES: [&str; 6] = [
+    "\x1b[1m",
+    "\x1b[2m",
+    "\x1b[32m",
+    "\x1b[33m",
+    "\x1b[31;1m",
+    "\x1b[0m",
+];
+
 /// ANSI styles, or nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
@@ -86,18 +96,46 @@ pub fn error_label() -> String {
     Style::stderr().bad("stackbeat")
 }
 
-/// A name without what would steer the terminal: names come from recorded programs.
+/// Whether a character steers a terminal: control characters (C0, DEL, C1), and those that change the direction of
+/// text (Unicode, UAX #9), which make a line read otherwise than it is.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name in one line, without what would steer the terminal: names come from recorded programs.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
+    if text.chars().any(steers) {
         let shown = |c: char| match c {
             '\n' | '\t' | '\r' => ' ',
-            c if c.is_control() => '\u{fffd}',
+            c if steers(c) => '\u{fffd}',
             c => c,
         };
         Cow::Owned(text.chars().map(shown).collect())
     } else {
         Cow::Borrowed(text)
     }
+}
+
+/// A finished text as a terminal may get it: its lines, and with `styled` the styles of [`Style`]; nothing else steers.
+fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
+    let stays = |c: char| matches!(c, '\n' | '\t') || !steers(c);
+    if text.chars().all(stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let style = STYLES.iter().find(|style| rest.starts_with(**style));
+        if let Some(style) = style.filter(|_| styled) {
+            out.push_str(style);
+            rest = &rest[style.len()..];
+            continue;
+        }
+        out.push(if stays(c) { c } else { '\u{fffd}' });
+        rest = &rest[c.len_utf8()..];
+    }
+    Cow::Owned(out)
 }
 
 /// Columns that a table on standard output may take: `COLUMNS`, the terminal's width, or `None` when
@@ -116,17 +154,59 @@ pub fn stderr_width() -> Option<usize> {
 
 /// Writes a finished text to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    let text = harmless(text, wants_color(io::stdout().is_terminal()));
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
 }
 
-/// Writes a value as indented JSON, with a newline at the end.
+/// Writes a page, which is for a browser, to standard output.
+pub fn print_page(page: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    if out.is_terminal() {
+        drop(out);
+        return print(page);
+    }
+    out.write_all(page.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a line, or finished lines, to standard error.
+pub fn say(text: &str) {
+    let text = harmless(text, wants_color(io::stderr().is_terminal()));
+    let mut out = io::stderr().lock();
+    // Nobody is left to tell.
+    let _ = out.write_all(text.trim_end_matches('\n').as_bytes());
+    let _ = out.write_all(b"\n");
+}
+
+/// A value as indented JSON, with a newline at the end. What would steer a terminal is escaped.
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(escaped(&serde_json::to_string_pretty(value)?) + "\n")
+}
+
+/// The same, in one line.
+pub fn json_line(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(escaped(&serde_json::to_string(value)?) + "\n")
+}
+
+/// Writes a value as indented JSON.
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    print(&text)
+    print(&json(value)?)
+}
+
+/// In JSON such characters stand in strings only, where those below U+0020 are escaped already (RFC 8259, 7).
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match steers(c) && c != '\n' {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// True when the reader of our output went away: not an error of anybody's.
@@ -149,5 +229,38 @@ mod tests {
             clean("a\nb\x1b[31mred\u{9b}x"),
             "a b\u{fffd}[31mred\u{fffd}x"
         );
+        assert_eq!(clean("a\u{202e}txt.exe\u{7f}"), "a\u{fffd}txt.exe\u{fffd}");
+    }
+
+    #[test]
+    fn of_a_text_only_our_own_styles_pass() {
+        let style = Style { enabled: true };
+        let text = format!("{}: \x1b[2Jgone\x1b[1\r\u{9b}x\ty\n", style.bad("no"));
+        let shown = "\x1b[31;1mno\x1b[0m: \u{fffd}[2Jgone\u{fffd}[1\u{fffd}\u{fffd}x\ty\n";
+        assert_eq!(harmless(&text, true), shown);
+        assert!(!harmless(&text, false).contains('\x1b'));
+        for styled in [
+            style.bold("a"),
+            style.dim("a"),
+            style.good("a"),
+            style.warning("a"),
+            style.bad("a"),
+        ] {
+            assert_eq!(harmless(&styled, true), styled);
+        }
+    }
+
+    #[test]
+    fn json_says_the_same_without_steering() {
+        let name = "a\x1b[31m\u{7f}\u{9b}\u{202e}é\n";
+        for text in [json(&[name]), json_line(&[name])] {
+            let text = text.expect("serializes");
+            assert!(
+                !text.trim_end().chars().any(|c| steers(c) && c != '\n'),
+                "{text}"
+            );
+            let read: Vec<String> = serde_json::from_str(&text).expect("is JSON");
+            assert_eq!(read, [name]);
+        }
     }
 }

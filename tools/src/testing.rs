@@ -78,6 +78,10 @@ impl Author {
             true => ROOT,
             false => self.profile.tree.path(&functions),
         };
+        let running_ns = match kind {
+            SegmentKind::Running => length_ns,
+            _ => 0,
+        };
         let segment = Segment {
             thread: ThreadIndex(self.thread),
             begin_ns: self.now_ns,
@@ -85,10 +89,8 @@ impl Author {
             stack: StackIndex::NONE,
             kind,
             amounts: Amounts {
-                cpu_ns: match kind {
-                    SegmentKind::Running => length_ns - length_ns / 10,
-                    _ => 0,
-                },
+                cpu_ns: running_ns - running_ns / 10,
+                runnable_ns: running_ns / 10,
                 allocations: bytes / 64,
                 allocated_bytes: bytes,
                 samples: 1,
@@ -98,6 +100,7 @@ impl Author {
             result: None,
             waker_tid: None,
             new_turn: false,
+            is_inferred: false,
         };
         self.now_ns += length_ns;
         let place = self.profile.add(&segment, path);
@@ -197,6 +200,7 @@ pub fn report() -> Report {
     }
     Report {
         facts: facts(end_ns - START_NS, &profile),
+        damage: Vec::new(),
         profile,
         timeline,
         calibration_ns: None,
@@ -267,6 +271,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
         .collect();
     Report {
         facts,
+        damage: Vec::new(),
         profile,
         timeline,
         calibration_ns: None,
@@ -348,9 +353,13 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
             outcome: "finished",
             label: String::new(),
             commit: String::new(),
+            shares_processor: false,
             records_written: 1000,
             records_stored: 997,
             records_lost: 3,
+            hooks_only: false,
+            unrecorded: Vec::new(),
+            unseen_cpu_ns: 0,
             counts_end_ns: None,
         },
         processes: vec![process(1, "shop"), process(2, "sh")],

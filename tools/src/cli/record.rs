@@ -44,6 +44,9 @@ pub struct RecordArgs {
     /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
+    /// Say in the trace that another run of a pair shares these processors: `ab --together` does.
+    #[arg(long, hide = true)]
+    pub shares_processor: bool,
     #[command(flatten)]
     pub watch: WatchArgs,
     #[command(flatten)]

@@ -10,8 +10,9 @@ use crate::units::parse_duration_ns;
 /// Say whether a program became slower, where, why, and how sure that is.
 ///
 /// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
-/// machine. Counts that do not vary are compared exactly; times by tests that keep the chance of a false
-/// alarm over all comparisons at 1 %. docs/gate.md has every formula.
+/// machine. Times decide, by tests that keep the chance of a false alarm over all comparisons at 1 %. Counts that do not
+/// vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts. docs/gate.md has every
+/// formula.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,9 +35,12 @@ pub struct GateArgs {
     /// The n-th run of one side belongs to the n-th of the other, by the time they began.
     #[arg(long)]
     pub paired: bool,
-    /// The same, and both runs of a pair shared a processor, as those of `ab --together`.
+    /// The same, and both runs of a pair shared a processor. Traces of `ab --together` say so themselves.
     #[arg(long, conflicts_with = "paired")]
     pub together: bool,
+    /// Counts that became more are a regression, too, even where no time did.
+    #[arg(long)]
+    pub fail_on_counts: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
@@ -46,7 +50,7 @@ pub struct GateArgs {
 
 /// Run two commands, record each run, and say whether the second is slower.
 ///
-/// Each pair of runs is made in random order, one after the other or with --together at the same time. Looks at the
+/// Each pair of runs is made in random order, one after the other or, where runs vary, at the same time. Looks at the
 /// result are planned in advance and share the error rate, so it stops early when the answer is clear either way. A
 /// regression is confirmed by fresh pairs of runs that took no part in finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
@@ -55,11 +59,13 @@ Examples:
   stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
   stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
   stackbeat ab --together -b ./old -c ./new        both on one processor: far less noise
+  stackbeat ab --in-turns -b ./old -c ./new        one after the other, for servers on one port
   stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
 pub struct AbArgs {
-    /// The command to compare with; quotes work as in a shell, nothing else does.
+    /// The command to compare with. A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes
+    /// work as in one.
     #[arg(short, long, value_name = "COMMAND")]
     pub baseline: String,
     /// The command that may be slower.
@@ -76,9 +82,13 @@ pub struct AbArgs {
     pub warmup: usize,
     /// Run both of a pair at the same time on one processor, which takes turns every few milliseconds: what slows one slows
     /// the other. For programs whose threads do not compute at the same time, and whose runs do not write the same file or
-    /// open the same port; wall times have the other's turns in them.
+    /// open the same port; wall times have the other's turns in them. Without this, --in-turns and --cpus a few runs decide:
+    /// where they show noise, the threads do not compute at the same time, and a first pair does not fail.
     #[arg(long)]
     pub together: bool,
+    /// Run both of a pair one after the other.
+    #[arg(long, conflicts_with = "together")]
+    pub in_turns: bool,
     /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the last one.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
@@ -98,6 +108,9 @@ pub struct AbArgs {
     /// Of the random order.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
+    /// Counts that became more are a regression, too, even where no time did.
+    #[arg(long)]
+    pub fail_on_counts: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
@@ -139,6 +152,9 @@ pub struct TrendArgs {
     /// A regression of an older commit is no failure any more: a hash, a tag, or the name of a folder.
     #[arg(long, value_name = "COMMIT")]
     pub since: Option<String>,
+    /// Counts that became more are a regression, too, even where no time did.
+    #[arg(long)]
+    pub fail_on_counts: bool,
     /// Thresholds and what to ignore (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,

@@ -63,7 +63,7 @@ pub fn show(target: &str, json: bool) -> Result<u8> {
             waits: locks.waits.iter().zip(&stacks).map(wait).collect(),
             deadlocks: locks.deadlocks.iter().map(tids).collect(),
         };
-        terminal::print(&format!("{}\n", serde_json::to_string(&answer)?))?;
+        terminal::print(&terminal::json_line(&answer)?)?;
     } else {
         terminal::print(&text(&locks, &stacks, Style::stdout()))?;
     }

@@ -39,6 +39,11 @@ class Charts {
     return this.many && process ? `${row.name} · ${process.pid}` : row.name;
   }
 
+  // A counter ends with its process.
+  end(row, timeline) {
+    return row.process === null ? timeline.duration : Math.min(this.processes[row.process].end_ns, timeline.duration);
+  }
+
   // A value with its unit.
   text(row, value) {
     if (row.unit === "bytes") return formatBytes(value);
@@ -83,7 +88,7 @@ class Charts {
     let pixel = -1, tallest = 0, until = 0;
     const flush = () => { if (pixel >= 0 && tallest > 0) c.fillRect(pixel, y + CHART - tallest, Math.max(until - pixel, 1), tallest); };
     for (let i = Math.max(this.before(row, from), 0); i < row.times.length && row.times[i] < to; i++) {
-      const end = i + 1 < row.times.length ? row.times[i + 1] : timeline.duration;
+      const end = i + 1 < row.times.length ? row.times[i + 1] : this.end(row, timeline);
       const x0 = Math.max(Math.floor(timeline.x(row.times[i])), LABEL_WIDTH), x1 = Math.min(timeline.x(end), width);
       if (x1 < LABEL_WIDTH) continue;
       const tall = Math.max(heightOf(row.values[i]), row.values[i] > row.least ? 1 : 0);

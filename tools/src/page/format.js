@@ -36,6 +36,15 @@ function formatCount(n) {
 
 const formatShare = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "");
 
+// The 95 % interval of a share that so many samples of equal weight have found (Wilson).
+function shareInterval(part, whole, samples) {
+  if (!(whole > 0) || !(samples > 0)) return null;
+  const z = 1.959963985, share = Math.min(1, part / whole), squared = (z * z) / samples;
+  const middle = (share + squared / 2) / (1 + squared);
+  const half = (z / (1 + squared)) * Math.sqrt((share * (1 - share)) / samples + squared / (4 * samples));
+  return [Math.min(share, Math.max(0, middle - half)), Math.max(share, Math.min(1, middle + half))];
+}
+
 const byId = (id) => document.getElementById(id);
 
 // An element with attributes and children; text is never read as markup.

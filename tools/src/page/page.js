@@ -52,6 +52,13 @@ class Page {
     ].join(" · ");
     const notes = [];
     if (r.records_lost > 0) notes.push(`${formatCount(r.records_lost)} of ${formatCount(r.records_written)} records were lost`);
+    const gapCpu = this.view.evidence().gapCpu, cpu = threads.reduce((sum, t) => sum + t.cpu_ns, 0);
+    if (r.hooks_only || gapCpu > 0.05 * cpu) notes.push(`no evidence for ${formatTime(gapCpu)} of ${formatTime(cpu)} of CPU time` + (r.hooks_only ? ", because threads that ran were not interrupted (--no-interrupt): only functions around hooks are known" : ""));
+    for (const u of r.unrecorded.slice(0, 3)) {
+      const processes = u.processes > 1 ? `${formatCount(u.processes)} processes, ` : "";
+      notes.push(`${u.name} ran unrecorded (${processes}${formatTime(u.cpu_ns)} of CPU time)`);
+    }
+    if (r.unrecorded.length > 3) notes.push(`${r.unrecorded.length - 3} more programs ran unrecorded`);
     if (r.counts_end_ns !== undefined) notes.push(`allocations are counted up to ${formatTime(r.counts_end_ns)} only, because their hooks were more than the budget could hold`);
     if (!["finished", "recovered"].includes(r.outcome)) notes.push(`the recording did not finish (${r.outcome.replace("_", " ")})`);
     for (const cause of ["table_full", "thread_table_full", "process_table_full", "not_hooked", "agent_disabled"]) {

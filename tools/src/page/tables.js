@@ -51,12 +51,20 @@ class Tables {
 
   functions() {
     const { view, data } = this;
+    const known = view.evidence(), running = known.whole;
+    const ends = (r) => (r.running > 0 ? shareInterval(r.running, running, known.samples) : null);
     const rows = view.functions()
       .filter((r) => !view.matches || view.matches.functions[r.index])
-      .map((r) => ({ ...r, name: r.f.name, chosen: view.search === r.f.name }));
-    const whole = view.sums().own, running = whole.time.reduce((a, b) => a + b, 0) - whole.blocked.reduce((a, b) => a + b, 0);
+      .map((r) => ({ ...r, name: r.f.name, chosen: view.search === r.f.name }))
+      .map((r) => ({ ...r, share: running > 0 ? r.running / running : 0, ends: ends(r), low: (ends(r) || [0])[0] }));
     const columns = [
       { key: "running", title: "Self", hint: "Running in the function itself", cell: (r) => this.share(r.running, running, formatTime) },
+      { key: "share", title: "Share", hint: "Of the running time of what is selected, and of its CPU time without evidence", format: (v) => `${(100 * v).toFixed(1)} %` },
+      {
+        key: "low", title: "95 % interval", hint: "In which the share lies, by the number of samples", optional: true,
+        cell: (r) => (r.ends ? `${(100 * r.ends[0]).toFixed(1)} … ${(100 * r.ends[1]).toFixed(1)} %` : ""),
+      },
+      { key: "samples", title: "Samples", hint: "On which the time in the function itself stands", format: formatCount },
       { key: "total", title: "Total", hint: "Wall time with callees", format: formatTime },
       { key: "cpu", title: "CPU", hint: "CPU time of the function itself", format: formatTime, optional: true },
       { key: "totalBlocked", title: "Blocked", hint: "Blocked, with callees", format: formatTime },
@@ -88,7 +96,7 @@ class Tables {
     const columns = [
       { key: "total", title: "Total", format: formatTime },
       { key: "longest", title: "Longest", format: formatTime },
-      { key: "count", title: "Count", hint: "Waits seen; short ones between captures are not", format: formatCount, optional: true },
+      { key: "count", title: "Count", hint: "Waits seen; short ones between captures are not. Inferred: seen from outside, and not apart", cell: (r) => (r.count ? formatCount(r.count) : "inferred"), optional: true },
       { key: "cause", title: "Cause", class: "short", cell: (r) => this.chip(r.causeNumber, r.cause) },
       { key: "call", title: "Call", class: "short", format: (v) => v },
       { key: "names", title: "Called from", class: "name", cell: (r) => element("span", { title: r.stack.map((l) => data.nameOf(l)).join("\n") }, r.names) },
@@ -213,6 +221,7 @@ class Tables {
     heading("Completeness");
     line("State", r.outcome.replace("_", " "));
     line("Records", `${r.records_written} written = ${r.records_stored} in the trace + ${r.records_lost} lost`);
+    for (const u of r.unrecorded) line("Not recorded", `${u.executable} · ${u.processes} × · ${formatTime(u.cpu_ns)} of CPU time · ${u.reason.replaceAll("_", " ")}`);
     for (const loss of meta.losses) line(loss.cause.replaceAll("_", " "), `${loss.count} · ${loss.description}`);
     if (meta.losses.length === 0) line("Losses", "none");
     heading("This page");

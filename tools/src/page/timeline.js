@@ -127,7 +127,7 @@ class Timeline {
 
   // Stacked columns: running at the bottom, then what held it up; idle waits are left faint.
   drawBins(c, bins, count, whole, x, y, width, height) {
-    const alpha = c.globalAlpha, step = width / count, order = [0, 1, 2, 3, 4, 7, 8, 9, 5, 6];
+    const alpha = c.globalAlpha, step = width / count, order = [0, 1, 2, 3, 4, 7, 8, 10, 9, 5, 6];
     for (let i = 0; i < count; i++) {
       let base = y + height;
       for (const kind of order) {

@@ -75,7 +75,7 @@ class View {
     if (this.cached) return this.cached;
     const { data } = this, n = data.count, column = () => new Float64Array(n);
     const own = {
-      time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(),
+      time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(), squares: column(),
       minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
       count: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
     };
@@ -98,6 +98,7 @@ class View {
           own.bytes[p] += c.bytes[i];
           own.allocations[p] += c.allocations[i];
           own.samples[p] += c.samples[i];
+          own.squares[p] += c.squares[i];
           own.minorFaults[p] += c.minorFaults[i];
           own.majorFaults[p] += c.majorFaults[i];
           own.voluntary[p] += c.voluntary[i];
@@ -131,7 +132,9 @@ class View {
   }
 
   addRange(own, t, longest) {
-    const bars = this.data.bars[t], [from, to] = this.range;
+    const bars = this.data.bars[t], [from, to] = this.range, cells = this.data.cells[t];
+    // Bars do not know their samples: a place has them evenly over its time.
+    cells.at ||= new Map(Array.from(cells.place, (p, i) => [p, i]));
     for (let i = firstBarAfter(bars, from); i < bars.n && bars.begin[i] < to; i++) {
       const begin = Math.max(bars.begin[i], from), end = Math.min(bars.end[i], to);
       const whole = bars.end[i] - bars.begin[i], part = whole > 0 ? (end - begin) / whole : 1;
@@ -139,8 +142,16 @@ class View {
       own.time[p] += end - begin;
       own.cpu[p] += bars.cpu[i] * part;
       own.bytes[p] += bars.bytes[i] * part;
-      own.count[p] += 1;
-      longest(p, end - begin, begin, t);
+      const i0 = cells.at.get(p);
+      // What is inferred is in no count.
+      const isCounted = i0 === undefined || cells.count[i0] > 0;
+      if (isCounted) own.count[p] += 1;
+      const share = i0 !== undefined && cells.time[i0] > 0 ? (end - begin) / cells.time[i0] : 0;
+      if (share > 0) {
+        own.samples[p] += cells.samples[i0] * share;
+        own.squares[p] += cells.squares[i0] * share;
+      }
+      if (isCounted) longest(p, end - begin, begin, t);
     }
   }
 
@@ -160,7 +171,7 @@ class View {
   functions() {
     const { data } = this, { own, amounts } = this.sums();
     const rows = data.meta.functions.map((f, index) => ({
-      index, f, running: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
+      index, f, running: 0, samples: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
     }));
     const time = amounts("time"), cpu = amounts("cpu"), bytes = amounts("bytes"), blocked = amounts("blocked");
     for (let p = 1; p < data.count; p++) {
@@ -168,6 +179,7 @@ class View {
       if (data.isFunction(label)) {
         const row = rows[(label - LABEL_FUNCTION) / 2];
         row.running += own.time[p];
+        row.samples += own.samples[p];
         row.cpu += own.cpu[p];
         row.bytes += own.bytes[p];
         if (!data.repeats[p]) {
@@ -187,6 +199,18 @@ class View {
       }
     }
     return rows.filter((r) => r.total > 0 || r.totalBytes > 0);
+  }
+
+  // What is known of the running time: time and squares of what each sample stands for (tools/src/report/evidence.rs),
+  // and the CPU time without evidence.
+  evidence() {
+    const { data } = this, { own } = this.sums();
+    let time = 0, squares = 0, gapCpu = 0;
+    for (let p = 1; p < data.count; p++) {
+      if (data.label[p] === GAP) gapCpu += own.cpu[p];
+      else if (!data.isBlocking(data.label[p])) { time += own.time[p]; squares += own.squares[p]; }
+    }
+    return { whole: time + gapCpu, gapCpu, samples: squares > 0 ? (time * time) / squares : 0 };
   }
 
   // Labels from a place outwards, without the root.
@@ -217,10 +241,10 @@ class Colors {
     this.font = style.getPropertyValue("--font");
     this.labels.clear();
     const d = this.dark;
-    // Order of core::probe::Cause: none, lock, wait, io, net, poll, sleep, join, process, unknown.
+    // Order of core::probe::Cause: none, lock, wait, io, net, poll, sleep, join, process, unknown, ipc.
     this.causes = d
-      ? ["#4f9d69", "#d9534f", "#a678d8", "#3f8fd6", "#2aa5a0", "#566070", "#454c59", "#9a7b56", "#8a8f3c", "#6b6b6b"]
-      : ["#6fbf8b", "#e4655f", "#b48ae0", "#5aa5e6", "#3dbab4", "#b9c1cc", "#d3d8df", "#c39f72", "#aeb354", "#9c9c9c"];
+      ? ["#4f9d69", "#d9534f", "#a678d8", "#3f8fd6", "#2aa5a0", "#566070", "#454c59", "#9a7b56", "#8a8f3c", "#6b6b6b", "#b86f98"]
+      : ["#6fbf8b", "#e4655f", "#b48ae0", "#5aa5e6", "#3dbab4", "#b9c1cc", "#d3d8df", "#c39f72", "#aeb354", "#9c9c9c", "#cf8db1"];
     this.running = this.causes[0];
   }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::{Progress, Status};
 
-use crate::units;
+use crate::{terminal, units};
 
 /// A quick recording needs no progress.
 const FIRST_AFTER: Duration = Duration::from_millis(500);
@@ -53,17 +53,17 @@ impl Display {
             Progress::Dumped { reason, result } => {
                 self.clear();
                 if let Some(reason) = reason.as_ref().filter(|_| !self.quiet) {
-                    eprintln!("stackbeat: {reason}");
+                    terminal::say(&format!("stackbeat: {reason}"));
                 }
                 match result {
                     Err(error) => super::warn(&format!("no dump was written: {error}")),
                     Ok(dump) if !self.quiet => {
-                        eprintln!(
+                        terminal::say(&format!(
                             "stackbeat: dumped the last {}, {} → {}",
                             units::duration(dump.covered_ns),
                             plural(dump.samples, "sample", "samples"),
                             dump.output
-                        );
+                        ));
                     }
                     Ok(_) => {}
                 }

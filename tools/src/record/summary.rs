@@ -10,7 +10,10 @@ use stackbeat_collector::session::{Options, Outcome, Visits};
 
 use super::progress::plural;
 use crate::cli::{LogArgs, SortKey};
-use crate::report::{self, functions::functions};
+use crate::report;
+use crate::report::evidence::{self, interval};
+use crate::report::functions::{evidence, functions};
+use crate::unrecorded::{self, UnrecordedRow};
 use crate::{terminal, units};
 
 /// Functions named in the summary.
@@ -21,9 +24,9 @@ const QUICK_BYTES: u64 = 256 << 20;
 /// Says it on standard error, in the way that was asked for.
 pub fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
     if how.json {
-        eprintln!("{}", json(options, outcome));
+        terminal::say(&json(options, outcome));
     } else if !how.quiet {
-        eprint!("{}", text(options, outcome));
+        terminal::say(&text(options, outcome));
     }
 }
 
@@ -48,6 +51,11 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         },
         units::bytes(status.bytes),
     );
+    let unrecorded = unrecorded::rows(&outcome.unrecorded);
+    if let Some(text) = unrecorded::text(&unrecorded, unseen_cpu_ns(outcome)) {
+        let text = format!("  not recorded: {}", terminal::clean(&text));
+        let _ = writeln!(out, "{}", style.warning(&text));
+    }
     if let Some(visits) = &outcome.visits {
         out.push_str(&visits_text(visits));
     }
@@ -77,15 +85,23 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             style.bad("the trace is not complete")
         );
     }
-    for (share, time, name) in top_functions(options, outcome) {
+    for [share, ends, time, name] in top_functions(options, outcome) {
         let width = terminal::stderr_width().unwrap_or(usize::MAX);
-        let line = format!("  {share:>7}  {time:>8}  {name}");
+        let line = format!("  {share:>7}  {ends:>15}  {time:>8}  {name}");
         let _ = writeln!(out, "{}", crate::table::shorten(&line, width));
     }
     if options.output.is_file() {
         let _ = writeln!(out, "  see more: stackbeat report {output}");
     }
     out
+}
+
+/// CPU time that is neither of a recorded thread nor of a named process.
+fn unseen_cpu_ns(outcome: &Outcome) -> u64 {
+    let figures = outcome.figures.iter();
+    (figures.filter(|(name, _)| name == "unseen_cpu_ns"))
+        .map(|(_, ns)| ns)
+        .sum()
 }
 
 /// What attaching and detaching cost the program.
@@ -117,9 +133,9 @@ fn visits_text(visits: &Visits) -> String {
     out
 }
 
-/// The functions that ran most: share, time, name. Empty when the trace cannot be read (again: it may have gone into a
+/// The functions that ran most: share, its interval, time, name. Empty when the trace cannot be read (again: it may have gone into a
 /// pipe) or is large.
-fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, String)> {
+fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
     let is_quick = outcome.status.bytes <= QUICK_BYTES && options.output.is_file();
     if outcome.status.samples == 0 || !is_quick {
         return Vec::new();
@@ -127,7 +143,8 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, S
     let Ok(report) = report::load(&options.output, 0) else {
         return Vec::new();
     };
-    let running: u64 = report.profile.threads.iter().map(|t| t.running_ns).sum();
+    let known = evidence(&report.profile, &|_| true);
+    let whole = known.time_ns + report::gap_cpu_ns(&report.profile, &|_| true);
     functions(&report.profile, &|_| true, SortKey::SelfTime)
         .iter()
         .take(TOP)
@@ -136,7 +153,13 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<(String, String, S
             let own = row.own.running_ns();
             let name = report::function_text(&report.facts, row.function.0);
             let name = terminal::clean(&name).into_owned();
-            (units::percent(own, running), units::duration(own), name)
+            let ends = interval(own, whole, known.effective_samples());
+            [
+                units::percent(own, whole),
+                evidence::text(ends),
+                units::duration(own),
+                name,
+            ]
         })
         .collect()
 }
@@ -167,6 +190,8 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         records_stored: u64,
         records_lost: u64,
         losses: Vec<Loss>,
+        unrecorded: Vec<UnrecordedRow>,
+        unseen_cpu_ns: u64,
         write_error: Option<String>,
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,6 +242,8 @@ fn json(options: &Options, outcome: &Outcome) -> String {
                 count: *count,
             })
             .collect(),
+        unrecorded: unrecorded::rows(&outcome.unrecorded),
+        unseen_cpu_ns: unseen_cpu_ns(outcome),
         write_error: outcome.write_error.clone(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
         attach: outcome.visits.map(|v| times(v.attach)),
@@ -226,7 +253,7 @@ fn json(options: &Options, outcome: &Outcome) -> String {
             .map(|d| d.attached),
         detach: outcome.visits.and_then(|v| v.detach).map(times),
     };
-    serde_json::to_string(&summary).unwrap_or_default()
+    terminal::json_line(&summary).unwrap_or_default()
 }
 
 fn program_name(options: &Options) -> String {

@@ -375,9 +375,9 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
         return out;
     }
     title(&mut out, layout, "Scopes of the program");
-    let moved = |row: &ScopeRow, of: fn(CallBytes) -> u64| match row.call_bytes().map(of) {
-        None | Some(0) => String::new(),
-        Some(amount) => bytes(amount),
+    let moved = |row: &ScopeRow, of: fn(CallBytes) -> Option<u64>| {
+        let amount = row.call_bytes().and_then(of);
+        amount.map_or_else(String::new, bytes)
     };
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),

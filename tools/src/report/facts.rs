@@ -8,6 +8,7 @@ use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
 use super::long_waits::LongWaitRow;
+use crate::unrecorded::{self, UnrecordedRow};
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -28,17 +29,33 @@ pub struct Recording {
     pub interval_ns: u64,
     pub main_interval_ns: u64,
     pub probes: Vec<String>,
+    /// Threads that ran were not interrupted.
+    pub hooks_only: bool,
     /// `finished`, `running`, `disk_full`, `recovered`, `write_error`.
     pub outcome: &'static str,
     /// What is measured, and the commit of the program, when `record` was told.
     pub label: String,
     pub commit: String,
+    /// Another run of a pair shared the processor.
+    #[serde(skip)]
+    pub shares_processor: bool,
     pub records_written: u64,
     pub records_stored: u64,
     pub records_lost: u64,
+    /// Programs that ran without an agent, by CPU time.
+    pub unrecorded: Vec<UnrecordedRow>,
+    /// CPU time of the program that is neither theirs nor of a recorded thread.
+    pub unseen_cpu_ns: u64,
     /// Up to when allocations were counted, from the start, when that is not the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts_end_ns: Option<u64>,
+}
+
+impl Recording {
+    /// What ran unrecorded, in one line.
+    pub fn unrecorded_text(&self) -> Option<String> {
+        unrecorded::text(&self.unrecorded, self.unseen_cpu_ns)
+    }
 }
 
 /// One program image in one process.
@@ -92,19 +109,21 @@ pub struct ThreadFacts {
     pub merged: u32,
 }
 
-/// Bytes that system calls have moved, as far as they passed hooks.
+/// Bytes that system calls have moved, as far as they passed hooks. `None`: no hook has seen any. That is not 0, because
+/// what the C library does inside itself (stdio) passes no hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallBytes {
-    pub read: u64,
-    pub written: u64,
+    pub read: Option<u64>,
+    pub written: Option<u64>,
 }
 
 impl CallBytes {
     /// Those among counts of all kinds.
     pub fn of(calls: &SystemCalls) -> CallBytes {
+        let seen = |kind| Some(calls.of(kind)).filter(|bytes| *bytes > 0);
         CallBytes {
-            read: calls.of(SystemCall::BytesRead),
-            written: calls.of(SystemCall::BytesWritten),
+            read: seen(SystemCall::BytesRead),
+            written: seen(SystemCall::BytesWritten),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
+use super::evidence::Evidence;
 use super::profile::{Cell, Label, Profile};
 use crate::cli::SortKey;
 
@@ -23,6 +24,8 @@ pub struct Weights {
     pub allocations: u64,
     pub allocated_bytes: u64,
     pub samples: u64,
+    /// What is known of the running time.
+    pub evidence: Evidence,
 }
 
 impl Weights {
@@ -39,6 +42,7 @@ impl Weights {
         self.allocations += cell.amounts.allocations;
         self.allocated_bytes += cell.amounts.allocated_bytes;
         self.samples += cell.amounts.samples;
+        self.evidence += Evidence::of_cell(label, cell);
     }
 
     /// Wall time in code: running, or ready to run.
@@ -111,6 +115,17 @@ pub fn functions(
     rows
 }
 
+/// What is known of the running time of all functions together.
+pub fn evidence(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Evidence {
+    let mut sum = Evidence::default();
+    for ((thread, place), cell) in &profile.cells {
+        if wanted(*thread) {
+            sum += Evidence::of_cell(profile.tree.places()[*place as usize].label, cell);
+        }
+    }
+    sum
+}
+
 /// One line of the table of blocking sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteRow {
@@ -119,6 +134,8 @@ pub struct SiteRow {
     pub cause: Cause,
     pub count: u64,
     pub total_ns: u64,
+    /// Of it, in waits that were not seen apart: they are not counted, and none is the longest.
+    pub inferred_ns: u64,
     pub longest_ns: u64,
     pub longest_at_ns: u64,
     /// Thread of the longest wait.
@@ -130,6 +147,7 @@ impl SiteRow {
     pub fn add(&mut self, other: &SiteRow) {
         self.count += other.count;
         self.total_ns += other.total_ns;
+        self.inferred_ns += other.inferred_ns;
         if (other.longest_ns, Reverse(other.longest_thread))
             > (self.longest_ns, Reverse(self.longest_thread))
         {
@@ -156,6 +174,7 @@ pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -
             cause: probe.cause(),
             count: cell.count,
             total_ns: cell.time_ns,
+            inferred_ns: cell.inferred_ns,
             longest_ns: cell.longest_ns,
             longest_at_ns: cell.longest_at_ns,
             longest_thread: *thread,

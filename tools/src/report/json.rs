@@ -12,10 +12,11 @@ use stackbeat_core::system_call::SystemCalls;
 use super::Report;
 use super::counters::{CounterRow, ScopeRow};
 use super::events::EventRow;
+use super::evidence::interval;
 use super::facts::{
     CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind,
 };
-use super::functions::{Weights, blocking_sites, functions};
+use super::functions::{Weights, blocking_sites, evidence, functions};
 use super::profile::{Profile, ThreadTime};
 use super::system_calls::Counted;
 use super::tables::label_text;
@@ -26,8 +27,7 @@ use crate::cli::SortKey;
 pub struct ReportJson<'a> {
     schema: &'static str,
     recording: Recording,
-    /// Sums over the threads that are shown.
-    totals: Time,
+    totals: Totals,
     /// The same of system calls, where they are known.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_kind")]
     system_calls: Option<SystemCalls>,
@@ -55,6 +55,15 @@ pub struct ReportJson<'a> {
     focus: Option<FocusJson>,
 }
 
+/// Sums over the threads that are shown.
+#[derive(Serialize)]
+struct Totals {
+    #[serde(flatten)]
+    time: Time,
+    /// Of the CPU time, what captures took.
+    capture_ns: u64,
+}
+
 #[derive(Serialize)]
 struct Time {
     wall_ns: u64,
@@ -63,6 +72,7 @@ struct Time {
     blocked_ns: u64,
     blocked_by_cause_ns: BTreeMap<&'static str, u64>,
     no_evidence_ns: u64,
+    no_evidence_cpu_ns: u64,
     cpu_ns: u64,
     allocations: u64,
     allocated_bytes: u64,
@@ -92,7 +102,17 @@ struct FunctionJson {
     name: FunctionName,
     #[serde(rename = "self")]
     own: WeightsJson,
+    running_share: Option<ShareJson>,
     total: WeightsJson,
+}
+
+/// The part of the running time, and of the CPU time without evidence, that a function has itself.
+#[derive(Serialize)]
+struct ShareJson {
+    share: f64,
+    /// Ends of the 95 % interval.
+    low: f64,
+    high: f64,
 }
 
 #[derive(Serialize)]
@@ -106,6 +126,8 @@ struct WeightsJson {
     allocations: u64,
     allocated_bytes: u64,
     samples: u64,
+    /// Of these, those that stand for running time.
+    running_samples: u64,
 }
 
 #[derive(Serialize)]
@@ -114,6 +136,8 @@ struct SiteJson {
     cause: &'static str,
     count: u64,
     total_ns: u64,
+    /// Of it, in waits that were not seen apart.
+    inferred_ns: u64,
     longest_ns: u64,
     /// Begin of the longest wait, since the recording's start.
     longest_at_ns: u64,
@@ -191,6 +215,8 @@ pub fn report<'a>(
         None => None,
     };
     let rows = functions(profile, wanted, sort).into_iter().take(top);
+    let known = evidence(profile, wanted);
+    let whole = known.time_ns + totals.gap_cpu_ns;
     let callers = |what| system_calls::json(&report.calls, what, facts, profile, wanted, top);
     let (system_call_functions, system_call_sites) = callers(Counted::Calls);
     let (call_byte_functions, call_byte_sites) = callers(Counted::Bytes);
@@ -198,7 +224,10 @@ pub fn report<'a>(
     Ok(ReportJson {
         schema: "stackbeat.report.v1",
         recording: facts.recording.clone(),
-        totals: (&totals).into(),
+        totals: Totals {
+            capture_ns: (threads.iter()).fold(0, |sum, t| sum.saturating_add(t.facts.capture_ns)),
+            time: (&totals).into(),
+        },
         system_calls: facts.system_calls(wanted),
         call_bytes: facts.call_bytes(wanted),
         wake_ups: facts.wake_ups(wanted),
@@ -214,6 +243,15 @@ pub fn report<'a>(
             .map(|row| FunctionJson {
                 name: name_of(facts, row.function.0),
                 own: row.own.into(),
+                running_share: {
+                    let part = row.own.running_ns();
+                    let ends = interval(part, whole, known.effective_samples());
+                    ends.map(|(low, high)| ShareJson {
+                        share: part as f64 / whole as f64,
+                        low,
+                        high,
+                    })
+                },
                 total: row.total.into(),
             })
             .collect(),
@@ -280,6 +318,7 @@ fn sites(
                 cause: site.cause.name(),
                 count: site.count,
                 total_ns: site.total_ns,
+                inferred_ns: site.inferred_ns,
                 longest_ns: site.longest_ns,
                 longest_at_ns: site.longest_at_ns.saturating_sub(facts.recording.start_ns),
                 longest_thread_uid: facts.threads[site.longest_thread.0 as usize].uid,
@@ -301,6 +340,7 @@ impl From<&ThreadTime> for Time {
                 .map(|c| (c.name(), t.blocked_ns[c as usize]))
                 .collect(),
             no_evidence_ns: t.gap_ns,
+            no_evidence_cpu_ns: t.gap_cpu_ns,
             cpu_ns: t.amounts.cpu_ns,
             allocations: t.amounts.allocations,
             allocated_bytes: t.amounts.allocated_bytes,
@@ -326,6 +366,7 @@ impl From<Weights> for WeightsJson {
             allocations: w.allocations,
             allocated_bytes: w.allocated_bytes,
             samples: w.samples,
+            running_samples: w.evidence.samples,
         }
     }
 }

@@ -22,8 +22,8 @@ use super::profile::{Profile, ROOT};
 use super::rows::Rows;
 use super::system_calls::CallSites;
 use super::waits::Waits;
-use crate::losses;
 use crate::page::timeline::{Bar, Timeline};
+use crate::{losses, unrecorded};
 
 /// Name of the session's counter that holds the time of the calibration loop in ns.
 pub const CALIBRATION: &str = "calibration";
@@ -32,6 +32,8 @@ pub const CALIBRATION: &str = "calibration";
 #[derive(Debug)]
 pub struct Report {
     pub facts: Facts,
+    /// What of the trace cannot be shown, one line each.
+    pub damage: Vec<String>,
     pub profile: Profile,
     /// Empty when no page was asked for.
     pub timeline: Timeline,
@@ -53,20 +55,27 @@ pub fn load(path: &Path, bar_budget: usize) -> Result<Report> {
 
 /// Says on standard error what of a trace cannot be shown.
 pub fn warn_of_damage(path: &Path, trace: &Trace) {
-    const SHOWN: usize = 3;
-    let path = path.display();
-    for damage in trace.damage().iter().take(SHOWN) {
-        crate::record::warn(&format!(
-            "{path}: damaged near byte {}: {}; the rest is shown",
-            damage.offset, damage.what
-        ));
+    for line in damage(trace) {
+        crate::record::warn(&format!("{}: {line}", path.display()));
     }
+}
+
+fn damage(trace: &Trace) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let known = trace.damage().iter().take(SHOWN);
+    let mut lines: Vec<String> = known
+        .map(|damage| {
+            let (offset, what) = (damage.offset, &damage.what);
+            format!("damaged near byte {offset}: {what}; the rest is shown")
+        })
+        .collect();
     let more = trace.damage().len().saturating_sub(SHOWN);
     if more > 0 {
-        crate::record::warn(&format!(
-            "{path}: damaged in {more} more places; `stackbeat info` lists them"
+        lines.push(format!(
+            "damaged in {more} more places; `stackbeat info` lists them"
         ));
     }
+    lines
 }
 
 /// As `load`, for a trace that is open.
@@ -120,6 +129,7 @@ fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
     facts.long_waits = adder.long_waits.finish();
     Ok(Report {
         facts,
+        damage: damage(trace),
         profile,
         timeline: adder.timeline,
         calibration_ns: adder.calibration_ns,
@@ -261,9 +271,13 @@ pub fn recording(trace: &Trace) -> Recording {
         outcome: outcome_name(summary.outcome()),
         label: config.label.clone(),
         commit: config.commit.clone(),
+        shares_processor: config.shares_processor,
         records_written: summary.records_written,
         records_stored: summary.records_stored,
         records_lost: summary.records_lost,
+        hooks_only: trace.config().hooks_only,
+        unrecorded: unrecorded::rows(&trace.unrecorded().programs()),
+        unseen_cpu_ns: trace.unseen_cpu_ns(),
         counts_end_ns: (trace.settings().counts_end_ns()).map(|ns| ns.saturating_sub(start_ns)),
     }
 }

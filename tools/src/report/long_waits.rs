@@ -1,7 +1,7 @@
 //! Single long waits, for the page: what each was for, who held it and who ended it.
 
 use stackbeat_collector::model::{LongWait, ThreadIndex, Trace};
-use stackbeat_core::probe::Cause;
+use stackbeat_core::probe::{Cause, Probe};
 
 /// Waits that a report keeps: the longest.
 const MOST: usize = 20_000;
@@ -63,6 +63,10 @@ fn object(wait: &LongWait) -> String {
         Cause::Lock => format!("lock at {:#x}", wait.object),
         Cause::Wait | Cause::Join => format!("object at {:#x}", wait.object),
         Cause::Process => format!("process {}", wait.object),
+        Cause::Ipc if wait.probe.known() == Some(Probe::SemaphoreSet) => {
+            format!("semaphore set {}", wait.object)
+        }
+        Cause::Ipc => format!("queue {}", wait.object),
         _ if wait.object <= u64::from(u16::MAX) => format!("descriptor {}", wait.object),
         _ => format!("{:#x}", wait.object),
     }

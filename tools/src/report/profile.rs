@@ -116,25 +116,36 @@ pub struct Cell {
     pub longest_ns: u64,
     /// When the longest began.
     pub longest_at_ns: u64,
+    /// Of the time, that of waits which were not seen apart: they are in no count, and none is the longest.
+    pub inferred_ns: u64,
+    /// Sum of the squares of what each sample stands for, ns².
+    pub squares: u128,
     pub amounts: Amounts,
 }
 
 impl Cell {
-    fn add_segment(&mut self, segment: &Segment) {
-        let time_ns = segment.end_ns.saturating_sub(segment.begin_ns);
+    /// Adds so much time of a segment, without its amounts.
+    fn add_time(&mut self, segment: &Segment, time_ns: u64) {
         self.time_ns += time_ns;
+        if segment.is_inferred {
+            self.inferred_ns += time_ns;
+            return;
+        }
         self.count += 1;
         if time_ns > self.longest_ns || self.count == 1 {
             self.longest_ns = time_ns;
             self.longest_at_ns = segment.begin_ns;
         }
-        self.amounts.add(&segment.amounts);
+        // Neighbours with the same stack are one segment.
+        self.squares += u128::from(time_ns).pow(2) / u128::from(segment.amounts.samples.max(1));
     }
 
     /// Adds another cell of the same or of a lower place.
     pub fn add(&mut self, other: &Cell) {
         self.time_ns += other.time_ns;
         self.count += other.count;
+        self.squares += other.squares;
+        self.inferred_ns += other.inferred_ns;
         if other.longest_ns > self.longest_ns {
             self.longest_ns = other.longest_ns;
             self.longest_at_ns = other.longest_at_ns;
@@ -152,6 +163,8 @@ pub struct ThreadTime {
     pub running_ns: u64,
     pub blocked_ns: [u64; CAUSES],
     pub gap_ns: u64,
+    /// CPU time in stretches that no sample says anything about.
+    pub gap_cpu_ns: u64,
     pub amounts: Amounts,
 }
 
@@ -165,11 +178,14 @@ impl ThreadTime {
     }
 
     /// Adds a segment without its amounts.
-    pub fn add_time(&mut self, kind: SegmentKind, time_ns: u64) {
-        match kind {
-            SegmentKind::Running => self.running_ns += time_ns,
-            SegmentKind::Blocked(probe) => self.blocked_ns[probe.cause() as usize] += time_ns,
-            SegmentKind::Gap => self.gap_ns += time_ns,
+    pub fn add_time(&mut self, segment: &Segment) {
+        self.running_ns += segment.running_ns();
+        self.gap_ns += segment.unseen_ns();
+        if segment.kind == SegmentKind::Gap {
+            self.gap_cpu_ns += segment.amounts.cpu_ns;
+        }
+        if let SegmentKind::Blocked(probe) = segment.kind {
+            self.blocked_ns[probe.cause() as usize] += segment.wall_ns();
         }
     }
 
@@ -180,6 +196,7 @@ impl ThreadTime {
             *sum += more;
         }
         self.gap_ns += other.gap_ns;
+        self.gap_cpu_ns += other.gap_cpu_ns;
         self.amounts.add(&other.amounts);
     }
 
@@ -193,6 +210,7 @@ impl ThreadTime {
             running_ns: self.running_ns.saturating_sub(before.running_ns),
             blocked_ns,
             gap_ns: self.gap_ns.saturating_sub(before.gap_ns),
+            gap_cpu_ns: self.gap_cpu_ns.saturating_sub(before.gap_cpu_ns),
             amounts: self.amounts.since(&before.amounts),
         }
     }
@@ -203,6 +221,7 @@ impl ThreadTime {
             running_ns: change(self.running_ns),
             blocked_ns: self.blocked_ns.map(&change),
             gap_ns: change(self.gap_ns),
+            gap_cpu_ns: change(self.gap_cpu_ns),
             amounts: self.amounts.map(change),
         }
     }
@@ -222,7 +241,8 @@ pub struct Profile {
 
 impl Profile {
     /// Adds a segment whose stack leads to `path` in this profile's tree. Returns the place it was
-    /// added at: below `path` for blocking calls and gaps.
+    /// added at: below `path` for blocking calls and gaps. What a running thread was off the CPU without evidence is added
+    /// there as well.
     pub fn add(&mut self, segment: &Segment, path: u32) -> u32 {
         let place = match segment.kind {
             SegmentKind::Running if path == ROOT => self.tree.child(ROOT, Label::NoStack),
@@ -232,16 +252,23 @@ impl Profile {
         };
         let index = segment.thread.0 as usize;
         let owner = self.owners.get(index).copied().unwrap_or(segment.thread);
-        self.cells
-            .entry((owner, place))
-            .or_default()
-            .add_segment(segment);
+        let (time_ns, unseen_ns) = match segment.kind {
+            SegmentKind::Running => (segment.running_ns(), segment.unseen_ns()),
+            _ => (segment.wall_ns(), 0),
+        };
+        let cell = self.cells.entry((owner, place)).or_default();
+        cell.add_time(segment, time_ns);
+        cell.amounts.add(&segment.amounts);
+        if unseen_ns != 0 {
+            let gap = self.tree.child(path, Label::Gap);
+            let cell = self.cells.entry((owner, gap)).or_default();
+            cell.add_time(segment, unseen_ns);
+        }
         if self.threads.len() <= index {
             self.threads.resize(index + 1, ThreadTime::default());
         }
         let thread = &mut self.threads[index];
-        let time_ns = segment.end_ns.saturating_sub(segment.begin_ns);
-        thread.add_time(segment.kind, time_ns);
+        thread.add_time(segment);
         thread.amounts.add(&segment.amounts);
         place
     }
@@ -286,6 +313,7 @@ pub(crate) mod tests {
             result: None,
             waker_tid: None,
             new_turn: false,
+            is_inferred: false,
         }
     }
 

@@ -188,7 +188,7 @@ impl Thread {
             amounts: segment.amounts,
             ..ThreadTime::default()
         };
-        time.add_time(segment.kind, segment.wall_ns());
+        time.add_time(segment);
         self.leave_to_samples(&mut time.amounts);
         let mut begin_ns = segment.begin_ns;
         while let Some((at_ns, _)) = self.edges.front().copied()
@@ -369,6 +369,7 @@ mod tests {
             result: None,
             waker_tid: None,
             new_turn: false,
+            is_inferred: false,
         }
     }
 

@@ -309,10 +309,10 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
     let are_known = rows.iter().any(|(_, thread)| thread.call_bytes.is_some());
     for (sum, thread) in rows.iter().take(layout.top) {
         let process = &facts.processes[thread.process];
-        let moved = |of: fn(CallBytes) -> u64| match thread.call_bytes.map(of) {
+        let moved = |of: fn(CallBytes) -> Option<u64>| match thread.call_bytes.map(of) {
             None if are_known => "?".to_owned(),
-            None | Some(0) => String::new(),
-            Some(amount) => bytes(amount),
+            None | Some(None) => String::new(),
+            Some(Some(amount)) => bytes(amount),
         };
         table.row(vec![
             count(*sum),

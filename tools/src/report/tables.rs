@@ -7,8 +7,9 @@ use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
 use super::Report;
+use super::evidence::{self, interval};
 use super::facts::{Facts, FunctionName};
-use super::functions::{FunctionRow, SiteRow, blocking_sites, functions};
+use super::functions::{FunctionRow, SiteRow, blocking_sites, evidence, functions};
 use super::profile::{Label, Profile, ThreadTime};
 use super::system_calls::Counted;
 use super::{counters, deadlocks, events, system_calls, waits};
@@ -69,7 +70,7 @@ pub fn report(
     out
 }
 
-/// What was recorded, in two lines.
+/// What was recorded, in two lines, and what was not.
 pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
     let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
@@ -90,11 +91,38 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
             false => "",
         },
         match r.outcome {
-            "finished" => "complete".to_string(),
+            "finished" if r.unrecorded.is_empty() => "complete".to_string(),
+            "finished" => "complete but for what ran unrecorded".to_string(),
             other => layout.style.warning(&other.replace('_', " ")),
         }
     );
+    if let Some(text) = without_evidence(facts, profile) {
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    if let Some(unrecorded) = r.unrecorded_text() {
+        let text = format!("not recorded: {}", clean(&unrecorded));
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
     out
+}
+
+/// Says that functions are known of a part of the time only, where that is worth a word.
+fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
+    const WORTH: f64 = 0.05;
+    let gap_ns = gap_cpu_ns(profile, &|_| true);
+    let cpu_ns: u64 = profile.threads.iter().map(|t| t.amounts.cpu_ns).sum();
+    let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
+    let hooks_only = facts.recording.hooks_only;
+    (is_worth_it || hooks_only).then(|| {
+        let amount = format!("{} of {} of CPU time", duration(gap_ns), duration(cpu_ns));
+        match hooks_only {
+            true => format!(
+                "no evidence for {amount}: threads that run were not interrupted (--no-interrupt), so only functions \
+                 around hooks are known"
+            ),
+            false => format!("no evidence for {amount}: samples were lost there, or none could be taken"),
+        }
+    })
 }
 
 pub fn title(out: &mut String, layout: &Layout, text: &str) {
@@ -196,7 +224,12 @@ fn function_table(
     layout: &Layout,
 ) -> String {
     let rows = functions(profile, wanted, sort);
-    let whole: u64 = rows.iter().map(|r| share_of(r, sort)).sum();
+    let known = evidence(profile, wanted);
+    let without_evidence_ns = match sort {
+        SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
+        _ => 0,
+    };
+    let whole: u64 = rows.iter().map(|r| share_of(r, sort)).sum::<u64>() + without_evidence_ns;
     // Totals overlap, so their shares are of all the threads' time.
     let whole = match sort {
         SortKey::Total | SortKey::Blocked => {
@@ -214,23 +247,53 @@ fn function_table(
     let mut table = Table::new(vec![
         Column::number("SELF", 0),
         Column::number("SHARE", 1),
+        Column::number("INTERVAL", 4),
+        Column::number("SAMPLES", 2),
         Column::number("TOTAL", 0),
-        Column::number("CPU", 4),
+        Column::number("CPU", 5),
         Column::number("BLOCKED", 3),
-        Column::number("ALLOCATED", 5),
+        Column::number("ALLOCATED", 6),
         Column::text("FUNCTION", 0),
     ]);
     let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
+    let mut is_said = percent(without_evidence_ns, whole) == percent(0, whole);
+    let say_gap = |table: &mut Table| {
+        let mut line = vec![String::new(); 9];
+        line[0] = duration(without_evidence_ns);
+        line[1] = percent(without_evidence_ns, whole);
+        line[5] = duration(without_evidence_ns);
+        line[8] = label_text(facts, Label::Gap);
+        table.row(line);
+    };
     for row in rows.iter().take(layout.top) {
+        if !is_said && share_of(row, sort) < without_evidence_ns {
+            say_gap(&mut table);
+            is_said = true;
+        }
+        let ends = match sort {
+            SortKey::SelfTime | SortKey::Cpu => {
+                interval(share_of(row, sort), whole, known.effective_samples())
+            }
+            // Of these the samples do not tell.
+            _ => None,
+        };
         table.row(vec![
             duration(row.own.running_ns()),
             percent(share_of(row, sort), whole),
+            evidence::text(ends),
+            count(match sort {
+                SortKey::Total | SortKey::Blocked => row.total.samples,
+                _ => row.own.evidence.samples,
+            }),
             duration(row.total.wall_ns),
             duration(row.own.cpu_ns),
             duration(row.total.blocked_ns),
             bytes(row.own.allocated_bytes),
             function_text(facts, row.function.0),
         ]);
+    }
+    if !is_said {
+        say_gap(&mut table);
     }
     let by = match sort {
         SortKey::SelfTime => "time running in themselves",
@@ -248,6 +311,15 @@ fn function_table(
     out.push_str(&table.render(layout.width, layout.style));
     more(&mut out, layout, rows.len());
     out
+}
+
+/// CPU time of the wanted threads that no sample says anything about.
+pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
+    let chosen = profile.threads.iter().enumerate();
+    chosen
+        .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
+        .map(|(_, time)| time.gap_cpu_ns)
+        .sum()
 }
 
 fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
@@ -305,8 +377,14 @@ fn site_table(
     for (site, callers) in sites.iter().take(layout.top) {
         table.row(vec![
             duration(site.total_ns),
-            duration(site.longest_ns),
-            count(site.count),
+            match site.count {
+                0 => String::new(),
+                _ => duration(site.longest_ns),
+            },
+            match site.count {
+                0 => "inferred".to_owned(),
+                n => count(n),
+            },
             site.cause.name().into(),
             site.probe.name().into_owned(),
             callers.clone(),
