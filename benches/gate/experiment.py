@@ -242,7 +242,7 @@ class Experiment:
         # Most are about unchanged programs: what was changed is known before them.
         asked.sort(key=lambda q: ["changed", "special", "unchanged"].index(q[0]["what"]))
         with path.open("a") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
-            answers = pool.map(lambda q: self.gate(["--together"] if q[1] else [], *q[2]), asked)
+            answers = pool.map(lambda q: self.gate(["--fail-on-counts"] + (["--together"] if q[1] else []), *q[2]), asked)
             for (about, _, _), answer in zip(asked, answers):
                 line = {"binary": self.binary, "about": about, "answer": short(answer)}
                 of_binary.append(line)

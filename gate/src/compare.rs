@@ -27,6 +27,8 @@ pub struct Rules {
     pub seed: u64,
     /// Metrics of the whole run that must be known for "no regression".
     pub required: Vec<Metric>,
+    /// Counts decide as times do.
+    pub fail_on_counts: bool,
     /// Costs that are not compared.
     pub ignored_metrics: Vec<Metric>,
     /// Findings in these functions do not count; `*` stands for anything.
@@ -67,13 +69,14 @@ impl Default for Rules {
             alpha: 0.01,
             confidence: 0.95,
             min_effect: 0.03,
-            min_exact: 0.001,
+            min_exact: 0.02,
             floor_ns: 1e6,
             floor_share: 0.005,
             pairing: Pairing::None,
             draws: 4000,
             seed: 0x5EED,
             required: vec![Metric::Wall, Metric::Cpu],
+            fail_on_counts: false,
             ignored_metrics: Vec::new(),
             ignored_functions: Vec::new(),
             budgets: Vec::new(),
@@ -85,8 +88,9 @@ impl Default for Rules {
 /// Least counts of page faults that matter, and what one costs at least.
 const FLOOR_FAULTS: f64 = 64.0;
 const FAULT_NS: f64 = 500.0;
-/// Least count of calls that matters: a library more to load takes some.
+/// Least count of calls, of allocations and of bytes that matters: a library more to load takes some.
 const FLOOR_CALLS: f64 = 16.0;
+const FLOOR_BYTES: f64 = 32.0 * 1024.0;
 
 impl Rules {
     /// What one of the two ways to a finding (down the hierarchy, and over all functions at once) may use
@@ -101,11 +105,17 @@ impl Rules {
             (_, Unit::Nanoseconds) => self.floor_ns.max(self.floor_share * wall_ns),
             (Metric::MinorFaults, _) => FLOOR_FAULTS.max(self.floor_share * cpu_ns / FAULT_NS),
             (Metric::MajorFaults, _) => FLOOR_FAULTS,
-            (Metric::ReadCalls | Metric::WriteCalls, _) => FLOOR_CALLS,
-            (_, Unit::Bytes) => 1024.0,
-            (metric, _) if metric.is_system_call() => FLOOR_CALLS,
-            _ => 1.0,
+            (_, Unit::Bytes) => FLOOR_BYTES,
+            (Metric::Threads, _) => 1.0,
+            _ => FLOOR_CALLS,
         }
+    }
+
+    /// Whether more of a metric makes a regression. Of counts it does where that is asked for; otherwise it is a notice: a faster
+    /// program may count more.
+    pub fn decides(&self, metric: Metric) -> bool {
+        let is_time = metric.unit() == Unit::Nanoseconds;
+        is_time || self.fail_on_counts || self.required.contains(&metric)
     }
 
     /// Runs a side without which nothing can be said.
@@ -485,12 +495,12 @@ mod tests {
 
     #[test]
     fn equal_counts_are_compared_exactly_with_two_runs() {
-        let more = ask(&[1000.0; 2], &[1004.0; 2], true);
+        let more = ask(&[1000.0; 2], &[1040.0; 2], true);
         assert_eq!((more.answer, more.p), (Answer::Higher, None));
         assert_eq!(ask(&[1000.0; 2], &[1000.0; 2], true).answer, Answer::Same);
         // Not equal in every run of the baseline: no exact comparison.
         assert_eq!(
-            ask(&[1000.0, 1001.0], &[1004.0; 2], true).answer,
+            ask(&[1000.0, 1001.0], &[1040.0; 2], true).answer,
             Answer::Unknown
         );
         // Below the least change that matters.

@@ -81,7 +81,7 @@ pub enum Way {
     /// A count of a role's threads changed, for certain; the row is the role's.
     Role,
     /// Counts prove that the programs differ, and this time of the whole run grew with them: by less than the
-    /// least effect, or not beyond the fence. It is no regression by itself.
+    /// least effect, or not beyond the fence. It is no regression by itself, and stands behind the counts.
     Suspected,
 }
 
@@ -95,6 +95,36 @@ pub struct Finding {
     /// Other metrics of the whole run that the same cause made worse.
     pub also: Vec<Metric>,
     pub explanation: Explanation,
+}
+
+impl Outcome {
+    /// The first suspicion.
+    pub fn suspected(&self) -> Option<&Finding> {
+        let mut all = self.findings.iter().chain(&self.notices);
+        all.find(|finding| finding.way == Way::Suspected)
+    }
+
+    /// Takes in what fresh runs say of the first suspicion: it comes first where they show it, and is dropped, as those that were not
+    /// tested, where they do not.
+    pub fn settle(&mut self, said: Confirmation) {
+        let is_confirmed = said.is_confirmed;
+        for list in [&mut self.findings, &mut self.notices] {
+            let first = list.iter().find(|f| f.way == Way::Suspected).cloned();
+            list.retain(|finding| finding.way != Way::Suspected);
+            if let Some(first) = first.filter(|_| is_confirmed) {
+                list.insert(0, first);
+            }
+        }
+        self.suspicion = Some(said);
+    }
+}
+
+impl Finding {
+    /// Whether it makes a regression, by itself or by what it made worse besides.
+    pub fn decides(&self, rules: &Rules) -> bool {
+        let mut metrics = self.also.iter().chain([&self.row.metric]);
+        self.way != Way::Suspected && metrics.any(|metric| rules.decides(*metric))
+    }
 }
 
 /// A function that became heavier while what is around it did not.
@@ -120,8 +150,10 @@ pub struct Outcome {
     pub functions: Vec<FunctionRow>,
     /// Scopes of the program, the largest change first.
     pub scopes: Vec<ScopeRow>,
-    /// The first is the one to look at.
+    /// What makes a regression; the first is the one to look at.
     pub findings: Vec<Finding>,
+    /// What became more and makes none: counts, and times that are suspected beside them.
+    pub notices: Vec<Finding>,
     pub moved: Vec<Moved>,
     pub budgets: Vec<BudgetRow>,
     pub warnings: Vec<String>,
@@ -133,6 +165,8 @@ pub struct Outcome {
     pub obstacle: Option<String>,
     /// What fresh runs said about the first finding.
     pub confirmation: Option<Confirmation>,
+    /// What they said about the first suspicion.
+    pub suspicion: Option<Confirmation>,
     /// Functions that were compared at once.
     pub family_size: usize,
 }
@@ -193,14 +227,15 @@ impl Judge<'_> {
         let mut roles = self.roles(&worse);
         let (across, moved, family_size) = self.functions();
         let calls = self.system_calls();
-        let findings = self.findings(&whole, &worse, &across, &moved, &calls);
+        let (findings, notices) = self.findings(&whole, &worse, &across, &moved, &calls);
         roles.extend(calls);
         let budgets = budget::rows(self.table, self.rules);
         let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
         let required = |metric| self.rules.required.contains(&metric);
         let required = whole.iter().filter(|r| required(r.metric));
         let open: Vec<&Row> = required
-            .filter(|r| r.comparison.answer == Answer::Unknown && !r.comparison.is_not_higher)
+            .filter(|r| is_open(&r.comparison))
+            .filter(|r| r.metric != Metric::Wall || !self.knows_own_time(&whole))
             .collect();
         let obstacle = if self.is_too_short() {
             Some(self.too_short())
@@ -220,17 +255,54 @@ impl Judge<'_> {
             runs_needed: open.iter().filter_map(|r| r.comparison.runs_needed).max(),
             obstacle: obstacle.filter(|_| verdict == Verdict::CannotTell),
             confirmation: None,
+            suspicion: None,
             scopes: self.scopes(),
             processes: self.processes(&worse),
             roles,
             functions: across,
             findings,
+            notices,
             moved: self.shown(moved),
             budgets,
             warnings: self.warnings(),
             family_size,
             whole,
         }
+    }
+
+    /// Whether all that a run of a pair that shared a processor takes itself is known: then its wall time, which has the other's
+    /// turns in it, need not be. It is CPU time, and what the main thread waits in calls; waits that are too short to be seen have
+    /// to be few.
+    fn knows_own_time(&self, whole: &[Row]) -> bool {
+        /// Of the run, were each of them as long as the interval.
+        const UNSEEN: f64 = 0.1;
+        let knows_cpu = whole
+            .iter()
+            .any(|row| row.metric == Metric::Cpu && !is_open(&row.comparison));
+        if self.rules.pairing != Pairing::Together || !knows_cpu {
+            return false;
+        }
+        let mains: Vec<RoleId> = (self.table.roles().into_iter())
+            .filter(|role| self.table.names.roles()[role.0 as usize].is_root)
+            .collect();
+        let of_main = |metric| {
+            let columns: Vec<Column> = mains.iter().map(|r| self.table.role(*r, metric)).collect();
+            self.table.sum(columns.iter())
+        };
+        let is_known = |metric: Metric| {
+            let column = of_main(metric);
+            column.iter().all(|ns| *ns == 0.0) || {
+                let comparison = self.compare(&column, metric, false);
+                comparison.answer != Answer::Higher && !is_open(&comparison)
+            }
+        };
+        let switches = of_main(Metric::VoluntarySwitches);
+        let (before, after) = self.table.split(&switches);
+        let intervals = self.table.runs.iter().map(|r| r.about.interval_ns);
+        let longest = intervals.max().unwrap_or(0) as f64;
+        let unseen = median(before).max(median(after)) * longest;
+        let mut waits = Metric::ALL.into_iter().filter(|metric| metric.is_blocked());
+        unseen <= UNSEEN * self.wall_ns && waits.all(is_known)
     }
 
     /// Whether a run is over before a change that matters could be told from none. Counts can always be told.
@@ -491,6 +563,11 @@ impl Judge<'_> {
         let lighter = of_rest.interval.high < 0.0 && of_rest.shift <= -0.5 * shift;
         (lighter || of_all.shift < 0.5 * shift).then_some(lighter)
     }
+}
+
+/// Whether an increase is neither known nor ruled out.
+fn is_open(comparison: &Comparison) -> bool {
+    comparison.answer == Answer::Unknown && !comparison.is_not_higher
 }
 
 fn key(row: &FunctionRow) -> (RoleId, NameId, Metric) {

@@ -165,6 +165,11 @@ impl Metric {
         ) || self.is_transfer()
     }
 
+    /// Time that a thread waits in a call.
+    pub fn is_blocked(self) -> bool {
+        (Metric::Lock..=Metric::Unknown).contains(&self)
+    }
+
     /// Counted by hooks of allocation, which a budget may have taken away.
     pub fn is_of_allocation(self) -> bool {
         matches!(

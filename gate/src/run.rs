@@ -3,11 +3,13 @@
 
 mod builder;
 mod comparable;
+mod program;
 
 use std::collections::HashMap;
 
 pub use builder::Builder;
 pub(crate) use comparable::{all_count, keep_comparable};
+pub use program::{Kin, kin};
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
@@ -206,6 +208,12 @@ pub struct About {
     /// Runs that were made together: a build, a machine, an evening.
     pub group: String,
     pub command: String,
+    /// Names of the program itself: more than one where it executed another.
+    pub programs: Vec<String>,
+    /// Another run of a pair shared the processor at the same time.
+    pub shares_processor: bool,
+    /// What of the trace cannot be read, one line each.
+    pub damage: Vec<String>,
     /// CPU model, number of CPUs, operating system.
     pub machine: String,
     pub started_unix_ns: u64,

@@ -161,6 +161,26 @@ pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) ->
     list
 }
 
+/// Who held the locks that a role's threads waited for longer, by `grown` ns: where that is known of half of it.
+pub(crate) fn holders(table: &Table, waiter: RoleId, grown: f64) -> Vec<RoleId> {
+    const KNOWN: f64 = 0.5;
+    const LEAST_SHARE: f64 = 0.1;
+    let is_asked = |key: &WaitKey| key.waiter == waiter && key.metric == Metric::Lock;
+    let growth = |column: &Column| {
+        let (baseline, candidate) = table.split(column);
+        (mean(candidate) - mean(baseline)).max(0.0)
+    };
+    let by_holder: Vec<(RoleId, f64)> = columns(table, is_asked, |key| key.holder)
+        .into_iter()
+        .map(|(holder, column)| (holder, growth(&column)))
+        .collect();
+    let all: f64 = by_holder.iter().map(|(_, ns)| ns).sum();
+    let holders = by_holder
+        .into_iter()
+        .filter(|(_, ns)| all >= KNOWN * grown && *ns >= LEAST_SHARE * all);
+    holders.map(|(holder, _)| holder).collect()
+}
+
 /// Who can be the reason for longer waits of some threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answering {

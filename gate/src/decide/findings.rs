@@ -1,7 +1,7 @@
 //! From rows that became worse to findings: one for each cause, the one that people notice most first.
 //!
 //! Times come first: those of the whole run, then those of single functions. Counts come after them, and
-//! only where no time finding has the same cause or function. So a count that grew by a percent does not
+//! only where no time finding has the same cause or function. So a count that grew does not
 //! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::cause`]).
 
 use super::{Finding, FunctionRow, Judge, Moved, RoleRow, Row, Way, key};
@@ -12,15 +12,9 @@ use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::table::Table;
 
-/// Counts that grew by less are a small part of whatever changed ...
-const SMALL: f64 = 0.01;
-/// ... so that a time is suspected beside them which grew with this p, by itself: it is about what comes first, not about whether
-/// anything is worse.
-const SUSPECTED: f64 = 0.05;
-
 impl Judge<'_> {
-    /// All findings, the first being the one to look at. `worse` are the costs of the whole run that are
-    /// worse, `across` the functions that changed.
+    /// All findings, the first being the one to look at, and what is only a notice. `worse` are the costs of the whole run that
+    /// are worse, `across` the functions that changed.
     pub(super) fn findings(
         &self,
         whole: &[Row],
@@ -28,13 +22,13 @@ impl Judge<'_> {
         across: &[FunctionRow],
         moved: &[Moved],
         calls: &[RoleRow],
-    ) -> Vec<Finding> {
+    ) -> (Vec<Finding>, Vec<Finding>) {
         let row = |metric: &Metric| whole.iter().find(|r| r.metric == *metric);
         let (times, counts): (Vec<&Row>, Vec<&Row>) =
             worse.iter().filter_map(row).partition(|r| is_time(r));
         let mut findings = Vec::new();
         for row in first_felt(times) {
-            self.take(&mut findings, row, Way::Whole);
+            take(&mut findings, self.found(row, Way::Whole), self.table);
         }
         for row in across.iter().filter(|r| r.row.is_worse(self.rules)) {
             let has_moved = moved
@@ -47,50 +41,53 @@ impl Judge<'_> {
         findings.retain(|finding| !self.is_ignored(finding));
         // What else runs on the machine takes the CPU away, too: that is looked at when nothing of the program is found.
         findings.sort_by_key(|finding| finding.explanation.cause == Cause::Scheduling);
-        let mut of_counts = Vec::new();
-        for row in &counts {
-            self.take(&mut of_counts, row, Way::Whole);
-        }
-        of_counts.retain(|finding| !self.is_ignored(finding));
-        if of_counts.is_empty() && calls.is_empty() {
-            return findings;
-        }
-        if findings.is_empty() {
-            let rows = (counts.iter().copied()).chain(calls.iter().map(|role| &role.row));
-            let is_small = |row: &Row| row.comparison.relative < SMALL;
-            let most = match rows.into_iter().all(is_small) {
-                true => SUSPECTED,
-                false => self.rules.alpha,
-            };
-            let (costs, evidence): (Vec<&Row>, Vec<&Row>) =
-                (self.suspected(whole, most).into_iter()).partition(|row| self.is_cost(row.metric));
-            // Waiting for a child is what it costs; where that grew, it is seen there.
-            let suspected = if costs.is_empty() { evidence } else { costs };
-            for row in first_felt(suspected) {
-                self.take(&mut findings, row, Way::Suspected);
-            }
-            findings.retain(|finding| !self.is_ignored(finding));
-        }
+
         // Who reads and writes is known of system calls only, so these come before.
         let (transfers, counts): (Vec<&Row>, Vec<&Row>) =
             counts.into_iter().partition(|row| row.metric.is_transfer());
-        for row in counts {
-            self.take(&mut findings, row, Way::Whole);
-        }
-        for RoleRow { role, row } in calls {
+        let of_calls = calls.iter().map(|RoleRow { role, row }| {
             let explanation = explain::of_calls(self.table, row.metric, *role);
-            self.take_explained(&mut findings, row, Way::Role, explanation);
+            finding(row, Way::Role, explanation)
+        });
+        let counted: Vec<Finding> = (counts.into_iter().map(|row| self.found(row, Way::Whole)))
+            .chain(of_calls)
+            .chain(transfers.into_iter().map(|row| self.found(row, Way::Whole)))
+            .collect();
+        let are_of_counts_only = findings.is_empty() && !counted.is_empty();
+        let mut of_counts: Vec<Finding> = Vec::new();
+        for count in counted {
+            if let Some(count) = merge(&mut findings, count, self.table) {
+                take(&mut of_counts, count, self.table);
+            }
         }
-        for row in transfers {
-            self.take(&mut findings, row, Way::Whole);
+        of_counts.retain(|finding| !self.is_ignored(finding));
+        findings.extend(of_counts);
+        let is_faster = (row(&Metric::Wall)).is_some_and(|r| r.comparison.answer == Answer::Lower);
+        let (mut findings, mut notices): (Vec<Finding>, Vec<Finding>) = findings
+            .into_iter()
+            .partition(|finding| self.weighs(finding, is_faster));
+        if are_of_counts_only {
+            let behind = match findings.is_empty() {
+                true => &mut notices,
+                false => &mut findings,
+            };
+            if !behind.is_empty() {
+                behind.extend(self.suspected(whole));
+            }
         }
-        findings.retain(|finding| !self.is_ignored(finding));
-        findings
+        (findings, notices)
+    }
+
+    /// Whether a finding makes a regression. Where the run became shorter, waiting for something else than before does not.
+    fn weighs(&self, finding: &Finding, is_faster: bool) -> bool {
+        let is_part = |metric: Metric| is_faster && metric.is_blocked();
+        let mut metrics = finding.also.iter().chain([&finding.row.metric]);
+        metrics.any(|metric| self.rules.decides(*metric) && !is_part(*metric))
     }
 
     /// Times that grew beside counts that are known to differ. Equal programs do not get here, so the error
-    /// rate of the gate is not spent by them: each is tested by itself, without a least effect, and has a p of at most `most`.
-    fn suspected<'r>(&self, whole: &'r [Row], most: f64) -> Vec<&'r Row> {
+    /// rate of the gate is not spent by them: each is tested by itself, without a least effect.
+    fn suspected(&self, whole: &[Row]) -> Vec<Finding> {
         let is_likely = |row: &&Row| {
             let c = &row.comparison;
             let least = self.floor(row.metric).max(self.drift * c.baseline_median);
@@ -98,58 +95,33 @@ impl Judge<'_> {
                 && (self.is_cost(row.metric) || row.metric == Metric::Process)
                 && c.answer != Answer::Same
                 && c.shift >= least
-                && c.p.is_some_and(|p| p <= most)
+                && c.p.is_some_and(|p| p <= self.rules.alpha)
         };
-        whole.iter().filter(is_likely).collect()
-    }
-
-    /// Adds what became worse to the finding with the same cause, or as a new one.
-    fn take(&self, findings: &mut Vec<Finding>, row: &Row, way: Way) {
-        let explanation = explain::explain(self.table, row.metric, self.rules.pairing);
-        self.take_explained(findings, row, way, explanation);
-    }
-
-    fn take_explained(
-        &self,
-        findings: &mut Vec<Finding>,
-        row: &Row,
-        way: Way,
-        explanation: Explanation,
-    ) {
-        let same = findings.iter_mut().find(|f| {
-            let known = &f.explanation;
-            if row.metric.is_system_call() {
-                // Time in such calls is seen where they are made, and so are their bytes.
-                let moves = |metric: &Metric| metric.is_call_bytes() || metric.moves();
-                let mut metrics = f.also.iter().chain([&f.row.metric]);
-                let is_cause = match row.metric.is_call_bytes() {
-                    true => metrics.any(moves),
-                    false => known.cause == Cause::SystemCalls,
-                } || Cause::of_time_in(row.metric) == Some(known.cause);
-                return is_cause && known.role == explanation.role;
-            }
-            let same_cause = known.cause == explanation.cause
-                || Cause::Transfers == explanation.cause && is_of_reads_or_writes(f)
-                || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
-                || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults
-                || Cause::Transfers == explanation.cause && known.cause == Cause::Io;
-            let same_function = known.function.is_some() && known.function == explanation.function;
-            same_cause || same_function
-        });
-        let Some(finding) = same else {
-            findings.push(Finding {
-                way,
-                changed: None,
-                row: row.clone(),
-                also: Vec::new(),
-                explanation,
-            });
-            return;
-        };
-        finding.also.push(row.metric);
-        if says_more(&explanation, &finding.explanation, self.table) {
-            finding.explanation = explanation;
+        let (costs, evidence): (Vec<&Row>, Vec<&Row>) =
+            (whole.iter().filter(is_likely)).partition(|row| self.is_cost(row.metric));
+        // Waiting for a child is what it costs; where that grew, it is seen there.
+        let suspected = if costs.is_empty() { evidence } else { costs };
+        let mut findings = Vec::new();
+        for row in first_felt(suspected) {
+            take(&mut findings, self.found(row, Way::Suspected), self.table);
         }
+        for finding in &mut findings {
+            // It may be noise: no function is suspected that certainly does less.
+            if makes_fewer_calls(&finding.explanation) {
+                let explanation = &mut finding.explanation;
+                (explanation.function, explanation.deepest) = (None, None);
+                explanation.path.clear();
+                explanation.parts.clear();
+                explanation.calls.clear();
+            }
+        }
+        findings.retain(|finding| !self.is_ignored(finding));
+        findings
+    }
+
+    fn found(&self, row: &Row, way: Way) -> Finding {
+        let explanation = explain::explain(self.table, row.metric, self.rules.pairing);
+        finding(row, way, explanation)
     }
 
     fn explains(&self, finding: &Finding, row: &FunctionRow) -> bool {
@@ -187,6 +159,69 @@ impl Judge<'_> {
             ignored.iter().any(|p| is_like(text, p))
         })
     }
+}
+
+/// Whether the function that is named makes fewer system calls than before.
+fn makes_fewer_calls(explanation: &Explanation) -> bool {
+    const SHARE: f64 = 0.1;
+    const LEAST: f64 = 16.0;
+    let parts = explanation.parts.iter();
+    let calls = parts.filter(|part| part.metric.is_steady_call() && !part.metric.is_call_bytes());
+    let (before, after) = calls.fold((0.0, 0.0), |(before, after), part| {
+        (before + part.baseline, after + part.candidate)
+    });
+    before - after >= LEAST.max(SHARE * before)
+}
+
+fn finding(row: &Row, way: Way, explanation: Explanation) -> Finding {
+    Finding {
+        way,
+        changed: None,
+        row: row.clone(),
+        also: Vec::new(),
+        explanation,
+    }
+}
+
+/// Adds what became worse to the finding with the same cause, or as a new one.
+fn take(findings: &mut Vec<Finding>, new: Finding, table: &Table) {
+    let new = merge(findings, new, table);
+    findings.extend(new);
+}
+
+/// Adds what became worse to the finding with the same cause; gives it back where there is none.
+fn merge(findings: &mut [Finding], new: Finding, table: &Table) -> Option<Finding> {
+    let Some(finding) = findings.iter_mut().find(|known| is_of(&new, known)) else {
+        return Some(new);
+    };
+    finding.also.push(new.row.metric);
+    if says_more(&new.explanation, &finding.explanation, table) {
+        finding.explanation = new.explanation;
+    }
+    None
+}
+
+/// Whether what became worse has the cause of a finding that is known.
+fn is_of(new: &Finding, finding: &Finding) -> bool {
+    let (explanation, known) = (&new.explanation, &finding.explanation);
+    let metric = new.row.metric;
+    if metric.is_system_call() {
+        // Time in such calls is seen where they are made, and so are their bytes.
+        let moves = |metric: &Metric| metric.is_call_bytes() || metric.moves();
+        let mut metrics = finding.also.iter().chain([&finding.row.metric]);
+        let is_cause = match metric.is_call_bytes() {
+            true => metrics.any(moves),
+            false => known.cause == Cause::SystemCalls,
+        } || Cause::of_time_in(metric) == Some(known.cause);
+        return is_cause && known.role == explanation.role;
+    }
+    let same_cause = known.cause == explanation.cause
+        || Cause::Transfers == explanation.cause && is_of_reads_or_writes(finding)
+        || Cause::Allocation == known.cause && explanation.cause == Cause::PageFaults
+        || Cause::Allocation == explanation.cause && known.cause == Cause::PageFaults
+        || Cause::Transfers == explanation.cause && known.cause == Cause::Io;
+    let same_function = known.function.is_some() && known.function == explanation.function;
+    same_cause || same_function
 }
 
 /// Whether system calls that read or write are a part of a finding.

@@ -57,7 +57,7 @@ pub(crate) fn are_other_counts(metric: Metric, before: &[f64], after: &[f64]) ->
 
 /// What two runs a side find.
 const PLAIN_CALLS: f64 = 50.0;
-const PLAIN_BYTES: f64 = 16384.0;
+const PLAIN_BYTES: f64 = 65536.0;
 
 /// Counts that are the same in two runs may vary all the same: then both sides have to be of one number each, or there
 /// have to be more runs of the baseline.

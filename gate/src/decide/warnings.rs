@@ -47,32 +47,47 @@ impl Judge<'_> {
         warnings.extend(differing("intervals (ns)", &|r| {
             r.about.interval_ns.to_string()
         }));
-        for run in runs.iter().filter(|r| r.about.lost > 0) {
-            warnings.push(format!(
-                "{}: {} records were lost",
-                run.about.label, run.about.lost
-            ));
-        }
-        for run in runs.iter().filter(|r| r.about.counts_end_early) {
-            warnings.push(format!(
-                "{}: hooks that only count took too much of its budget, and those of allocation were withdrawn: \
-                 allocations are not compared in any run, and limits of them not judged; record with a higher \
-                 --budget or without",
-                run.about.label
-            ));
-        }
-        for run in runs.iter().filter(|r| !r.about.complete) {
-            warnings.push(format!(
-                "{}: the recording did not end regularly",
-                run.about.label
-            ));
-        }
+        let lost: u64 = runs.iter().map(|r| r.about.lost).sum();
+        let plural = if lost == 1 {
+            "record was"
+        } else {
+            "records were"
+        };
+        warnings.extend(once(
+            runs,
+            &|r| r.about.lost > 0,
+            &format!("{lost} {plural} lost"),
+        ));
+        let damage = runs.iter().find_map(|r| r.about.damage.first());
+        warnings.extend(damage.and_then(|first| {
+            let what = format!("{first}; what is left was compared");
+            once(runs, &|r| !r.about.damage.is_empty(), &what)
+        }));
+        warnings.extend(once(
+            runs,
+            &|r| r.about.counts_end_early,
+            "hooks that only count took too much of its budget, and those of allocation were withdrawn: \
+             allocations are not compared in any run, and limits of them not judged; record with a higher \
+             --budget or without",
+        ));
+        warnings.extend(once(
+            runs,
+            &|r| !r.about.complete,
+            "the recording did not end regularly",
+        ));
         for metric in &self.rules.required {
-            for (label, value, middle) in self.outliers(*metric) {
+            let outliers = self.outliers(*metric);
+            let texts: Vec<String> = outliers
+                .iter()
+                .map(|(label, value, middle)| {
+                    format!("{label} ({:+.0} %)", 100.0 * (value / middle - 1.0))
+                })
+                .collect();
+            if !texts.is_empty() {
                 warnings.push(format!(
-                    "{label}: an outlier in {} ({:+.0} % of its side's median); it was not left out",
+                    "far from their side's median in {}, and not left out: {}",
                     metric.title(),
-                    100.0 * (value / middle - 1.0)
+                    texts.join(", ")
                 ));
             }
         }
@@ -158,6 +173,16 @@ impl Judge<'_> {
         }
         found
     }
+}
+
+/// What is to be said of some runs, once: `a.beat: 5 records were lost`, `3 runs, a.beat for example: …`.
+fn once(runs: &[Run], is_one: &dyn Fn(&Run) -> bool, what: &str) -> Option<String> {
+    let mut those = runs.iter().filter(|run| is_one(run));
+    let first = &those.next()?.about.label;
+    Some(match those.count() {
+        0 => format!("{first}: {what}"),
+        more => format!("{} runs, {first} for example: {what}", more + 1),
+    })
 }
 
 /// How much slower or faster the calibration loop was on one side, relative; 0 when it was not run.

@@ -31,6 +31,8 @@ const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::
 /// What a thread spends time on that has nothing to do: it sleeps, or reads a pipe or a socket, for as long as the run takes; what
 /// of that is too short to be seen looks like time without a CPU.
 const IDLE: [Metric; 4] = [Metric::Io, Metric::Net, Metric::Sleep, Metric::Ready];
+/// Share of a wait for a lock by which who holds it has to have waited longer himself, for something else.
+const HOLDS: f64 = 0.5;
 /// Share of a wait by which others have to have taken longer, to be its reason.
 const ANSWERS: f64 = 0.3;
 /// The same where nobody is known to have ended the wait, and others work, or are idle, beside it.
@@ -56,10 +58,17 @@ pub(super) fn explain(table: &Table, pairing: Pairing) -> Explanation {
         }
         _ => active,
     };
-    match followed {
-        Some(grown) if grown.ns > 0.0 => explain_sum(table, grown.metric, Some(grown.role)),
-        _ => explain_sum(table, Metric::Cpu, None),
-    }
+    let Some(grown) = followed.filter(|grown| grown.ns > 0.0) else {
+        return explain_sum(table, Metric::Cpu, None);
+    };
+    let Some(holder) = threads.holding(grown) else {
+        return explain_sum(table, grown.metric, Some(grown.role));
+    };
+    let mut found = explain_sum(table, holder.metric, Some(holder.role));
+    // Who waited for it stays evidence.
+    let held = waits::waited_for(table, grown.metric, Some(grown.role));
+    found.waited_for.splice(0..0, held);
+    found
 }
 
 /// A time of a role's threads that became longer, and by how much.
@@ -119,14 +128,41 @@ impl Threads<'_> {
             Answering::Roles(known) => {
                 let known = others.iter().filter(|role| known.contains(role)).copied();
                 let known: Vec<RoleId> = known.collect();
-                self.largest(&known, self.active())
-                    .filter(|grown| grown.ns >= ANSWERS * waited)
+                let is_enough = |grown: &Grown| grown.ns >= ANSWERS * waited;
+                let answering = self.largest(&known, self.active()).filter(is_enough);
+                answering.or_else(|| {
+                    // They wait themselves, too shortly each time to know for whom.
+                    self.largest(&known, &PASSIVE).filter(is_enough)?;
+                    let known = known.into_iter().collect();
+                    self.unseen(others, &known, ANSWERS * waited, waited)
+                })
             }
             Answering::Unseen(enders) => {
                 self.unseen(others, &enders, ANSWERS_UNSEEN * waited, waited)
             }
             Answering::Unknown => self.unseen(others, &BTreeSet::new(), ANSWERS * waited, waited),
         }
+    }
+
+    /// What those wait for longer that hold the lock for which a role waits longer.
+    fn holding(self, waiting: Grown) -> Option<Grown> {
+        const WAITS: [Metric; 3] = [Metric::Io, Metric::Net, Metric::Sleep];
+        if waiting.metric != Metric::Lock {
+            return None;
+        }
+        let table = self.table;
+        let holders = waits::holders(table, waiting.role, waiting.ns);
+        let all = WAITS.into_iter().flat_map(|metric| {
+            let in_files = spent_in_files(table, metric);
+            let of_holder = move |role: &RoleId| {
+                let mut grown = self.grown(*role, metric);
+                let in_files = in_files.get(role).copied().unwrap_or(0.0);
+                grown.ns -= idled(table, *role, metric, in_files);
+                grown
+            };
+            holders.iter().map(of_holder).collect::<Vec<_>>()
+        });
+        most(all).filter(|grown| grown.ns >= HOLDS * waiting.ns)
     }
 
     /// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the waits that did not time out: all that

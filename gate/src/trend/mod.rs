@@ -81,9 +81,18 @@ pub struct Finding {
     pub is_worse: bool,
     /// Some of that is there still at the end of the series.
     pub stands: bool,
+    /// What makes it a regression: the first change that became worse, stands, and is of a time or of a count that decides.
+    pub deciding: Option<Decision>,
     pub proof: Proof,
     /// Where the first change sits, largest first.
     pub parts: Vec<Part>,
+}
+
+/// A change that makes a regression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub place: Place,
+    pub proof: Proof,
 }
 
 /// What a series says.
@@ -110,7 +119,7 @@ impl Outcome {
 }
 
 fn regressions(findings: &[Finding], since: usize) -> impl DoubleEndedIterator<Item = &Finding> {
-    let counts = move |f: &&Finding| f.is_worse && f.stands && f.commit >= since;
+    let counts = move |f: &&Finding| f.deciding.is_some() && f.commit >= since;
     findings.iter().filter(counts)
 }
 
@@ -160,8 +169,8 @@ impl Judge<'_> {
             let line = lines[..whole_count].iter().find(|l| l.metric == *metric);
             line.is_some_and(|l| !l.levels.is_known)
         };
-        let worse = || regressions(&findings, since);
-        let verdict = if worse().any(|f| f.proof != Proof::Suspected) {
+        let worse = || regressions(&findings, since).filter_map(|f| f.deciding);
+        let verdict = if worse().any(|decision| decision.proof != Proof::Suspected) {
             Verdict::Regression
         } else if worse().next().is_some() || self.rules.required.iter().any(is_open) {
             Verdict::CannotTell
@@ -305,11 +314,19 @@ impl Judge<'_> {
                 key(a).cmp(&key(b)).then(by_size).then(a.line.cmp(&b.line))
             });
             let worse = || changes.iter().filter(|p| of(p).shift > 0.0);
+            let mut standing = worse().filter(|p| lines[p.line].stands(of(p)));
+            let deciding = standing
+                .clone()
+                .find(|p| self.rules.decides(lines[p.line].metric));
             let first = changes[0];
             findings.push(Finding {
                 commit,
                 is_worse: worse().next().is_some(),
-                stands: worse().any(|p| lines[p.line].stands(of(p))),
+                stands: standing.next().is_some(),
+                deciding: deciding.map(|place| Decision {
+                    place: *place,
+                    proof: of(place).proof,
+                }),
                 proof: of(&first).proof,
                 parts: self.parts(&lines[first.line], of(&first)),
                 changes,

@@ -5,19 +5,16 @@
 //! sides alike; together, both at the same time, also what changes from one second to the next. Looks at the
 //! result are planned before the first run, and what they may spend of the error rate sums up to it.
 
+mod layout;
+mod sides;
+
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::hint::black_box;
+use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{iter, mem};
 
-use anyhow::{Context, Result, anyhow, bail};
-use stackbeat_collector::session::CpuList;
+use anyhow::{Context, Result, bail};
 use stackbeat_gate::budget::{Budget, BudgetRow, Uncounted};
 use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::confirm::{self, Confirmation};
@@ -29,14 +26,12 @@ use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
 use stackbeat_gate::table::Table;
-use stackbeat_proto::stream::write_packet;
-use stackbeat_proto::v1::{CounterBatch, Packet, packet::Body};
 
 use super::summarize::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
-use crate::report::CALIBRATION;
 use crate::{record, terminal};
+use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
 pub fn run(args: &AbArgs) -> Result<u8> {
@@ -45,29 +40,34 @@ pub fn run(args: &AbArgs) -> Result<u8> {
             true => Pairing::Together,
             false => Pairing::None,
         },
+        fail_on_counts: args.fail_on_counts,
         ..Rules::default()
     };
-    let rules = super::policy::read(args.policy.as_deref(), defaults)?;
+    let mut rules = super::policy::read(args.policy.as_deref(), defaults)?;
     // What is wrong is said before anything is made or replaced.
     require_possible_budgets(&rules)?;
     if let Some(cpus) = &args.cpus {
         cpus.run(|| ()).context("--cpus")?;
     }
     record::interval("--interval", args.interval)?;
-    let sides = [
+    let mut sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,
     ];
-    for side in &sides {
-        fs::create_dir_all(&side.folder)
-            .with_context(|| format!("{}: cannot be made", side.folder.display()))?;
-    }
+    sides.iter().try_for_each(Program::make_folder)?;
     super::check_files(&args.write)?;
     for side in &sides {
         side.remove_traces()?;
     }
+    if args.together {
+        sides.iter_mut().try_for_each(Program::share)?;
+    }
+    warm_up(&sides, args)?;
+    let layout = layout::choose(&mut sides, &rules, args)?;
+    rules.pairing = layout.pairing;
     let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha, rules.pairing);
-    let gate = measure(&sides, &looks, &rules, args)?;
+    let mut gate = measure(&sides, &looks, &rules, args)?;
+    gate.outcome.warnings.extend(layout.note);
     super::output(&gate, args.format, &args.write)?;
     Ok(super::exit_code(gate.outcome.verdict))
 }
@@ -81,159 +81,6 @@ fn require_possible_budgets(rules: &Rules) -> Result<()> {
             Uncounted::Shared.reason(),
             Uncounted::Shared.remedy()
         );
-    }
-    Ok(())
-}
-
-/// A side's command and where its traces go.
-struct Program {
-    side: Side,
-    words: Vec<String>,
-    folder: PathBuf,
-    interval: String,
-    /// Where it is pinned to.
-    cpus: Option<CpuList>,
-    ignore_failure: bool,
-}
-
-/// A recording that runs.
-struct Recording<'a> {
-    program: &'a Program,
-    recorder: Child,
-    trace: PathBuf,
-}
-
-impl Program {
-    fn new(side: Side, command: &str, args: &AbArgs) -> Result<Program> {
-        let flag = side.name();
-        let words = shlex::split(command)
-            .filter(|words| !words.is_empty())
-            .with_context(|| format!("--{flag} {command}: an open quote, or no command"))?;
-        let folder = args.output.join(flag);
-        let has_traces = folder.exists() && !super::inputs::in_folder(&folder)?.is_empty();
-        if has_traces && !args.force {
-            bail!(
-                "{}: has traces already; name another folder with -o, or replace them with --force",
-                folder.display()
-            );
-        }
-        Ok(Program {
-            side,
-            words,
-            folder,
-            interval: format!("{}ns", args.interval),
-            cpus: match &args.cpus {
-                None if args.together => Some(CpuList::allowed()?.last()),
-                cpus => cpus.clone(),
-            },
-            ignore_failure: args.ignore_failure,
-        })
-    }
-
-    /// Removes those of an earlier time.
-    fn remove_traces(&self) -> Result<()> {
-        for old in super::inputs::in_folder(&self.folder)? {
-            fs::remove_file(&old)
-                .with_context(|| format!("{}: cannot be removed", old.display()))?;
-        }
-        Ok(())
-    }
-
-    /// Where the trace of a run goes.
-    fn trace(&self, number: usize) -> PathBuf {
-        self.folder.join(format!("{number:03}.beat"))
-    }
-
-    /// Begins to record one run. What the program prints is not shown: the verdict is what this command prints.
-    fn start(&self, trace: PathBuf) -> Result<Recording<'_>> {
-        let mut arguments: Vec<OsString> = ["record", "--quiet", "--force", "--interval"]
-            .map(OsString::from)
-            .into();
-        arguments.push(self.interval.clone().into());
-        if let Some(cpus) = &self.cpus {
-            arguments.extend(["--cpus".into(), cpus.to_string().into()]);
-        }
-        arguments.push("--output".into());
-        arguments.push(trace.clone().into());
-        arguments.push("--".into());
-        arguments.extend(self.words.iter().map(OsString::from));
-        let this = std::env::current_exe().context("the path of this program is not known")?;
-        let recorder = Command::new(this)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        Ok(Recording {
-            program: self,
-            recorder: recorder.context("recording cannot be started")?,
-            trace,
-        })
-    }
-
-    /// A run that does not count.
-    fn warm_up(&self) -> Result<()> {
-        let trace = self.start(self.folder.join("warmup"))?.finish()?;
-        let _ = fs::remove_file(&trace);
-        Ok(())
-    }
-}
-
-impl Recording<'_> {
-    /// Waits for the end; an error says what the program said last.
-    fn finish(self) -> Result<PathBuf> {
-        let output = self.recorder.wait_with_output();
-        let output = output.context("the recorder's end is not known")?;
-        // Without a trace it was not recorded, whatever is ignored.
-        let is_recorded = self.trace.exists();
-        if !is_recorded || !output.status.success() && !self.program.ignore_failure {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.lines().rev().take(5).collect::<Vec<_>>();
-            let last: Vec<&str> = last.into_iter().rev().collect();
-            let advice = match is_recorded {
-                true => "; --ignore-failure takes such runs too",
-                false => " and left no trace",
-            };
-            bail!(
-                "the {} failed ({}){advice}\n{}",
-                self.program.side.name(),
-                output.status,
-                last.join("\n")
-            );
-        }
-        Ok(self.trace)
-    }
-}
-
-/// Records a run of both sides, in this order or together.
-fn record_pair(
-    sides: &[Program; 2],
-    order: [usize; 2],
-    number: usize,
-    pairing: Pairing,
-) -> Result<()> {
-    match pairing {
-        Pairing::Together => {
-            let calibration_ns = calibrate();
-            let started = order.map(|side| sides[side].start(sides[side].trace(number)));
-            // None waits for the other's end to get rid of what it says.
-            let traces = thread::scope(|scope| {
-                started
-                    .map(|recording| scope.spawn(|| recording?.finish()))
-                    .map(|end| end.join())
-            });
-            for trace in traces {
-                let trace = trace.map_err(|_| anyhow!("waiting for a recorder failed"))?;
-                add_calibration(&trace?, calibration_ns)?;
-            }
-        }
-        Pairing::None | Pairing::InTurns => {
-            for side in order {
-                let calibration_ns = calibrate();
-                let trace = sides[side].start(sides[side].trace(number))?.finish()?;
-                add_calibration(&trace, calibration_ns)?;
-            }
-        }
     }
     Ok(())
 }
@@ -269,9 +116,14 @@ struct Measurement<'a> {
     number: usize,
     /// Most of them to find something with.
     most: usize,
+    /// How long the recording of pairs took.
+    spent: Duration,
+    /// Runs that failed and were repeated.
+    failed: Vec<Failed>,
 }
 
-fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -> Result<Gate> {
+/// Runs that do not count: what is read from a disk for the first time is in them.
+fn warm_up(sides: &[Program; 2], args: &AbArgs) -> Result<()> {
     for number in 0..args.warmup {
         for side in sides {
             progress(&format!(
@@ -283,6 +135,10 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             side.warm_up()?;
         }
     }
+    Ok(())
+}
+
+fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -> Result<Gate> {
     let mut measurement = Measurement {
         sides,
         rules,
@@ -291,6 +147,8 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         runs: Vec::new(),
         number: 0,
         most: args.runs,
+        spent: Duration::ZERO,
+        failed: Vec::new(),
     };
     for (at, look) in looks.iter().enumerate() {
         let is_last = at + 1 == looks.len();
@@ -298,7 +156,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
         if measurement.number >= look.runs && !is_last {
             continue;
         }
-        measurement.record_up_to(look.runs, "run")?;
+        measurement.record_up_to(look.runs, "run", args.runs)?;
         let mut gate = measurement.judge(look.alpha);
         // What is in the way of an answer stays there, however many runs there are.
         let outcome = &gate.outcome;
@@ -308,6 +166,9 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             is_open = gate.outcome.verdict == Verdict::CannotTell;
         }
         if !is_open || is_last {
+            if !args.no_confirm {
+                measurement.settle(&mut gate)?;
+            }
             progress("");
             let outcome = &mut gate.outcome;
             let wants_runs = outcome.verdict == Verdict::CannotTell
@@ -317,6 +178,7 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
             if wants_runs && rules.pairing == Pairing::None {
                 outcome.warnings.push(NOISY.into());
             }
+            outcome.warnings.extend(measurement.repeated());
             return Ok(gate);
         }
     }
@@ -325,27 +187,72 @@ fn measure(sides: &[Program; 2], looks: &[Look], rules: &Rules, args: &AbArgs) -
 
 impl Measurement<'_> {
     /// Records pairs, each in random order, until there are so many runs a side.
-    fn record_up_to(&mut self, runs: usize, what: &str) -> Result<()> {
+    fn record_up_to(&mut self, runs: usize, what: &str, most: usize) -> Result<()> {
         while self.number < runs {
             self.number += 1;
             // The baseline is read first, so that roles are called by its names.
             let mut order = [0, 1];
             self.random.shuffle(&mut order);
-            progress(&format!("{what} {} of at most {runs}", self.number));
-            let recorded = record_pair(self.sides, order, self.number, self.rules.pairing);
-            if recorded.is_err() {
-                // The pairs before it are what `gate` can read; a run without its partner is not.
-                for side in self.sides {
-                    let _ = fs::remove_file(side.trace(self.number));
-                }
+            progress(&format!(
+                "{what} {} of at most {most}{}",
+                self.number,
+                self.left(most)
+            ));
+            let begin = Instant::now();
+            let mut recorded = self.record_pair(order);
+            // A program may crash now and then: once more, and it is told.
+            if let Err(error) = recorded {
+                self.failed.push(error.downcast::<Failed>()?);
+                recorded = self.record_pair(order);
             }
             recorded?;
+            self.spent += begin.elapsed();
             let mut read = |side: &Program| self.reader.read(&side.trace(self.number), side.side);
             let pair = [read(&self.sides[0])?, read(&self.sides[1])?];
             super::require_scopes(&pair[1], &self.rules.required_scopes)?;
             self.runs.extend(pair);
         }
         Ok(())
+    }
+
+    /// Records the next pair. Of one that failed nothing stays: the pairs before it are what `gate` can read.
+    fn record_pair(&self, order: [usize; 2]) -> Result<()> {
+        let recorded = record_pair(self.sides, order, self.number, self.rules.pairing);
+        if recorded.is_err() {
+            for side in self.sides {
+                let _ = fs::remove_file(side.trace(self.number));
+            }
+        }
+        recorded
+    }
+
+    /// `2 runs of the candidate failed (signal: 11 (SIGSEGV)) and were repeated`.
+    fn repeated(&self) -> impl Iterator<Item = String> {
+        [Side::Baseline, Side::Candidate]
+            .into_iter()
+            .filter_map(|side| {
+                let failed = self.failed.iter().filter(|failed| failed.side == side);
+                let failed: Vec<&Failed> = failed.collect();
+                let (name, status) = (side.name(), failed.first()?.status);
+                Some(match failed.len() {
+                    1 => format!("a run of the {name} failed ({status}) and was repeated"),
+                    n => format!("{n} runs of the {name} failed ({status}) and were repeated"),
+                })
+            })
+    }
+
+    /// `, about 40 s left at most`, once it is known how long a pair takes.
+    fn left(&self, most: usize) -> String {
+        let done = self.number.saturating_sub(1);
+        if done == 0 {
+            return String::new();
+        }
+        let pairs = most.saturating_sub(done) as f64;
+        let seconds = (self.spent.as_secs_f64() / done as f64 * pairs).ceil();
+        match seconds < 120.0 {
+            true => format!(", about {seconds:.0} s left at most"),
+            false => format!(", about {:.0} min left at most", seconds / 60.0),
+        }
     }
 
     fn table(&self) -> Table {
@@ -378,31 +285,90 @@ impl Measurement<'_> {
         let known: HashSet<String> = self.runs.iter().map(|r| r.about.label.clone()).collect();
         let is_fresh = |run: &Run| !known.contains(&run.about.label);
         let before = self.number;
-        let fresh = before.min((2 * self.most).saturating_sub(before));
         let looks = match finding.row.comparison.p {
-            Some(_) => plan(
-                fresh.max(FEWEST_FRESH),
-                confirm::ALPHA,
-                confirm::ALPHA,
-                self.rules.pairing,
-            ),
+            Some(_) => self.fresh_looks(before),
             // Counts that do not vary need no more.
             None => vec![Look {
                 runs: 2,
                 alpha: confirm::ALPHA,
             }],
         };
+        let most = before + looks.last().map_or(0, |look| look.runs);
         for look in looks {
-            self.record_up_to(before + look.runs, "fresh run")?;
+            self.record_up_to(before + look.runs, "fresh run", most)?;
             let said = self.confirm(&finding, is_fresh, look.alpha);
             let is_confirmed = said.is_confirmed;
             gate.outcome.confirmation = Some(said);
             if is_confirmed {
+                self.keep_confirmed(&mut gate, &finding, is_fresh);
                 return Ok(gate);
             }
         }
         self.retract(&mut gate, is_fresh);
         Ok(gate)
+    }
+
+    /// Looks at fresh runs: at most as many as there were before, and with those twice `most`.
+    fn fresh_looks(&self, before: usize) -> Vec<Look> {
+        let fresh = before.min((2 * self.most).saturating_sub(before));
+        plan(
+            fresh.max(FEWEST_FRESH),
+            confirm::ALPHA,
+            confirm::ALPHA,
+            self.rules.pairing,
+        )
+    }
+
+    /// Drops findings beside one that is confirmed which the same fresh runs do not show. Counts that do not vary stay.
+    fn keep_confirmed(&self, gate: &mut Gate, first: &Finding, is_fresh: impl Fn(&Run) -> bool) {
+        let findings = mem::take(&mut gate.outcome.findings);
+        let (kept, dropped): (Vec<Finding>, Vec<Finding>) =
+            findings.into_iter().partition(|finding| {
+                let is_known = finding.row.comparison.p.is_none() || finding == first;
+                let is_tested = finding.way != Way::Suspected;
+                is_known
+                    || !is_tested
+                    || self
+                        .confirm(finding, &is_fresh, confirm::ALPHA)
+                        .is_confirmed
+            });
+        gate.outcome.findings = kept;
+        for finding in dropped {
+            let line = gate.finding_line(&finding);
+            let text = format!("{line}, which the fresh pairs of runs did not show");
+            gate.outcome.warnings.push(text);
+        }
+    }
+
+    /// Tests the first suspicion, if there is one, in runs that took no part in it.
+    fn settle(&mut self, gate: &mut Gate) -> Result<()> {
+        let Some(finding) = gate.outcome.suspected().cloned() else {
+            return Ok(());
+        };
+        let known: HashSet<&str> = gate
+            .table
+            .runs
+            .iter()
+            .map(|r| r.about.label.as_str())
+            .collect();
+        let before = gate.table.baseline_count;
+        let looks = self.fresh_looks(before);
+        let most = before + looks.last().map_or(0, |look| look.runs);
+        let mut said = None;
+        for look in looks {
+            self.record_up_to(before + look.runs, "fresh run", most)?;
+            let is_fresh = |run: &Run| !known.contains(run.about.label.as_str());
+            let answer = self.confirm(&finding, is_fresh, look.alpha);
+            let is_confirmed = answer.is_confirmed;
+            said = Some(answer);
+            if is_confirmed {
+                break;
+            }
+        }
+        if let Some(said) = said {
+            gate.outcome.settle(said);
+        }
+        Ok(())
     }
 
     /// What fresh runs say of a finding.
@@ -459,13 +425,19 @@ impl Measurement<'_> {
         let first = confirm::first_of(&gate.outcome.findings);
         let line = first.map_or_else(String::new, |finding| gate.finding_line(finding));
         let unconfirmed = super::view::unconfirmed(&line, &confirmation);
+        let mut counted = Vec::new();
         for finding in mem::take(&mut gate.outcome.findings) {
-            if let Some((finding, said)) = self.certain(gate, finding, &is_fresh) {
-                gate.outcome.findings.push(finding);
-                gate.outcome.confirmation.get_or_insert(said);
-            }
+            counted.extend(self.certain(gate, finding, &is_fresh));
         }
         let outcome = &mut gate.outcome;
+        for (finding, said) in counted {
+            if finding.decides(self.rules) {
+                outcome.findings.push(finding);
+                outcome.confirmation.get_or_insert(said);
+            } else {
+                outcome.notices.push(finding);
+            }
+        }
         if !outcome.findings.is_empty() {
             outcome.warnings.push(unconfirmed);
             return;
@@ -488,47 +460,10 @@ const FEWEST_FRESH: usize = 5;
 /// Says where it stands, on a terminal only.
 fn progress(text: &str) {
     if terminal::stderr_width().is_some() {
-        eprint!("\r\x1b[K{text}");
-        let _ = std::io::stderr().flush();
+        let mut err = std::io::stderr();
+        let _ = write!(err, "\r\x1b[K{text}");
+        let _ = err.flush();
     }
-}
-
-/// The time of a fixed piece of work, the best of three: how fast is the machine now?
-fn calibrate() -> u64 {
-    const STEPS: u64 = 5_000_000;
-    let once = || {
-        let begin = Instant::now();
-        // Each step needs the one before it: nothing but the clock frequency makes it faster.
-        let mut x = black_box(1u64);
-        for _ in 0..STEPS {
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        }
-        black_box(x);
-        begin.elapsed().as_nanos() as u64
-    };
-    (0..3).map(|_| once()).min().unwrap_or(0)
-}
-
-/// Appends the calibration to a trace, as a counter of the session.
-fn add_calibration(trace: &Path, ns: u64) -> Result<()> {
-    let counter = CounterBatch {
-        name: CALIBRATION.into(),
-        unit: "ns".into(),
-        time: vec![0],
-        value: vec![ns as i64],
-        ..CounterBatch::default()
-    };
-    let mut bytes = Vec::new();
-    let packet = Packet {
-        body: Some(Body::Counters(counter)),
-    };
-    write_packet(&packet, &mut bytes);
-    let context = || format!("{}: the calibration cannot be added", trace.display());
-    let mut file = OpenOptions::new()
-        .append(true)
-        .open(trace)
-        .with_context(context)?;
-    file.write_all(&bytes).with_context(context)
 }
 
 #[cfg(test)]
@@ -558,12 +493,5 @@ mod tests {
         let first = |most, alpha, pairing| plan(most, alpha, alpha, pairing)[0].runs;
         assert_eq!(first(6, confirm::ALPHA, Pairing::None), 4);
         assert_eq!(first(12, 0.005, Pairing::Together), 9);
-    }
-
-    #[test]
-    fn calibration_takes_milliseconds() {
-        let ns = calibrate();
-        // On a loaded machine it may take any time.
-        assert!(ns >= 1_000_000, "{ns}");
     }
 }

@@ -33,6 +33,8 @@ pub enum CaseResult {
     Passed,
     /// Cannot tell, and why.
     Skipped(String),
+    /// More was counted, which is no failure.
+    Noted(Failure),
     Failed(Failure),
 }
 
@@ -63,9 +65,11 @@ impl Failure {
 }
 
 impl Summary {
-    fn failures(&self) -> impl Iterator<Item = &Failure> {
+    /// What became worse or more, and whether it fails.
+    fn told(&self) -> impl Iterator<Item = (bool, &Failure)> {
         self.cases.iter().filter_map(|case| match &case.result {
-            CaseResult::Failed(failure) => Some(failure),
+            CaseResult::Failed(failure) => Some((true, failure)),
+            CaseResult::Noted(failure) => Some((false, failure)),
             _ => None,
         })
     }
@@ -74,31 +78,33 @@ impl Summary {
 /// One test case for each metric of the whole run, and one for each finding beyond those.
 pub fn summary(gate: &Gate) -> Summary {
     let outcome = &gate.outcome;
-    let mut cases: Vec<Case> = outcome
-        .findings
-        .iter()
-        .map(|finding| {
-            let e = &finding.explanation;
-            Case {
-                name: match gate.function(finding) {
-                    Some(function) => format!("{}: {function}", finding.row.metric.title()),
-                    None => finding.row.metric.title().to_string(),
-                },
-                result: CaseResult::Failed(Failure {
-                    headline: gate.finding_line(finding),
-                    details: details(gate, finding),
-                    rule: format!("slower/{}", e.cause.name()),
-                    function: e.function.map_or("", |f| gate.table.names.text(f)).into(),
-                    source: e.function.and_then(|f| source(&gate.sources, f)),
-                }),
-            }
-        })
+    let case = |finding: &Finding, result: fn(Failure) -> CaseResult, kind: &str| {
+        let e = &finding.explanation;
+        Case {
+            name: match gate.function(finding) {
+                Some(function) => format!("{}: {function}", finding.row.metric.title()),
+                None => finding.row.metric.title().to_string(),
+            },
+            result: result(Failure {
+                headline: gate.finding_line(finding),
+                details: details(gate, finding),
+                rule: format!("{kind}/{}", e.cause.name()),
+                function: e.function.map_or("", |f| gate.table.names.text(f)).into(),
+                source: e.function.and_then(|f| source(&gate.sources, f)),
+            }),
+        }
+    };
+    let failed = outcome.findings.iter();
+    let mut cases: Vec<Case> = failed
+        .map(|finding| case(finding, CaseResult::Failed, "slower"))
         .collect();
+    let noted = outcome.notices.iter();
+    cases.extend(noted.map(|finding| case(finding, CaseResult::Noted, "more")));
     cases.extend(gate.budget_lines().into_iter().map(|line| Case {
         name: "budget".into(),
         result: CaseResult::Failed(Failure::over_budget(line)),
     }));
-    let found = |metric| outcome.findings.iter().any(|f| f.row.metric == metric);
+    let found = |metric| gate.told().any(|(_, f)| f.row.metric == metric);
     if outcome.verdict == Verdict::CannotTell && outcome.obstacle.is_some() {
         cases.push(Case {
             name: "gate".into(),
@@ -111,7 +117,9 @@ pub fn summary(gate: &Gate) -> Summary {
             .filter(|r| !found(r.metric))
             .map(|row| {
                 // Found, but not confirmed by fresh runs.
-                let is_retracted = row.metric.is_cost() && row.comparison.answer == Answer::Higher;
+                let c = &row.comparison;
+                let is_retracted =
+                    row.metric.is_cost() && c.answer == Answer::Higher && c.p.is_some();
                 let is_open = outcome.verdict == Verdict::CannotTell
                     && (is_retracted || row.comparison.runs_needed.is_some());
                 Case {
@@ -171,6 +179,15 @@ pub fn junit(summary: &Summary) -> String {
                 cases.push_str("/>\n");
                 continue;
             }
+            CaseResult::Noted(f) => {
+                let text = format!("{}\n{}", f.headline, f.details);
+                let text = escape(&text);
+                let _ = writeln!(
+                    cases,
+                    ">\n    <system-out>{text}</system-out>\n  </testcase>"
+                );
+                continue;
+            }
             CaseResult::Skipped(why) => ("skipped", why, ""),
             CaseResult::Failed(f) => ("failure", &f.headline, f.details.as_str()),
         };
@@ -191,11 +208,11 @@ pub fn junit(summary: &Summary) -> String {
     )
 }
 
-/// SARIF 2.1.0 (OASIS): a result for each failure, at the file and line of its function where known.
+/// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where known.
 pub fn sarif(summary: &Summary) -> Value {
     let results: Vec<Value> = summary
-        .failures()
-        .map(|failure| {
+        .told()
+        .map(|(is_failure, failure)| {
             let mut location = json!({});
             if !failure.function.is_empty() {
                 location["logicalLocations"] =
@@ -209,13 +226,13 @@ pub fn sarif(summary: &Summary) -> Value {
             }
             json!({
                 "ruleId": failure.rule,
-                "level": "error",
+                "level": if is_failure { "error" } else { "note" },
                 "message": { "text": format!("{}\n{}", failure.headline, failure.details) },
                 "locations": [location],
             })
         })
         .collect();
-    let mut rules: Vec<&str> = summary.failures().map(|f| f.rule.as_str()).collect();
+    let mut rules: Vec<&str> = summary.told().map(|(_, f)| f.rule.as_str()).collect();
     rules.sort_unstable();
     rules.dedup();
     let rules = rules.into_iter().map(|rule| json!({ "id": rule }));
@@ -250,7 +267,7 @@ fn uri(path: &str) -> String {
     uri
 }
 
-/// GitHub's workflow commands: an annotation for each failure, or one line that says how it went.
+/// GitHub's workflow commands: an annotation for each failure and notice, and without a failure one line that says how it went.
 /// <https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands>
 pub fn github(summary: &Summary) -> String {
     let data = |text: &str| {
@@ -260,7 +277,7 @@ pub fn github(summary: &Summary) -> String {
     };
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
     let mut out = String::new();
-    for failure in summary.failures() {
+    for (is_failure, failure) in summary.told() {
         let at = match &failure.source {
             Some((file, line)) => format!("file={},line={line},", property(file)),
             None => String::new(),
@@ -269,7 +286,13 @@ pub fn github(summary: &Summary) -> String {
             "" => ("stackbeat", failure.headline.as_str()),
             details => (failure.headline.as_str(), details),
         };
-        let _ = writeln!(out, "::error {at}title={}::{}", property(title), data(text));
+        let level = if is_failure { "error" } else { "notice" };
+        let _ = writeln!(
+            out,
+            "::{level} {at}title={}::{}",
+            property(title),
+            data(text)
+        );
     }
     let level = match summary.verdict {
         Verdict::Regression => return out,

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use stackbeat_gate::compare::Pairing;
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::run::Side;
 use stackbeat_gate::stats::effect::relative;
@@ -25,6 +26,11 @@ pub fn run(args: &DiffArgs) -> Result<u8> {
     let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);
     let shown = [a[0].clone(), b[0].clone()];
     let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
+    for run in &table.runs {
+        for damage in &run.about.damage {
+            crate::record::warn(&format!("{}: {damage}", run.about.label));
+        }
+    }
     if let Some(output) = &args.html {
         let title = format!("{} → {}", args.a, args.b);
         let [a, b] = shown;
@@ -32,9 +38,14 @@ pub fn run(args: &DiffArgs) -> Result<u8> {
             let report = load(&path, lanes::BAR_BUDGET)?;
             Ok((path.display().to_string(), report))
         };
-        let page = html::page(&title, &lanes::render(&[of(a)?, of(b)?]), &table);
+        let page = html::page(
+            &title,
+            &lanes::render(&[of(a)?, of(b)?]),
+            &table,
+            Pairing::None,
+        );
         if output == Path::new("-") {
-            terminal::print(&page)?;
+            terminal::print_page(&page)?;
         } else {
             let context = || format!("{}: cannot be written", output.display());
             fs::write(output, page).with_context(context)?;

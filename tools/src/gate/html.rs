@@ -4,11 +4,12 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use stackbeat_gate::compare::Pairing;
 use stackbeat_gate::decide::{Row, Verdict};
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::run::{Label, ROOT};
-use stackbeat_gate::stats::mean;
-use stackbeat_gate::table::Table;
+use stackbeat_gate::stats::{mean, rank};
+use stackbeat_gate::table::{Column, Table};
 
 use super::view::{self, Gate, amount, change};
 
@@ -34,9 +35,13 @@ const DRAWN_SHARE: f64 = 0.001;
 /// The page of a gate.
 pub fn render(gate: &Gate) -> String {
     let mut body = verdict(gate.outcome.verdict, &gate.headline());
-    for (number, finding) in gate.outcome.findings.iter().enumerate() {
-        if number > 0 {
-            let _ = write!(body, "<h2>{}</h2>", escape(&gate.finding_line(finding)));
+    for (number, (word, finding)) in gate.told().enumerate() {
+        if number > 0 || !word.is_empty() {
+            let _ = write!(
+                body,
+                "<h2>{word}{}</h2>",
+                escape(&gate.finding_line(finding))
+            );
         }
         body.push_str("<dl>");
         let mut entry = |title: &str, text: &str| {
@@ -110,13 +115,13 @@ pub fn render(gate: &Gate) -> String {
             )
         }),
     );
-    page("stackbeat gate", &body, &gate.table)
+    page("stackbeat gate", &body, &gate.table, gate.pairing)
 }
 
 /// A page with a differential flame graph below `body`, which is markup.
-pub fn page(title: &str, body: &str, table: &Table) -> String {
+pub fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
     // `<` would end the script in which the data stands.
-    let data = graph(table).to_string().replace('<', "\\u003c");
+    let data = graph(table, pairing).to_string().replace('<', "\\u003c");
     let script = format!("<script>\nconst DATA = {data};\n{SCRIPT}\n</script>");
     document(title, &[body, GRAPH].concat(), &script)
 }
@@ -176,7 +181,7 @@ fn table<'a>(
             answer.split(' ').next().unwrap_or(""),
             escape(&name),
             amount(row.metric, c.baseline_median),
-            amount(row.metric, c.candidate_median),
+            view::candidate(row),
             change(c.relative),
             gate.interval(c),
             escape(&view::p_of(row)),
@@ -185,8 +190,30 @@ fn table<'a>(
     out.push_str("</tbody></table>");
 }
 
-/// The tree with means of both sides by weight.
-fn graph(table: &Table) -> Value {
+/// Chance that an amount of equal programs gets a colour; where no number of runs could show it, the sides have to be apart.
+const CHANCE: f64 = 0.01;
+
+/// Whether the runs of both sides differ by more than chance would have it.
+fn differs(table: &Table, column: &[f64], pairing: Pairing) -> bool {
+    let (x, y) = table.split(column);
+    let is_paired = pairing.is_paired() && x.len() == y.len();
+    let most = rank::smallest_p(x.len(), y.len(), is_paired).max(CHANCE);
+    let (higher, lower) = match is_paired {
+        true => {
+            let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
+            let mirrored: Vec<f64> = differences.iter().map(|d| -d).collect();
+            (
+                rank::signed_rank(&differences),
+                rank::signed_rank(&mirrored),
+            )
+        }
+        false => rank::rank_sum_tails(x, y),
+    };
+    higher.min(lower) <= most
+}
+
+/// The tree with means of both sides by weight, and whether they differ.
+fn graph(table: &Table, pairing: Pairing) -> Value {
     let places = table.tree.places();
     let weights: Vec<Metric> = WEIGHTS
         .into_iter()
@@ -197,17 +224,15 @@ fn graph(table: &Table) -> Value {
                 .any(|r| r.entries().any(|e| e.metric == *m))
         })
         .collect();
+    let columns: Vec<Vec<Column>> = weights.iter().map(|m| table.places(*m)).collect();
     // By weight and place: both means.
-    let means: Vec<Vec<[f64; 2]>> = weights
+    let both = |column: &Column| {
+        let (a, b) = table.split(column);
+        [mean(a), mean(b)]
+    };
+    let means: Vec<Vec<[f64; 2]>> = columns
         .iter()
-        .map(|metric| {
-            let columns = table.places(*metric);
-            let both = |column: &Vec<f64>| {
-                let (a, b) = table.split(column);
-                [mean(a), mean(b)]
-            };
-            columns.iter().map(both).collect()
-        })
+        .map(|places| places.iter().map(both).collect())
         .collect();
     let is_drawn = |place: usize| {
         means.iter().any(|of_metric| {
@@ -223,7 +248,12 @@ fn graph(table: &Table) -> Value {
             continue;
         }
         numbers[at] = nodes.len();
-        let values: Vec<[f64; 2]> = means.iter().map(|m| m[at].map(f64::round)).collect();
+        let values = means.iter().zip(&columns).map(|(means, columns)| {
+            let [before, after] = means[at].map(f64::round);
+            let differs = before != after && differs(table, &columns[at], pairing);
+            json!([before, after, u8::from(differs)])
+        });
+        let values: Vec<Value> = values.collect();
         nodes.push(json!([
             numbers[place.parent as usize],
             table.label(place.label),
@@ -267,5 +297,21 @@ mod tests {
     fn names_are_no_markup() {
         assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
         assert_eq!(escape("two\nlines\u{ffff}"), "two\nlines\u{fffd}");
+    }
+
+    #[test]
+    fn only_what_differs_by_more_than_chance_gets_a_colour() {
+        let gate = super::super::tests::gate(1.5);
+        let graph = graph(&gate.table, Pairing::None);
+        let nodes = graph["nodes"].as_array().expect("a list");
+        let of = |name: &str| {
+            let found = nodes.iter().find(|node| node[1] == name);
+            found.map(|node| (&node[2][0], node[2][0][2] == 1))
+        };
+        let (price, is_coloured) = of("shop::price").expect("is drawn");
+        assert!(is_coloured, "{price}");
+        // It varies by a percent, as all others do.
+        let (parse, is_coloured) = of("shop::parse_order").expect("is drawn");
+        assert!(!is_coloured && parse[0] != parse[1], "{parse}");
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use stackbeat_gate::budget::Uncounted;
 use stackbeat_gate::compare::Comparison;
+use stackbeat_gate::confirm::Confirmation;
 use stackbeat_gate::decide::{Finding, Row, Way};
 use stackbeat_gate::explain::Part;
 use stackbeat_gate::run::{RoleId, Side};
@@ -19,18 +20,14 @@ pub fn render(gate: &Gate) -> Value {
         "headline": gate.headline(),
         "runs_needed": outcome.runs_needed,
         "obstacle": outcome.obstacle,
-        "confirmation": outcome.confirmation.as_ref().map(|c| json!({
-            "metric": c.metric.name(),
-            "runs": c.runs,
-            "relative": c.relative,
-            "p": c.p,
-            "is_confirmed": c.is_confirmed,
-        })),
+        "confirmation": outcome.confirmation.as_ref().map(confirmation),
+        "suspicion": outcome.suspicion.as_ref().map(confirmation),
         "confidence": gate.confidence,
         "pairing": gate.pairing.name(),
         "baseline": runs(gate, Side::Baseline),
         "candidate": runs(gate, Side::Candidate),
         "findings": outcome.findings.iter().map(|f| finding(gate, f)).collect::<Vec<_>>(),
+        "notices": outcome.notices.iter().map(|f| finding(gate, f)).collect::<Vec<_>>(),
         "whole": outcome.whole.iter().map(row).collect::<Vec<_>>(),
         "processes": outcome.processes.iter().map(|p| {
             with(row(&p.row), &[("process", json!(p.process))])
@@ -74,6 +71,16 @@ pub fn render(gate: &Gate) -> Value {
             "because": m.form.describe(),
         })).collect::<Vec<_>>(),
         "warnings": gate.warnings(),
+    })
+}
+
+fn confirmation(c: &Confirmation) -> Value {
+    json!({
+        "metric": c.metric.name(),
+        "runs": c.runs,
+        "relative": c.relative,
+        "p": c.p,
+        "is_confirmed": c.is_confirmed,
     })
 }
 

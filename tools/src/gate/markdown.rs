@@ -17,9 +17,9 @@ pub fn render(gate: &Gate) -> String {
     let verdict = view::verdict_text(outcome.verdict);
     let _ = writeln!(out, "### {sign} stackbeat: {verdict}\n");
     let _ = writeln!(out, "{}\n", escape(&gate.headline()));
-    for (number, finding) in outcome.findings.iter().enumerate() {
-        if number > 0 {
-            let _ = writeln!(out, "**{}**\n", escape(&gate.finding_line(finding)));
+    for (number, (word, finding)) in gate.told().enumerate() {
+        if number > 0 || !word.is_empty() {
+            let _ = writeln!(out, "**{word}{}**\n", escape(&gate.finding_line(finding)));
         }
         let _ = writeln!(out, "- **where:** {}", escape(&gate.place(finding)));
         if let Some(function) = gate.function(finding) {
@@ -125,7 +125,7 @@ fn table(out: &mut String, gate: &Gate, title: &str, rows: &[(String, &Row)]) {
             "| {} | {} | {} | {} | {} | {} | {} |",
             escape(name),
             amount(row.metric, c.baseline_median),
-            amount(row.metric, c.candidate_median),
+            view::candidate(row),
             change(c.relative),
             gate.interval(c),
             escape(&view::p_of(row)),

@@ -15,6 +15,7 @@ mod text;
 pub mod trend;
 mod view;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::decide::{Outcome, Verdict, judge};
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::names::is_like;
-use stackbeat_gate::run::{Run, Side};
+use stackbeat_gate::run::{Kin, Names, Run, Side, kin};
 use stackbeat_gate::table::Table;
 
 use crate::cli::{GateArgs, GateFormat};
@@ -45,17 +46,18 @@ pub fn run(args: &GateArgs) -> Result<u8> {
             (false, true) => Pairing::InTurns,
             (false, false) => Pairing::None,
         },
+        fail_on_counts: args.fail_on_counts,
         ..Rules::default()
     };
     let rules = policy::read(args.policy.as_deref(), defaults)?;
     check_files(&args.writing.output)?;
-    let gate = compare(&args.baseline, &args.candidate, &rules)?;
+    let gate = compare(&args.baseline, &args.candidate, rules)?;
     output(&gate, args.writing.format, &args.writing.output)?;
     Ok(exit_code(gate.outcome.verdict))
 }
 
 /// Reads both sides and judges them.
-fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<Gate> {
+fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Result<Gate> {
     let sides = [
         (Side::Baseline, inputs::traces("--baseline", baseline)?),
         (Side::Candidate, inputs::traces("--candidate", candidate)?),
@@ -68,7 +70,10 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
             sides[1].1.len()
         );
     }
-    let (table, sources) = read(&sides)?;
+    let (runs, reader) = read_runs(&sides)?;
+    let others = require_one_program(&runs, &reader.names)?;
+    let (table, sources) = (Table::new(runs, reader.names), reader.sources);
+    let mixed = take_pairing(&table, &mut rules);
     for run in &table.runs {
         require_scopes(run, &rules.required_scopes)?;
     }
@@ -85,13 +90,83 @@ fn compare(baseline: &[String], candidate: &[String], rules: &Rules) -> Result<G
             );
         }
     }
+    let mut outcome = judged(&table, &rules);
+    outcome.warnings.extend(others);
+    outcome.warnings.extend(mixed);
+    outcome.warnings.extend(on_both_sides(&sides));
     Ok(Gate {
-        outcome: judged(&table, rules),
+        outcome,
         table,
         sources,
         confidence: rules.confidence,
         pairing: rules.pairing,
     })
+}
+
+/// Takes from the traces whether pairs shared a processor, where nothing else was said; a warning where that is true of some.
+fn take_pairing(table: &Table, rules: &mut Rules) -> Option<String> {
+    let shared = table.runs.iter().filter(|r| r.about.shares_processor);
+    let shared = shared.count();
+    if rules.pairing.is_paired() || shared == 0 {
+        return None;
+    }
+    let count = table.baseline_count;
+    let are_pairs = shared == table.runs.len() && count == table.candidate_count();
+    if are_pairs && pairs_apart(table).len() < count {
+        rules.pairing = Pairing::Together;
+        return None;
+    }
+    Some(format!(
+        "{shared} of {} runs shared a processor with another one, and not in whole pairs of these traces: their wall times have \
+         the other's turns in them",
+        table.runs.len()
+    ))
+}
+
+/// An error where traces are of different programs; a warning where nothing says whether they are.
+fn require_one_program(runs: &[Run], names: &Names) -> Result<Option<String>> {
+    let Some(first) = runs.first() else {
+        return Ok(None);
+    };
+    let of = |run: &Run| run.about.programs.join(", ");
+    let mut unknown = None;
+    for run in runs {
+        match kin(first, run, names) {
+            Kin::Same => {}
+            Kin::Unknown => unknown = unknown.or(Some(run)),
+            Kin::Different => bail!(
+                "{} is of {}, and {} of {}, which has hardly any function in common with it: give runs of one program; \
+                 `stackbeat diff` shows two of any",
+                first.about.label,
+                of(first),
+                run.about.label,
+                of(run)
+            ),
+        }
+    }
+    Ok(unknown.map(|run| {
+        format!(
+            "programs differ, {} and {}; without names of functions nothing says whether they are builds of one",
+            of(first),
+            of(run)
+        )
+    }))
+}
+
+/// Says so where a trace is compared with itself.
+fn on_both_sides(sides: &[(Side, Vec<PathBuf>); 2]) -> Option<String> {
+    let real = |(_, traces): &(Side, Vec<PathBuf>)| -> BTreeSet<PathBuf> {
+        let real = traces.iter().map(fs::canonicalize);
+        real.filter_map(|path| path.ok()).collect()
+    };
+    let (baseline, candidate) = (real(&sides[0]), real(&sides[1]));
+    let both: Vec<&PathBuf> = baseline.intersection(&candidate).collect();
+    let first = both.first()?.display();
+    Some(format!(
+        "{} of {} traces of the candidate are the baseline's, too, {first} for example: what is compared with itself is the same",
+        both.len(),
+        candidate.len()
+    ))
 }
 
 /// The verdict, with a warning where runs of pairs should have been at the same time and were not.
@@ -150,6 +225,11 @@ fn require_scopes(run: &Run, required: &[String]) -> Result<()> {
 /// Reads traces and aligns what stays of them. Each processor has one trace in memory, however many there
 /// are. They are taken in order, so that the same traces give the same tables on every machine.
 fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
+    let (runs, reader) = read_runs(sides)?;
+    Ok((Table::new(runs, reader.names), reader.sources))
+}
+
+fn read_runs(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Vec<Run>, Reader)> {
     let traces: Vec<(Side, &PathBuf)> = sides
         .iter()
         .flat_map(|(side, traces)| traces.iter().map(|trace| (*side, trace)))
@@ -178,7 +258,7 @@ fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
         }
         Ok::<(), anyhow::Error>(())
     })?;
-    Ok((Table::new(runs, reader.names), reader.sources))
+    Ok((runs, reader))
 }
 
 /// What no verdict can be written to is said before minutes are spent on it.
@@ -211,7 +291,12 @@ fn write(
 ) -> Result<()> {
     // First, so that it is not lost with a file that cannot be written. Where nobody reads it any more, the files and the
     // exit code still count.
-    match terminal::print(&render(format)?) {
+    let text = render(format)?;
+    let printed = match format {
+        GateFormat::Html => terminal::print_page(&text),
+        _ => terminal::print(&text),
+    };
+    match printed {
         Err(error) if !terminal::is_broken_pipe(&error) => return Err(error),
         _ => {}
     }
@@ -227,9 +312,9 @@ fn render(gate: &Gate, format: GateFormat) -> Result<String> {
     Ok(match format {
         GateFormat::Text => text::render(gate, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(gate),
-        GateFormat::Json => serde_json::to_string_pretty(&json::render(gate))? + "\n",
+        GateFormat::Json => terminal::json(&json::render(gate))?,
         GateFormat::Junit => ci::junit(&ci::summary(gate)),
-        GateFormat::Sarif => serde_json::to_string_pretty(&ci::sarif(&ci::summary(gate)))? + "\n",
+        GateFormat::Sarif => terminal::json(&ci::sarif(&ci::summary(gate)))?,
         GateFormat::Github => ci::github(&ci::summary(gate)),
         GateFormat::Html => html::render(gate),
     })

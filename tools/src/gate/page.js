@@ -17,8 +17,8 @@ function text(value, unit) {
   return (value / size).toFixed(Math.abs(value) < size * 100 && size > 1 ? 1 : 0) + " " + name;
 }
 
-// Red where the candidate has more, blue where it has less; full colour at a tenth of the whole graph's
-// amount, or at the largest change when all are smaller.
+// Red where the candidate has more, blue where it has less, by more than chance would have it; full colour at a tenth of the
+// whole graph's amount, or at the largest change when all are smaller.
 function color(change, strongest) {
   const strength = Math.min(1, Math.abs(change) / strongest);
   const target = change > 0 ? "214, 60, 50" : "60, 110, 214";
@@ -39,12 +39,12 @@ function draw() {
   graph.textContent = "";
   let depth = 0;
   const add = (at, row, left, width) => {
-    const [before, after] = pair(at);
+    const [before, after, differs] = pair(at);
     const box = document.createElement("div");
-    box.style.cssText = `left:${left}%;top:${row * ROW}px;width:${width}%;background:${color(after - before, strongest)}`;
+    box.style.cssText = `left:${left}%;top:${row * ROW}px;width:${width}%;background:${color(differs ? after - before : 0, strongest)}`;
     box.textContent = width > 1 ? DATA.nodes[at][1] : "";
     const change = before > 0 ? ` (${after >= before ? "+" : ""}${(100 * (after / before - 1)).toFixed(1)} %)` : after > 0 ? " (new)" : "";
-    const says = `${DATA.nodes[at][1]}: ${text(before, unit)} → ${text(after, unit)}${change}`;
+    const says = `${DATA.nodes[at][1]}: ${text(before, unit)} → ${text(after, unit)}${change}${differs || before === after ? "" : ", which may be chance"}`;
     box.title = says;
     box.onmouseover = () => { byId("details").textContent = says; };
     box.onclick = () => { focus = at; draw(); };

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use crate::settings::place;
 use crate::units::{parse_duration_ns, parse_size_bytes};
 
-const GATE_KEYS: [&str; 10] = [
+const GATE_KEYS: [&str; 11] = [
     "alpha",
     "confidence",
     "min-effect",
@@ -22,6 +22,7 @@ const GATE_KEYS: [&str; 10] = [
     "floor",
     "floor-share",
     "required",
+    "fail-on-counts",
     "ignore-metrics",
     "ignore",
     "required-scopes",
@@ -93,6 +94,10 @@ fn set(rules: &mut Rules, name: &str, value: &Value<'_>) -> Result<()> {
             rules.floor_ns = parse_duration_ns(text).map_err(|e| anyhow!("`{name}`: {e}"))? as f64;
         }
         "required" => rules.required = metrics(value)?,
+        "fail-on-counts" => match value.get_ref() {
+            DeValue::Boolean(is_on) => rules.fail_on_counts |= is_on,
+            _ => bail!("`{name}` is true or false"),
+        },
         "ignore-metrics" => rules.ignored_metrics = metrics(value)?,
         "required-scopes" => {
             let scopes = texts(value)?.into_iter().map(String::from);

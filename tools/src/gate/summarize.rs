@@ -16,7 +16,7 @@ use stackbeat_gate::waits::{End, Party, WaitKey};
 use crate::report::counters::CounterRow;
 use crate::report::facts::{Facts, FunctionName, Recording};
 use crate::report::profile::{Cell, Label, Profile, ROOT, ThreadTime};
-use crate::report::{Report, summarize_by, warn_of_damage};
+use crate::report::{Report, summarize_by};
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
@@ -192,10 +192,9 @@ pub(crate) fn role_of_thread(is_main: bool, name: &str, process: &str) -> String
     }
 }
 
-/// Reads a trace for `Reader::run`: threads of one process and role are summed up together from the beginning.
+/// Reads a trace for `Reader::run`, which knows what is damaged, too: threads of one process and role are summed up together from the beginning.
 pub fn load_by_role(path: &Path) -> Result<Report> {
     let trace = Trace::open(path)?;
-    warn_of_damage(path, &trace);
     let mut first = HashMap::new();
     let owners = trace.threads().iter().enumerate().map(|(at, thread)| {
         let process = trace.process(thread.process).name();
@@ -277,6 +276,9 @@ fn about(report: &Report, path: &Path) -> About {
         label: path.display().to_string(),
         group,
         command: r.command.join(" "),
+        programs: programs(&report.facts),
+        shares_processor: r.shares_processor,
+        damage: report.damage.clone(),
         machine: machine(r),
         started_unix_ns: r.started_unix_ns,
         interval_ns: r.interval_ns,
@@ -289,6 +291,16 @@ fn about(report: &Report, path: &Path) -> About {
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }
+}
+
+/// What the recorded process executed.
+fn programs(facts: &Facts) -> Vec<String> {
+    let root = facts.processes.first().map_or(0, |p| p.pid);
+    let images = facts.processes.iter().filter(|p| p.pid == root);
+    let mut names: Vec<String> = images.map(|p| p.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Part of what every program stands on: named only when nothing of the program itself can be.

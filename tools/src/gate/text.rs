@@ -19,10 +19,12 @@ pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
         Verdict::CannotTell => style.warning(verdict),
     };
     let _ = writeln!(out, "{verdict}: {}", clean(&gate.headline()));
-    for (number, finding) in outcome.findings.iter().enumerate() {
+    for (number, (word, finding)) in gate.told().enumerate() {
         out.push('\n');
-        if number > 0 {
-            let _ = writeln!(out, "{}", clean(&gate.finding_line(finding)));
+        // The headline has the first finding.
+        if number > 0 || !word.is_empty() {
+            let (word, text) = (style.warning(word), gate.finding_line(finding));
+            let _ = writeln!(out, "{word}{}", clean(&text));
         }
         let mut line = |title: &str, text: &str| {
             let text = shorten(
@@ -91,7 +93,7 @@ fn cells(gate: &Gate, row: &stackbeat_gate::decide::Row, name: String) -> Vec<St
     let c = &row.comparison;
     vec![
         amount(row.metric, c.baseline_median),
-        amount(row.metric, c.candidate_median),
+        view::candidate(row),
         change(c.relative),
         gate.interval(c),
         view::p_of(row),

@@ -54,7 +54,14 @@ impl Gate {
                     .filter(|r| matches!(r.metric, Metric::Wall | Metric::Cpu))
                     .map(|r| self.sameness(r))
                     .collect();
-                format!("{}, {}", seen.join("; "), self.sizes())
+                let seen = seen.join("; ");
+                match self.counted() {
+                    None => format!("{seen}, {}", self.sizes()),
+                    Some(counted) => {
+                        let speed = self.speed();
+                        format!("{speed}, but {counted} ({seen}), {}", self.sizes())
+                    }
+                }
             }
             Verdict::CannotTell if outcome.obstacle.is_some() => {
                 let why = outcome.obstacle.clone().unwrap_or_default();
@@ -71,9 +78,47 @@ impl Gate {
                     Some(needed) => format!("; about {needed} runs a side would tell"),
                     None => String::new(),
                 };
-                format!("{}, {}{needed}", open.join("; "), self.sizes())
+                let counted = self.counted();
+                let counted = counted.map_or_else(String::new, |c| format!("; {c} for certain"));
+                format!("{}, {}{needed}{counted}", open.join("; "), self.sizes())
             }
         }
+    }
+
+    /// What the times of the whole run say in a word, where nothing is a regression.
+    fn speed(&self) -> &'static str {
+        let times = self.outcome.whole.iter();
+        let mut times = times.filter(|r| matches!(r.metric, Metric::Wall | Metric::Cpu));
+        match times.any(|r| r.comparison.answer == Answer::Lower) {
+            true => "faster",
+            false => "not slower",
+        }
+    }
+
+    /// `read calls +21.0 % and bytes read +18.2 %`: the counts that are notices.
+    fn counted(&self) -> Option<String> {
+        const SHOWN: usize = 2;
+        let counts = self.outcome.notices.iter();
+        let counts = counts.filter(|notice| notice.way != Way::Suspected);
+        let mut texts: Vec<String> = counts.map(|n| count_change(&n.row)).collect();
+        // One kind may have become more in several roles.
+        texts.dedup();
+        let more = texts.len().saturating_sub(SHOWN);
+        texts.truncate(SHOWN);
+        if more > 0 {
+            texts.push(format!("{more} more counts"));
+        }
+        let last = texts.pop()?;
+        Some(match texts.is_empty() {
+            true => last,
+            false => format!("{} and {last}", texts.join(", ")),
+        })
+    }
+
+    /// Findings and notices, each with the word that stands before it.
+    pub fn told(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
+        let findings = self.outcome.findings.iter().map(|f| ("", f));
+        findings.chain(self.outcome.notices.iter().map(|f| ("notice: ", f)))
     }
 
     /// `; 5 fresh pairs of runs confirm it: +7.1 %, p = 0.0040`.
@@ -95,11 +140,18 @@ impl Gate {
     fn sameness(&self, row: &Row) -> String {
         let title = row.metric.title();
         match row.comparison.answer {
-            Answer::Same => format!(
-                "{title} the same (a change of {} would have been seen)",
-                percent(row.comparison.smallest_seen)
-            ),
+            Answer::Same => match seen(row) {
+                Some(size) => format!("{title} the same (a change of {size} would have been seen)"),
+                None => format!("{title} the same"),
+            },
             Answer::Lower => format!("{title} {}", change(row.comparison.relative)),
+            // Of a pair that shared a processor the wall time has the other's turns in it.
+            Answer::Unknown if !row.comparison.is_not_higher => {
+                format!(
+                    "{title} itself not told ({})",
+                    self.interval(&row.comparison)
+                )
+            }
             _ => format!("{title} not higher ({})", self.interval(&row.comparison)),
         }
     }
@@ -127,11 +179,16 @@ impl Gate {
         };
         let size = match c.relative.is_finite() {
             true => change(c.relative),
-            false => format!("0 → {}", amount(finding.row.metric, c.candidate_median)),
+            false => format!("0 → {}", candidate(&finding.row)),
         };
-        let grew_with = match finding.way {
-            Way::Suspected => ", beside counts that differ for certain",
-            _ => "",
+        let grew_with = match (finding.way, &self.outcome.suspicion) {
+            (Way::Suspected, Some(said)) => format!(
+                ", beside counts that differ for certain; {} it: {}",
+                fresh_pairs(said, "confirm"),
+                evidence_of(said)
+            ),
+            (Way::Suspected, None) => ", suspected beside counts that differ for certain".into(),
+            _ => String::new(),
         };
         format!(
             "{}{of} {size} ({how_sure}){grew_with}, {}",
@@ -323,6 +380,20 @@ impl Gate {
     }
 }
 
+/// `read calls +21.0 %`.
+fn count_change(row: &Row) -> String {
+    let title = row.metric.title();
+    let title = match title.strip_prefix("system calls: ") {
+        Some(kind) => format!("{kind} calls"),
+        None => title.into(),
+    };
+    let c = &row.comparison;
+    match c.relative.is_finite() {
+        true => format!("{title} {}", change(c.relative)),
+        false => format!("{title} 0 → {}", amount(row.metric, c.candidate_median)),
+    }
+}
+
 /// A line for each budget that was exceeded.
 pub fn over_budget(budgets: &[BudgetRow]) -> Vec<String> {
     let exceeded = budgets.iter().filter(|row| row.is_exceeded());
@@ -467,13 +538,31 @@ pub fn change(relative: f64) -> String {
     }
 }
 
-/// `3.0 %`.
-pub fn percent(share: f64) -> String {
-    if share.is_finite() {
-        format!("{:.1} %", 100.0 * share)
-    } else {
-        "any size".into()
+/// A change as a share of a level; one that is no small part of it as an amount: of what is small, a large share is little.
+pub fn size(metric: Metric, share: f64, level: f64) -> String {
+    const SMALL: f64 = 0.1;
+    match share <= SMALL {
+        true => format!("{:.1} %", 100.0 * share),
+        false => amount(metric, share * level),
     }
+}
+
+/// The smallest change that would have been seen.
+fn seen(row: &Row) -> Option<String> {
+    let c = &row.comparison;
+    let is_known = c.smallest_seen.is_finite();
+    is_known.then(|| size(row.metric, c.smallest_seen, c.baseline_median))
+}
+
+/// The candidate's amount beside the baseline's median and the change. The change is that of the typical run and not of the
+/// medians, which noise may have moved the other way.
+pub fn candidate(row: &Row) -> String {
+    let c = &row.comparison;
+    let value = match c.p {
+        Some(_) => c.baseline_median + c.shift,
+        None => c.candidate_median,
+    };
+    amount(row.metric, value)
 }
 
 /// Small ones in full: a p of 0.00001 says something else than one of 0.001.
@@ -499,7 +588,10 @@ pub fn answer(row: &Row) -> String {
     match c.answer {
         Answer::Higher if row.metric.is_cost() => "worse".into(),
         Answer::Lower if row.metric.is_cost() => "better".into(),
-        Answer::Same => format!("same (would see {})", percent(c.smallest_seen)),
+        Answer::Same => match seen(row) {
+            Some(size) => format!("same (would see {size})"),
+            None => "same".into(),
+        },
         Answer::Unknown if c.is_not_higher => "not worse".into(),
         other => other.name().into(),
     }

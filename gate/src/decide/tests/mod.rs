@@ -1,7 +1,9 @@
 //! Gates of made-up programs whose changes are known.
 
 mod causes;
+mod counts;
 mod system_calls;
+mod together;
 
 use super::*;
 use crate::cause::Cause;
@@ -85,10 +87,14 @@ fn role_of(names: &mut Names, thread: &str) -> RoleId {
 
 impl Program<'_> {
     fn run(&self, side: Side, number: u64, names: &mut Names, random: &mut Random) -> Run {
+        let knows_calls = (self.costs.iter()).any(|(.., metric, _)| metric.is_system_call());
         let about = About {
             label: format!("{}-{number}", side.name()),
             started_unix_ns: number,
             complete: true,
+            knows_system_calls: knows_calls,
+            knows_callers: knows_calls,
+            knows_call_bytes: knows_calls,
             ..About::default()
         };
         let mut builder = Builder::new(side, about);
@@ -114,7 +120,10 @@ impl Program<'_> {
                 place = builder.tree.child(place, Label::Call(call));
                 values.set(Metric::Calls, (value / MS) as u64);
             }
-            builder.add(place, &values);
+            match metric.is_system_call() {
+                true => builder.calls(place, *metric, values.get(*metric)),
+                false => builder.add(place, &values),
+            }
             match roles.iter_mut().find(|(r, _)| *r == role) {
                 Some((_, sum)) => sum.add(&values),
                 None => roles.push((role, values)),
@@ -170,7 +179,15 @@ fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
 }
 
 fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (Table, Outcome) {
-    gate_of(a, b, runs, seed, Pairing::None)
+    gate_of(a, b, runs, seed, Rules::default())
+}
+
+/// Rules by which counts decide.
+fn counting() -> Rules {
+    Rules {
+        fail_on_counts: true,
+        ..Rules::default()
+    }
 }
 
 fn gate_of(
@@ -178,7 +195,7 @@ fn gate_of(
     b: &Program<'_>,
     runs: u64,
     seed: u64,
-    pairing: Pairing,
+    rules: Rules,
 ) -> (Table, Outcome) {
     let mut random = Random::new(seed);
     let mut names = Names::default();
@@ -190,8 +207,7 @@ fn gate_of(
     let table = Table::new(all, names);
     let rules = Rules {
         draws: 600,
-        pairing,
-        ..Rules::default()
+        ..rules
     };
     let outcome = judge(&table, &rules);
     (table, outcome)
@@ -223,17 +239,6 @@ fn a_slower_function_is_found_with_its_cause() {
         1,
         "ancestors and other metrics collapse"
     );
-}
-
-#[test]
-fn one_more_allocation_is_found_with_two_runs() {
-    let more = Program {
-        allocations: 10_100,
-        ..program(shop())
-    };
-    let (table, outcome) = gate(&program(shop()), &more, 2, 4);
-    assert_eq!(outcome.verdict, Verdict::Regression);
-    assert_eq!(function(&table, &outcome).1, Cause::Allocation);
 }
 
 #[test]
@@ -424,37 +429,6 @@ fn samples_that_fall_on_a_neighbour_are_no_regression() {
     costs.push(("main", &["main", "serve", "malloc"], Metric::Cpu, 40.0 * MS));
     let (_, outcome) = gate(&program(shop()), &program(costs), 10, 4);
     assert_eq!(outcome.findings, []);
-}
-
-#[test]
-fn a_time_too_short_for_a_finding_is_one_beside_counts_that_differ() {
-    let quiet = |costs, allocations| Program {
-        allocations,
-        noise: 0.006,
-        ..program(costs)
-    };
-    // 2.6 % of everything: below the least effect, and nobody can say that it is not 3 %.
-    let mut slower = shop();
-    slower.iter_mut().for_each(|cost| cost.3 *= 1.026);
-    let (_, alone) = gate(
-        &quiet(shop(), 10_000),
-        &quiet(slower.clone(), 10_000),
-        10,
-        3,
-    );
-    assert_eq!(alone.findings, []);
-    let (table, both) = gate(&quiet(shop(), 10_000), &quiet(slower, 10_050), 10, 3);
-    let first = &both.findings[0];
-    assert_eq!(
-        (first.way, first.row.metric),
-        (Way::Suspected, Metric::Wall)
-    );
-    assert_eq!(function(&table, &both), ("serve".into(), Cause::Cpu));
-    assert_eq!(both.findings[1].row.metric, Metric::Allocations);
-    // Counts alone are the finding when no time grew.
-    let (_, counts) = gate(&quiet(shop(), 10_000), &quiet(shop(), 10_050), 10, 3);
-    assert_eq!(counts.findings.len(), 1);
-    assert_eq!(counts.findings[0].row.metric, Metric::Allocations);
 }
 
 #[test]

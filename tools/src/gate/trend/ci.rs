@@ -1,7 +1,7 @@
 //! A trend as test cases: one for each metric of each series.
 
 use stackbeat_gate::trend::levels::Proof;
-use stackbeat_gate::trend::{Finding, What};
+use stackbeat_gate::trend::{Finding, Place, What};
 
 use super::view::{Series, Trend, would_see};
 use crate::gate::ci::{Case, CaseResult, Failure, Summary, source};
@@ -19,7 +19,8 @@ pub fn summary(trend: &Trend) -> Summary {
 fn cases(trend: &Trend, series: &Series) -> Vec<Case> {
     let findings = || series.outcome.regressions();
     let mut cases: Vec<Case> = findings()
-        .map(|finding| {
+        .filter_map(|finding| {
+            let decision = finding.deciding?;
             let name = format!(
                 "{}: {}",
                 series.what,
@@ -27,14 +28,17 @@ fn cases(trend: &Trend, series: &Series) -> Vec<Case> {
             );
             let headline = format!(
                 "{} since {}",
-                series.place_text(&finding.changes[0]),
+                series.place_text(&decision.place),
                 trend.commit_text(series, finding.commit)
             );
-            let result = match finding.proof {
+            let result = match decision.proof {
                 Proof::Suspected => CaseResult::Skipped(headline),
-                _ => CaseResult::Failed(failure(trend, series, finding, headline)),
+                _ => {
+                    let failure = failure(trend, series, finding, decision.place, headline);
+                    CaseResult::Failed(failure)
+                }
             };
-            Case { name, result }
+            Some(Case { name, result })
         })
         .collect();
     cases.extend(series.over_budget().into_iter().map(|line| Case {
@@ -57,9 +61,15 @@ fn cases(trend: &Trend, series: &Series) -> Vec<Case> {
     cases
 }
 
-fn failure(trend: &Trend, series: &Series, finding: &Finding, headline: String) -> Failure {
-    let mut details: Vec<String> = finding.changes[1..]
-        .iter()
+fn failure(
+    trend: &Trend,
+    series: &Series,
+    finding: &Finding,
+    deciding: Place,
+    headline: String,
+) -> Failure {
+    let others = finding.changes.iter().filter(|place| **place != deciding);
+    let mut details: Vec<String> = others
         .map(|place| format!("also: {}", series.place_text(place)))
         .collect();
     details.extend(
@@ -83,7 +93,7 @@ fn failure(trend: &Trend, series: &Series, finding: &Finding, headline: String) 
         What::Function(_, name) => Some(name),
         _ => None,
     });
-    let metric = series.outcome.lines[finding.changes[0].line].metric;
+    let metric = series.outcome.lines[deciding.line].metric;
     Failure {
         headline,
         details: details.join("\n"),

@@ -7,7 +7,7 @@ use std::ops::Range;
 use stackbeat_gate::trend::levels::Proof;
 use stackbeat_gate::trend::{Finding, Line, What};
 
-use super::view::{Series, Trend, would_see};
+use super::view::{Series, Trend, kind, would_see};
 use crate::gate::html::{document, escape, verdict};
 use crate::gate::view::{amount, change};
 
@@ -58,11 +58,12 @@ pub fn render(trend: &Trend) -> String {
 }
 
 fn one(trend: &Trend, series: &Series, finding: &Finding) -> String {
-    let (class, kind) = match (finding.is_worse, finding.stands) {
-        (true, true) => ("worse", "worse"),
-        (true, false) => ("past", "worse, and repaired later"),
-        (false, _) => ("better", "better"),
+    let class = match (finding.is_worse, finding.stands) {
+        (true, true) if finding.deciding.is_some() => "worse",
+        (true, _) => "past",
+        (false, _) => "better",
     };
+    let kind = kind(finding);
     let mut out = format!(
         "<section class=\"finding {class}\"><h3>{} <span>{kind}</span></h3><dl>",
         escape(&trend.commit_text(series, finding.commit))

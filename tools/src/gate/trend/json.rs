@@ -100,6 +100,7 @@ fn finding(trend: &Trend, series: &Series, finding: &Finding) -> Value {
         "commits_since_measured": series.distances.get(&finding.commit),
         "is_worse": finding.is_worse,
         "stands": finding.stands,
+        "decides": finding.deciding.is_some(),
         "proof": finding.proof.name(),
         "changes": changes.collect::<Vec<_>>(),
         "parts": parts.collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use stackbeat_gate::trend::Finding;
 
-use super::view::{Series, Trend, sparkline, would_see};
+use super::view::{Series, Trend, kind, sparkline, would_see};
 use crate::gate::markdown::{LONGEST, cut, escape, sign};
 use crate::gate::view::{amount, verdict_text};
 
@@ -38,11 +38,12 @@ pub fn render(trend: &Trend) -> String {
 }
 
 fn one(out: &mut String, trend: &Trend, series: &Series, finding: &Finding) {
-    let kind = match (finding.is_worse, finding.stands) {
-        (true, true) => "🔺 worse",
-        (true, false) => "worse, and repaired later",
-        (false, _) => "🔽 better",
+    let sign = match (finding.is_worse, finding.stands) {
+        (true, true) if finding.deciding.is_some() => "🔺 ",
+        (true, _) => "",
+        (false, _) => "🔽 ",
     };
+    let kind = format!("{sign}{}", kind(finding));
     let commit = escape(&trend.commit_text(series, finding.commit));
     let _ = writeln!(out, "**{commit}** {kind}\n");
     for place in &finding.changes {

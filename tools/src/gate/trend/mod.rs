@@ -21,7 +21,11 @@ use view::Trend;
 
 /// Runs the command.
 pub fn run(args: &TrendArgs) -> Result<u8> {
-    let rules = policy::read(args.policy.as_deref(), Rules::default())?;
+    let defaults = Rules {
+        fail_on_counts: args.fail_on_counts,
+        ..Rules::default()
+    };
+    let rules = policy::read(args.policy.as_deref(), defaults)?;
     check_files(&args.writing.output)?;
     let trend = series::read(args, &rules)?;
     write(args.writing.format, &args.writing.output, &|format| {
@@ -34,11 +38,9 @@ fn render(trend: &Trend, format: GateFormat) -> Result<String> {
     Ok(match format {
         GateFormat::Text => text::render(trend, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(trend),
-        GateFormat::Json => serde_json::to_string_pretty(&json::render(trend))? + "\n",
+        GateFormat::Json => terminal::json(&json::render(trend))?,
         GateFormat::Junit => super::ci::junit(&ci::summary(trend)),
-        GateFormat::Sarif => {
-            serde_json::to_string_pretty(&super::ci::sarif(&ci::summary(trend)))? + "\n"
-        }
+        GateFormat::Sarif => terminal::json(&super::ci::sarif(&ci::summary(trend)))?,
         GateFormat::Github => super::ci::github(&ci::summary(trend)),
         GateFormat::Html => html::render(trend),
     })

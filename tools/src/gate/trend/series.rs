@@ -128,6 +128,8 @@ fn trend(
         commits: measured.commits,
         since: args.since.clone(),
         required: rules.required.clone(),
+        policy: args.policy.clone(),
+        fail_on_counts: args.fail_on_counts,
     })
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use stackbeat_gate::decide::Verdict;
 use stackbeat_gate::trend::Finding;
 
-use super::view::{Series, Trend, sparkline, would_see};
+use super::view::{Series, Trend, kind, sparkline, would_see};
 use crate::gate::view::{amount, verdict_text};
 use crate::table::{Column, Table, shorten};
 use crate::terminal::{Style, clean};
@@ -59,9 +59,10 @@ fn finding_text(
     let mut out = String::new();
     let commit = clean(&trend.commit_text(series, finding.commit)).into_owned();
     let kind = match (finding.is_worse, finding.stands) {
-        (true, true) => style.bad("worse"),
-        (true, false) => style.dim("worse, and repaired later"),
-        (false, _) => style.good("better"),
+        (true, true) if finding.deciding.is_some() => style.bad(kind(finding)),
+        (true, true) => style.warning(kind(finding)),
+        (true, false) => style.dim(kind(finding)),
+        (false, _) => style.good(kind(finding)),
     };
     let _ = writeln!(out, "  {} {kind}", style.bold(&commit));
     let room = width.map_or(usize::MAX, |w| w.saturating_sub(9).max(40));

@@ -1,17 +1,20 @@
 //! The words and numbers that all outputs of a trend share.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::decide::Verdict;
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::levels::{Change, Proof};
-use stackbeat_gate::trend::{Finding, Line, Outcome, Part, Place, What};
+use stackbeat_gate::trend::{Decision, Finding, Line, Outcome, Part, Place, What};
 
 use super::commits::{Commit, Order};
 use crate::gate::summarize::Sources;
-use crate::gate::view::{amount, change, idle_budgets, over_budget, p_value, uncounted_budgets};
+use crate::gate::view::{
+    amount, change, idle_budgets, over_budget, p_value, size, uncounted_budgets,
+};
 
 /// All series of a folder.
 #[derive(Debug)]
@@ -22,6 +25,9 @@ pub struct Trend {
     pub series: Vec<Series>,
     pub since: Option<String>,
     pub required: Vec<Metric>,
+    /// What the comparison of two commits is to be asked with, too.
+    pub policy: Option<PathBuf>,
+    pub fail_on_counts: bool,
 }
 
 /// The runs of one program on one machine.
@@ -91,7 +97,9 @@ impl Trend {
         let text = match verdict {
             Verdict::Regression => self.worst(series, false),
             Verdict::CannotTell => self.open(series),
-            Verdict::NoRegression => series.sameness(&self.required),
+            Verdict::NoRegression => {
+                series.sameness(&self.required) + &self.counted(series).unwrap_or_default()
+            }
         };
         let more = match more {
             0 => String::new(),
@@ -103,16 +111,33 @@ impl Trend {
 
     /// The newest regression that counts.
     fn worst(&self, series: &Series, suspected: bool) -> String {
-        let wanted = |f: &&Finding| (f.proof == Proof::Suspected) == suspected;
-        match series.outcome.regressions().rev().find(wanted) {
-            Some(finding) => format!(
+        let newest = series.outcome.regressions().rev();
+        let mut decisions = newest.filter_map(|f| Some((f.commit, f.deciding?)));
+        let wanted =
+            |(_, decision): &(usize, Decision)| (decision.proof == Proof::Suspected) == suspected;
+        match decisions.find(wanted) {
+            Some((commit, decision)) => format!(
                 "{} since {}",
-                series.place_text(&finding.changes[0]),
-                self.commit_text(series, finding.commit)
+                series.place_text(&decision.place),
+                self.commit_text(series, commit)
             ),
             None if suspected => String::new(),
             None => series.over_budget().into_iter().next().unwrap_or_default(),
         }
+    }
+
+    /// `, but allocations +30.0 % (…) since 3f2a1bc Render twice`: the newest counts that became more.
+    fn counted(&self, series: &Series) -> Option<String> {
+        let findings = series.outcome.findings.iter().rev();
+        let mut findings = findings.filter(|f| f.commit >= series.outcome.since);
+        let finding = findings.find(|f| f.is_worse && f.stands && f.deciding.is_none())?;
+        let mut places = finding.changes.iter();
+        let more = places.find(|place| series.change(place).shift > 0.0)?;
+        let (what, commit) = (
+            series.place_text(more),
+            self.commit_text(series, finding.commit),
+        );
+        Some(format!(", but {what} since {commit}"))
     }
 
     fn open(&self, series: &Series) -> String {
@@ -150,6 +175,12 @@ impl Trend {
         let lost = runs().filter(|r| r.about.lost > 0).count();
         if lost > 0 {
             notes.push(format!("{lost} runs lost records"));
+        }
+        let damaged = runs().filter(|r| !r.about.damage.is_empty()).count();
+        if damaged > 0 {
+            notes.push(format!(
+                "{damaged} traces are damaged; what is left was compared (`stackbeat info` says where)"
+            ));
         }
         let open = runs().filter(|r| !r.about.complete).count();
         if open > 0 {
@@ -200,11 +231,19 @@ impl Trend {
             (same && only).then(|| group.clone())
         };
         let quoted = |text: String| shlex::try_quote(&text).map(|t| t.into_owned()).ok();
-        Some(format!(
+        let mut command = format!(
             "stackbeat gate -b {} -c {}",
             quoted(folder(before.end - 1)?)?,
             quoted(folder(after.start)?)?
-        ))
+        );
+        if let Some(policy) = &self.policy {
+            command += " --policy ";
+            command += &quoted(policy.display().to_string())?;
+        }
+        if self.fail_on_counts {
+            command += " --fail-on-counts";
+        }
+        Some(command)
     }
 }
 
@@ -304,6 +343,16 @@ impl Series {
     }
 }
 
+/// What became of a finding.
+pub fn kind(finding: &Finding) -> &'static str {
+    match (finding.is_worse, finding.stands, finding.deciding) {
+        (true, true, Some(_)) => "worse",
+        (true, true, None) => "more counted",
+        (true, false, _) => "worse, and repaired later",
+        (false, ..) => "better",
+    }
+}
+
 /// How sure a change is.
 pub fn sureness(change: &Change) -> String {
     let p = || p_value(change.p.unwrap_or(1.0));
@@ -318,10 +367,14 @@ pub fn sureness(change: &Change) -> String {
 /// `3.2 % over 3 commits would be seen`.
 pub fn would_see(line: &Line) -> String {
     match line.levels.smallest_seen {
-        Some((share, commits)) if share.is_finite() => match commits {
-            1 => format!("{:.1} % would be seen", 100.0 * share),
-            n => format!("{:.1} % over {n} commits would be seen", 100.0 * share),
-        },
+        Some((share, commits)) if share.is_finite() => {
+            let level = line.medians().last().copied().unwrap_or(0.0);
+            let size = size(line.metric, share, level);
+            match commits {
+                1 => format!("{size} would be seen"),
+                n => format!("{size} over {n} commits would be seen"),
+            }
+        }
         _ => "too few commits".into(),
     }
 }
