@@ -7,6 +7,8 @@ packages=(
   sqlite3 libsqlite3-dev redis-server redis-tools nginx postgresql git xz-utils pigz nodejs gcc g++ python3
   # tools that results are compared with
   binutils dwz gdb heaptrack linux-perf protobuf-compiler strace valgrind
+  # another libc
+  musl-tools
   # debug files for libc
   libc6-dbg
   # the HTML page in a real browser

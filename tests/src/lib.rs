@@ -276,11 +276,17 @@ pub fn json_of(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&ended.output.stdout).expect("JSON")
 }
 
-/// A trace's report, with all rows of all tables.
+/// A trace's report, with all rows of all tables. No thread ran for longer than it had or wanted a processor.
 #[track_caller]
 pub fn report(trace: &Path) -> serde_json::Value {
     let trace = trace.to_str().expect("UTF-8");
-    json_of(&["report", "--json", "--top", "0", trace])
+    let report = json_of(&["report", "--json", "--top", "0", trace]);
+    for thread in json::array(&report, "threads") {
+        let [running, cpu, runnable] =
+            ["running_ns", "cpu_ns", "runnable_ns"].map(|key| json::number(thread, key));
+        assert!(running <= cpu + runnable, "{thread:#}");
+    }
+    report
 }
 
 /// What a trace says about itself.

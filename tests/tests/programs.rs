@@ -358,3 +358,53 @@ fn allocation_counters_are_exact_and_probes_can_be_chosen() {
     let none = run(Command::new(stackbeat()));
     assert_eq!(none.output.status.code(), Some(2), "no arguments: usage");
 }
+
+#[test]
+fn a_program_started_by_a_link_is_called_by_the_link() {
+    const SOURCE: &str = "#include <sys/wait.h>\n#include <unistd.h>\n\
+        int main(int argc, char **argv) {\n\
+            if (fork() == 0) _exit(0);\n\
+            wait(0);\n\
+            return argc > 1 && execv(argv[1], argv + 1);\n\
+        }\n";
+    let folder = scratch();
+    let file = stackbeat_tests::compile(folder.path(), "target.c", SOURCE, &[]);
+    for link in ["first", "second"] {
+        std::os::unix::fs::symlink(&file, folder.path().join(link)).expect("a link");
+    }
+    std::fs::hard_link(&file, folder.path().join("third")).expect("a link");
+    // The kernel's own link to the file says nothing of what it is called.
+    let command = ["./first", "./second", "./third", "/proc/self/exe"];
+    let recorded = Program::new(command)
+        .folder(folder.path())
+        .record(folder.path());
+    let report = stackbeat_tests::report(&recorded.trace);
+    let processes = stackbeat_tests::json::array(&report, "processes");
+    let names: Vec<_> = processes.filter_map(|p| p["name"].as_str()).collect();
+    let expected = ["first", "second", "third", "third"];
+    assert_eq!(names, expected.map(|name| [name, name]).concat());
+}
+
+#[test]
+fn locks_of_rusts_library_are_locks_and_its_conditions_are_waits() {
+    let folder = scratch();
+    let program = stackbeat_tests::example("std_locks");
+    let recorded = Program::new([program.to_str().expect("UTF-8")]).record(folder.path());
+    let report = stackbeat_tests::report(&recorded.trace);
+    let sites: Vec<_> = stackbeat_tests::json::array(&report, "blocking_sites").collect();
+    for (function, call, cause) in [
+        ("std_locks::in_mutex", "futex lock", "lock"),
+        ("std_locks::in_reader", "futex lock", "lock"),
+        ("std_locks::in_condition", "futex wait", "wait"),
+    ] {
+        let longest = sites
+            .iter()
+            .filter(|site| site["stack"].to_string().contains(function))
+            .max_by_key(|site| site["total_ns"].as_u64())
+            .unwrap_or_else(|| panic!("{function} does not wait: {sites:#?}"));
+        assert_eq!(
+            (&longest["call"], &longest["cause"]),
+            (&call.into(), &cause.into())
+        );
+    }
+}

@@ -151,6 +151,19 @@ fn a_busy_program_is_the_same_after_many_visits() {
 }
 
 #[test]
+fn a_program_started_by_a_link_is_called_by_the_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    std::os::unix::fs::symlink(compile(at, "quiet.c", &[]), at.join("link")).expect("a link");
+    let program = Program::start(&mut Command::new(at.join("link")));
+    attach(at, program.pid(), "100ms");
+    let report = stackbeat(at, &["report", "t.beat", "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    assert_eq!(report["processes"][0]["name"], "link");
+    send("-TERM", program.pid());
+}
+
+#[test]
 fn slots_threads_and_handlers_are_put_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();

@@ -163,7 +163,12 @@ fn the_action_gates_two_commands() {
     );
     assert!(at.join("stackbeat-ab/report.html").exists());
 
-    let (output, said, _) = gate(text(input("baseline")), policy, "true", "fail");
+    let (output, said, _) = gate(
+        text(input("baseline")),
+        policy,
+        text(input("together")),
+        "fail",
+    );
     assert_eq!(
         (output.status.code(), said.as_str()),
         (Some(0), "code=0\n"),
@@ -171,7 +176,7 @@ fn the_action_gates_two_commands() {
     );
 
     // Two runs say nothing of times, and without a policy times count.
-    for (together, unknown, code) in [("false", "pass", 0), ("true", "fail", 3)] {
+    for (together, unknown, code) in [("false", "pass", 0), ("true", text(input("unknown")), 3)] {
         let (output, said, _) = gate(text(input("baseline")), "", together, unknown);
         assert_eq!(
             (output.status.code(), said.as_str()),

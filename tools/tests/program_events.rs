@@ -162,7 +162,8 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     assert_eq!((phases("b", "outer"), phases("e", "outer")), (5, 5));
     assert_eq!(
         (phases("s", "job"), phases("f", "job"), phases("C", "queue")),
-        (1, 1, 5)
+        (1, 1, 6),
+        "a counter of five values, and of 0 when its process ends"
     );
     assert_eq!(phases("i", "answer"), 1);
     // One thread started, one end of a thread waited for.

@@ -206,11 +206,12 @@ fn the_commit_that_allocates_more_is_named() {
     }
     let text = std::fs::read_to_string(at.join("t.txt")).expect("was written");
     assert!(
-        text.contains("stackbeat gate -b runs/r2 -c runs/r3"),
+        text.contains("stackbeat gate -b runs/r2 -c runs/r3 --policy policy.toml"),
         "{text}"
     );
     // What it tells to run says why.
-    let gate = run(STACKBEAT, at, &["gate", "-b", "runs/r2", "-c", "runs/r3"]);
+    let pair = ["-b", "runs/r2", "-c", "runs/r3", "--policy", "policy.toml"];
+    let gate = run(STACKBEAT, at, &[&["gate"], &pair[..]].concat());
     assert_eq!(gate.status.code(), Some(1), "{gate:?}");
 }
 

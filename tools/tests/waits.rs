@@ -219,6 +219,8 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
         ("in_epoll", "epoll_wait", "poll"),
         ("in_join", "pthread_join", "join"),
         ("in_sigwait", "sigwait", "wait"),
+        ("in_receive", "mq_receive", "ipc"),
+        ("in_send", "mq_send", "ipc"),
         // Libc's own call.
         ("in_getchar", "read", "io"),
         // By the instruction itself.
@@ -230,6 +232,8 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
         ("raw_futex", "futex wait", "wait"),
         #[cfg(target_arch = "x86_64")]
         ("raw_sigwait", "sigwait", "wait"),
+        #[cfg(target_arch = "x86_64")]
+        ("raw_receive", "mq_receive", "ipc"),
     ] {
         assert_eq!((&*waits[function].0, &*waits[function].1), (call, cause));
     }
@@ -239,19 +243,28 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
 /// hook, between rare ones, between dense ones, and every kind of wait, hooked or not.
 #[test]
 fn all_that_computes_or_waits_has_its_share() {
-    let compared = compare_shares("shares.c", 0.1);
+    let (compared, report) = compare_shares("shares.c", 0.1);
     assert!(compared > 35, "{compared}");
+    let waits = report.waits();
+    for (function, call, cause) in [
+        ("in_semop", "semop", "ipc"),
+        ("in_msgrcv", "msgrcv", "ipc"),
+        ("in_receive", "mq_receive", "ipc"),
+    ] {
+        assert_eq!((&*waits[function].0, &*waits[function].1), (call, cause));
+    }
 }
 
 /// Ticks meet a part of the bursts only: these are not the waits' around them.
 #[test]
 fn computing_between_waits_has_its_share() {
     // Without what is known of other bursts, the waits would have half of it.
-    assert_eq!(compare_shares("bursts.c", 0.2), 3);
+    assert_eq!(compare_shares("bursts.c", 0.2).0, 3);
 }
 
-/// Compares what functions say of themselves with the trace, within this share of their threads' time. Gives how many did.
-fn compare_shares(source: &str, within: f64) -> usize {
+/// Compares what functions say of themselves with the trace, within this share of their threads' time. Gives how many did, and
+/// what the trace says.
+fn compare_shares(source: &str, within: f64) -> (usize, Report) {
     let program = Recorded::start(source, &["-O2"], &[], "");
     let said = program.said.clone();
     let report = program.finish();
@@ -283,7 +296,7 @@ fn compare_shares(source: &str, within: f64) -> usize {
         compared += 1;
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    compared
+    (compared, report)
 }
 
 /// Who computes and is kept waiting for a CPU is told apart from who uses one, as the kernel counts it.

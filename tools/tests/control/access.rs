@@ -152,3 +152,63 @@ fn clients_that_hang_flood_or_talk_nonsense_disturb_nothing() {
     assert!(descriptors(status.collector_pid) < 64);
     assert_eq!(recording.end(), "worked 4\n");
 }
+
+/// Listens under names of sessions, as many as it is told to, and never answers; the last ones take no connection.
+const SILENT: &str = r#"
+import os, socket, sys
+kept = []
+for i in range(int(sys.argv[1])):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0stackbeat/1/{os.getpid()}.{i:08x}")
+    full = i % 2
+    listener.listen(0 if full else 8)
+    kept.append(listener)
+    for _ in range(2 * full):
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        try:
+            client.connect(f"\0stackbeat/1/{os.getpid()}.{i:08x}")
+        except BlockingIOError:
+            pass
+        kept.append(client)
+print("ready", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn silent_sockets_of_other_users_do_not_hold_up_the_others() {
+    use std::io::{BufRead, BufReader};
+    let setpriv = Command::new("setpriv").arg("--version").output();
+    let user = Command::new("id").arg("-u").output().expect("runs");
+    if text(&user.stdout).trim() != "0" || setpriv.is_err() {
+        eprintln!("only root can be somebody else: not tested");
+        return;
+    }
+    let recording = Recording::start(&[]);
+    let mut silent = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["/usr/bin/python3", "-c", SILENT, "20"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut ready = String::new();
+    let out = silent.stdout.take().expect("its output");
+    BufReader::new(out).read_line(&mut ready).expect("reads");
+    assert_eq!(ready, "ready\n");
+    let began = Instant::now();
+    let found = client::list();
+    // One after the other they would take a hundred seconds.
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    let pid = recording.status().session;
+    let answers = found.iter().filter(|f| f.status.is_ok());
+    assert!(answers.into_iter().any(|f| f.session == pid));
+    let silent_ones = found.iter().filter(|f| f.status.is_err()).count();
+    assert!(silent_ones >= 20, "{silent_ones}");
+    drop(silent.stdin.take());
+    silent.wait().expect("ends");
+}

@@ -112,6 +112,15 @@ fn weights(
     weights
 }
 
+/// Of functions the time on the CPU or ready for it, of other leaves all their time, by name.
+fn own_times(expected: &Expected) -> BTreeMap<String, u64> {
+    let own = expected.own.iter().map(|(name, amount)| {
+        let unseen_ns = if name == GAP_NAME { 0 } else { amount.gap_ns };
+        (name.clone(), amount.wall_ns - unseen_ns)
+    });
+    own.filter(|(_, own_ns)| *own_ns != 0).collect()
+}
+
 #[test]
 fn the_sample_trace_has_all_that_is_to_be_tested() {
     let expected = expected(&trace());
@@ -188,14 +197,17 @@ fn totals_of_functions_are_the_models_in_every_format() {
         weights(&expected, Weight::Wall, same),
         "from the nesting of events"
     );
-    for (argument, weight) in [
-        ("self_ns", Weight::Wall),
-        ("self_cpu_ns", Weight::Cpu),
-        ("self_allocated_bytes", Weight::AllocBytes),
+    for (argument, expected) in [
+        ("self_ns", own_times(&expected)),
+        ("self_cpu_ns", weights(&expected, Weight::Cpu, same)),
+        (
+            "self_allocated_bytes",
+            weights(&expected, Weight::AllocBytes, same),
+        ),
     ] {
         assert_eq!(
             tools::totals(Format::Chrome, &path, Some(argument)),
-            weights(&expected, weight, same),
+            expected,
             "{argument}"
         );
     }
@@ -396,11 +408,12 @@ mod perfetto {
         let (trace, folder) = (trace(), tempfile::tempdir().unwrap());
         let expected = expected(&trace);
         let (path, _) = write(&trace, Format::Perfetto, &Options::default(), folder.path());
-        for (argument, weight) in [
-            ("self_ns", Weight::Wall),
-            ("self_cpu_ns", Weight::Cpu),
-            ("self_allocated_bytes", Weight::AllocBytes),
-            ("self_allocations", Weight::Allocations),
+        let weights = |weight| weights(&expected, weight, str::to_owned);
+        for (argument, expected) in [
+            ("self_ns", own_times(&expected)),
+            ("self_cpu_ns", weights(Weight::Cpu)),
+            ("self_allocated_bytes", weights(Weight::AllocBytes)),
+            ("self_allocations", weights(Weight::Allocations)),
         ] {
             let query = format!(
                 "select name, sum(int_value) as total from slice join args using (arg_set_id) \
@@ -411,7 +424,6 @@ mod perfetto {
                 .map(|row| (text(row, "name").to_owned(), number(row, "total") as u64))
                 .filter(|(_, total)| *total != 0)
                 .collect();
-            let expected = weights(&expected, weight, str::to_owned);
             assert_eq!(found, expected, "{argument}");
         }
         // A blocking call says what it waited for, on what, and who ended it.
@@ -470,6 +482,13 @@ mod perfetto {
             rows.iter().all(|row| number(row, "tracks") == 1),
             "{rows:?}"
         );
+        let parents = tools::trace_processor(
+            &path,
+            &["select child.pid, parent.pid as parent from process child \
+               join process parent on child.parent_upid = parent.upid"],
+        );
+        let of = |row: &Value| (number(row, "pid"), number(row, "parent"));
+        assert_eq!(parents.iter().map(of).collect::<Vec<_>>(), [(4100, 4001)]);
 
         let rows = tools::trace_processor(
             &path,
@@ -491,6 +510,35 @@ mod perfetto {
         let faults = (expected.total.spent.minor_faults + expected.total.spent.major_faults) as i64;
         let values: Vec<i64> = rows.iter().map(|row| number(row, "value")).collect();
         assert_eq!(values, [allocated, allocated, faults]);
+
+        // A counter ends with its process.
+        let rows = tools::trace_processor(
+            &path,
+            &[
+                "select group_concat(cast(value as int)) as said, max(c.ts) - min(c.ts) as length from counter c \
+               join process_counter_track t on c.track_id = t.id where t.name = 'requests' group by t.id order by said",
+            ],
+        );
+        let said = |row: &Value| (text(row, "said").to_owned(), number(row, "length"));
+        assert_eq!(
+            rows.iter().map(said).collect::<Vec<_>>(),
+            [
+                ("40,0".to_owned(), 5_000_000),
+                ("40,42".to_owned(), 9_000_000)
+            ]
+        );
+        let rows = tools::trace_processor(
+            &path,
+            &["select t.upid as process, max(c.ts) as last, \
+               (select max(s.ts + s.dur) from slice s join thread_track k on s.track_id = k.id \
+                join thread using (utid) where thread.upid = t.upid) as end_ns \
+               from counter c join process_counter_track t on c.track_id = t.id \
+               where t.name != 'requests' group by t.upid"],
+        );
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert!(number(&row, "last") <= number(&row, "end_ns"), "{row}");
+        }
 
         // The area below the CPU counter is the CPU time, to a tenth of a percent of each bucket.
         let rows = tools::trace_processor(

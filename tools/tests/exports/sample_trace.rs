@@ -176,6 +176,16 @@ pub fn write(samples: u64) -> Vec<u8> {
                     execed: true,
                     ..v1::ProcessEnd::default()
                 }));
+                // Of the last value nobody knows what it is: the process was over.
+                let counter = |process_uid| v1::CounterBatch {
+                    process_uid,
+                    name: "requests".into(),
+                    time: vec![(exec_ns - 5_000_000) as i64, 9_000_000],
+                    value: vec![40, 2],
+                    ..v1::CounterBatch::default()
+                };
+                put(Body::Counters(counter(2)));
+                put(Body::Counters(counter(1)));
                 // The end of the thread is noticed when its next image runs already.
                 before.end_ns += 3_000_000;
                 exec_ns + 1_000_000

@@ -4,6 +4,7 @@
 mod common;
 
 mod reports;
+mod runs;
 mod scale;
 mod system_calls;
 mod transfers;
@@ -96,6 +97,7 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     compile_shop(at);
     let arguments = [
         "ab",
+        "--in-turns",
         "--runs",
         "12",
         "--warmup",
@@ -263,16 +265,22 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
         assert!(2 * both > all, "{baseline:?} {candidate:?}");
     }
 
-    // The traces say the same to a gate that is told how they were made.
+    // The traces say how they were made, and so a gate of them says the same.
     let gate = [
         "gate",
-        "--together",
         "-b",
         "stackbeat-ab/baseline",
         "-c",
         "stackbeat-ab/candidate",
+        "-f",
+        "json",
     ];
-    assert_eq!(stackbeat(at, &gate).status.code(), Some(1));
+    let output = stackbeat(at, &gate);
+    assert_eq!(output.status.code(), Some(1));
+    let again: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for part in ["pairing", "verdict"] {
+        assert_eq!(again[part], json[part], "{part}");
+    }
 
     let foreign = [
         "ab", "--cpus", "1000", "-o", "f", "-b", "true", "-c", "true",
@@ -315,7 +323,7 @@ fn what_fresh_runs_do_not_show_is_not_claimed() {
     };
     begin();
     let sides = ["-b", "./work a.n", "-c", "./work b.n"];
-    let runs = ["ab", "--runs", "6", "--warmup", "0"];
+    let runs = ["ab", "--in-turns", "--runs", "6", "--warmup", "0"];
     let output = stackbeat(at, &[&runs[..], &sides[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{text}");
@@ -326,7 +334,10 @@ fn what_fresh_runs_do_not_show_is_not_claimed() {
     // Not confirmed, but beside allocations that all runs have.
     begin();
     let more = ["-b", "./work a.n", "-c", "./work b.n more", "--force"];
-    let output = stackbeat(at, &[&runs[..], &more[..]].concat());
+    let output = stackbeat(
+        at,
+        &[&runs[..], &more[..], &["--fail-on-counts"][..]].concat(),
+    );
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");
     for part in [

@@ -63,6 +63,7 @@ fn gate(at: &Path, candidate: &str, format: &str) -> (Option<i32>, String) {
     let candidate = format!("{candidate}[01].beat");
     let arguments = [
         "gate",
+        "--fail-on-counts",
         "-b",
         "base[01].beat",
         "-c",

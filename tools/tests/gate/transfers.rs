@@ -51,8 +51,17 @@ fn reads_and_writes_are_counted_exactly_and_smaller_ones_are_found() {
     assert!(bytes.iter().all(|b| *b == bytes[0]), "{bytes:?}");
 
     let gate = |candidate: &str| {
-        let arguments = ["gate", "-b", "large", "-c", candidate, "-f", "json"];
-        let output = stackbeat(at, &arguments);
+        let by_counts = [
+            "gate",
+            "--fail-on-counts",
+            "-b",
+            "large",
+            "-c",
+            candidate,
+            "-f",
+            "json",
+        ];
+        let output = stackbeat(at, &by_counts);
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         (output.status.code(), json)
     };

@@ -31,7 +31,7 @@ static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_barrier_t barrier;
 static sem_t semaphore;
 static int ends[2], pair[2];
-static mqd_t queue;
+static mqd_t queue, full;
 static char lock_file[32];
 static pid_t child;
 static pthread_t sleeper;
@@ -70,6 +70,7 @@ static long raw(long number, long a, long b, long c, long d) {
     X(in_pause, pause()) \
     X(in_flock, flock(open(lock_file, O_RDWR), LOCK_EX)) \
     X(in_receive, mq_receive(queue, (char[8]){0}, 8, 0)) \
+    X(in_send, mq_send(full, (char[8]){0}, 8, 0)) \
     RAW(X)
 
 #if defined(__x86_64__)
@@ -133,6 +134,9 @@ int main(void) {
     snprintf(name, sizeof name, "/stackbeat-waits-%d", getpid());
     queue = mq_open(name, O_CREAT | O_RDWR, 0600, &(struct mq_attr){.mq_maxmsg = 1, .mq_msgsize = 8});
     mq_unlink(name);
+    full = mq_open(name, O_CREAT | O_RDWR, 0600, &(struct mq_attr){.mq_maxmsg = 1, .mq_msgsize = 8});
+    mq_unlink(name);
+    mq_send(full, name, 8, 0);
     pthread_mutex_lock(&held);
     pthread_rwlock_rdlock(&rwlock);
     child = fork();

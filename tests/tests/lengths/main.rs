@@ -1,0 +1,111 @@
+//! A wait that is longer than the interval is a record, whoever took the tick: a program counts and measures its own waits,
+//! in every kind of call that hooks know, and the trace has as many, of that length.
+
+use stackbeat_collector::model::conservation;
+use stackbeat_tests::decode::Trace;
+use stackbeat_tests::json::number;
+use stackbeat_tests::{Program, Recorded, compile, report, scratch};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// How long each wait lasts at least, ms: longer than what makes the ticker park.
+const MS: u64 = 25;
+const ROUNDS: u64 = 3;
+/// Threads that wait in each kind of call, and wake together.
+const THREADS: u64 = 3;
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let folder = scratch();
+        let program = compile(folder.path(), "kinds.c", include_str!("kinds.c"), &["-lrt"]);
+        (folder, program)
+    });
+    program
+}
+
+/// Records waits of these kinds; without any, of all.
+fn record(folder: &Path, kinds: &[&str], options: &[&str]) -> Recorded {
+    let program = program().to_str().expect("UTF-8");
+    let numbers = [MS, ROUNDS, THREADS].map(|n| n.to_string());
+    let mut command = vec![program];
+    command.extend(numbers.iter().map(String::as_str));
+    command.extend(kinds);
+    let recorded = Program::new(command).options(options).record(folder);
+    let run = &recorded.run;
+    assert!(run.output.status.success(), "{}", run.stderr());
+    recorded
+}
+
+/// What waits last at least, ns. Where the program sets a deadline before its call, it may lose the processor in between.
+const LEAST_NS: u64 = 5_000_000;
+
+/// By function: long waits, and their sum, ns.
+fn long_waits(trace: &Trace) -> BTreeMap<String, (u64, u64)> {
+    let mut waits = BTreeMap::new();
+    for (_, row) in trace.all_samples() {
+        if row.duration_ns >= LEAST_NS {
+            let stack = trace.stack(row.node);
+            let kind = stack.iter().find_map(|name| name.strip_prefix("w_"));
+            let (count, sum_ns) = waits.entry(kind.unwrap_or("").to_owned()).or_default();
+            *count += 1;
+            *sum_ns += row.duration_ns;
+        }
+    }
+    waits
+}
+
+/// Wants every wait that the program says it has made.
+fn wants_all(recorded: &Recorded) {
+    let said = recorded.run.stdout();
+    let trace = recorded.decode();
+    assert_eq!(trace.lost_records(), 0);
+    let found = long_waits(&trace);
+    let mut missing = Vec::new();
+    for line in said.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let [kind, count, sum_ns] = words[..] else {
+            eprintln!("not here: {line}");
+            continue;
+        };
+        let numbers = [count, sum_ns].map(|word| word.parse::<u64>().expect("a number"));
+        let (seen, seen_ns) = found.get(kind).copied().unwrap_or_default();
+        // The program's clock runs a little longer than the hook's: from before the call until after it.
+        if seen < numbers[0] || seen_ns > numbers[1] {
+            missing.push(format!("{line}; in the trace {seen}, {seen_ns} ns"));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(said.lines().count() > 0);
+}
+
+#[test]
+fn every_wait_longer_than_the_interval_is_a_record() {
+    let folder = scratch();
+    wants_all(&record(folder.path(), &[], &[]));
+}
+
+#[test]
+fn hooks_alone_record_every_long_wait() {
+    let folder = scratch();
+    let kinds = ["nanosleep", "read", "cond_timedwait", "futex", "open_fifo"];
+    wants_all(&record(folder.path(), &kinds, &["--no-interrupt"]));
+}
+
+#[test]
+fn what_a_small_budget_leaves_out_is_not_running() {
+    let folder = scratch();
+    let recorded = record(folder.path(), &["nanosleep", "read"], &["--budget", "1%"]);
+    let report = report(&recorded.trace);
+    let waits_ns = 2 * THREADS * ROUNDS * MS * 1_000_000;
+    let totals = &report["totals"];
+    let waited = number(totals, "blocked_ns") + number(totals, "no_evidence_ns");
+    assert!(waited >= waits_ns, "{totals:#}");
+    let trace = stackbeat_collector::model::Trace::open(&recorded.trace).expect("reads");
+    let violations = conservation(&trace).expect("reads");
+    assert!(
+        !violations.iter().any(|v| v.what.contains("running")),
+        "{violations:?}"
+    );
+}
