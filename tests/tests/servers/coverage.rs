@@ -61,7 +61,7 @@ sum(range(5 * rounds))
 #[test]
 fn a_query_of_sqlite_is_seen() {
     let folder = scratch();
-    let sql = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 6000000)
+    let sql = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 15000000)
         select sum(i * 7919 % 1000) from n;";
     let sqlite = Program::new(["sqlite3", ":memory:", sql]);
     let trace = sqlite.record(folder.path()).decode();

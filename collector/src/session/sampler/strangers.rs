@@ -32,6 +32,11 @@ const MEETING_STEP: Duration = Duration::from_micros(50);
 /// After this time a signal that has not arrived and does not pend is taken for lost. Ready threads wait tens of ms for a processor.
 const MEETING_LOST_NS: u64 = 100_000_000;
 
+/// CPU time after which a thread that was seen running has left the call that it may have been waking from, ns. A call
+/// that began before there were hooks has no gate, and some, select for one, fail with EINTR if a signal comes
+/// between the end of their wait and their return.
+const OUT_OF_CALL_NS: u64 = 100_000;
+
 /// A thread that no hook has registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stranger {
@@ -39,6 +44,8 @@ pub(super) struct Stranger {
     pub looks: u64,
     /// Signals sent to it.
     sent: u64,
+    /// CPU time that it had used when it was first seen running without a wait since, ns.
+    awake_ns: Option<u64>,
     pub seen: Seen,
     /// The first search of its process found it.
     was_there: bool,
@@ -238,8 +245,18 @@ impl Look {
         if signals.first == 0 {
             return;
         }
+        let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
+        if !is_running() {
+            stranger.awake_ns = None;
+            return;
+        }
         // Seen twice: not one that is just about to register by itself.
-        if stranger.looks == 1 {
+        let has_left_call = match procfs::scheduled(pid, tid) {
+            Ok(now) => now.run_ns >= *stranger.awake_ns.get_or_insert(now.run_ns) + OUT_OF_CALL_NS,
+            // The kernel does not count.
+            Err(_) => stranger.looks > 1,
+        };
+        if !has_left_call {
             self.goes_on = true;
             return;
         }
@@ -247,7 +264,6 @@ impl Look {
             self.goes_on |= self.meetings == 0;
             return;
         }
-        let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
         // Where it is blocked it would pend, and be in the way of the others.
         let open = || signals.open_to(procfs::blocked_signals(pid, tid).ok()?);
         let Some(signal) = is_running().then(open).flatten() else {
