@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(
   # programs that are recorded
-  sqlite3 libsqlite3-dev redis-server redis-tools nginx postgresql git xz-utils pigz nodejs gcc g++ python3
+  sqlite3 libsqlite3-dev redis-server redis-tools nginx postgresql git xz-utils pigz nodejs gcc g++ python3 liburing-dev
   # tools that results are compared with
   binutils dwz gdb heaptrack linux-perf protobuf-compiler strace valgrind
   # another libc

@@ -35,6 +35,7 @@ mod signal;
 mod sleep;
 mod start;
 mod thread;
+mod uring;
 mod verify;
 mod wait;
 mod withdraw;

@@ -87,6 +87,19 @@ fn every_wait_longer_than_the_interval_is_a_record() {
 }
 
 #[test]
+fn every_wait_in_liburing_is_a_record() {
+    let folder = scratch();
+    let source = include_str!("uring.c");
+    let program = compile(folder.path(), "uring.c", source, &["-luring"]);
+    let numbers = [MS, ROUNDS, THREADS].map(|n| n.to_string());
+    let command = [vec![program.display().to_string()], numbers.to_vec()].concat();
+    let recorded = Program::new(command.iter().map(String::as_str)).record(folder.path());
+    let run = &recorded.run;
+    assert!(run.output.status.success(), "{}", run.stderr());
+    wants_all(&recorded);
+}
+
+#[test]
 fn hooks_alone_record_every_long_wait() {
     let folder = scratch();
     let kinds = ["nanosleep", "read", "cond_timedwait", "futex", "open_fifo"];
