@@ -133,7 +133,7 @@ pub fn tidy() {
     }
     if !found.kept.is_empty() {
         terminal::say(&format!(
-            "stackbeat: {} whose recorder was killed can be recovered: `stackbeat recover --list`",
+            "stackbeat: {} whose recorder was killed can be recovered: `stackbeat recover`",
             plural(found.kept.len() as u64, "recording", "recordings")
         ));
     }

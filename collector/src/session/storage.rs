@@ -119,10 +119,31 @@ pub fn default_folders() -> Vec<PathBuf> {
     folders
 }
 
+/// The limit on the size of files that this process writes, bytes.
+fn most_file_bytes() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the pointer is to a valid object, which stays as it is if this fails.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 fn create_at(path: &Path, capacity: Capacity, buffers: u32) -> io::Result<Mapping> {
     let c_path = CString::new(path.as_os_str().as_bytes())?;
     if path.as_os_str().as_bytes().contains(&b':') {
         return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // Beyond it the kernel would end us with SIGXFSZ.
+    let (most, least) = (
+        most_file_bytes(),
+        Layout::new(capacity).map_or(0, |l| l.total as u64),
+    );
+    if most < least {
+        return Err(io::Error::other(format!(
+            "files may have {most} bytes only; raise the limit (ulimit -f)"
+        )));
     }
     Mapping::create_sparse(&c_path, capacity, buffers).map_err(|error| match error {
         MappingError::System(_, errno) => io::Error::from_raw_os_error(errno.0),
