@@ -74,7 +74,9 @@ impl Trace {
                     .insert((loss.thread_uid, loss.cause), loss.count),
             ),
             Body::Symbols(symbols) => {
-                for entry in &symbols.addresses {
+                // The last name of each address, if it is one.
+                let addresses = symbols.addresses.iter();
+                for entry in addresses.filter(|entry| !entry.function.is_empty()) {
                     let names = entry.function.iter().map(|function| {
                         let name = symbols.functions[*function as usize].name;
                         symbols.strings[name as usize].clone()

@@ -5,7 +5,7 @@ use std::path::Path;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use stackbeat_core::system_call::SystemCalls;
-use stackbeat_proto::columns;
+use stackbeat_proto::columns::{self, Columns};
 use stackbeat_proto::nodes::Node;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
@@ -45,6 +45,46 @@ pub(super) fn load(path: &Path, source: Source) -> Result<Trace, TraceError> {
         loader.bytes = reader.good_end();
     }
     Ok(loader.finish(path, source))
+}
+
+/// All nodes that samples, events, long waits and wakes name, with their times: what `visit` reads.
+fn uses(path: &Path, source: &Source, add: &mut impl FnMut((u32, u64))) {
+    let Ok(input) = open_source(path, source) else {
+        return;
+    };
+    let mut rows = Vec::new();
+    let mut reader = PacketReader::new(input);
+    while let Some(item) = reader.next_raw() {
+        let raw = match item {
+            Ok(raw) => raw,
+            Err(StreamError::Io { .. }) => return,
+            Err(_) => continue,
+        };
+        let encoded = match raw.samples() {
+            Some(batch) => batch.to_vec(),
+            None => match raw.decode().map(|packet| packet.body) {
+                Ok(Some(Body::Samples(batch))) => prost::Message::encode_to_vec(&batch),
+                Ok(Some(Body::Event(event))) => {
+                    add((event.node, event.time_ns));
+                    continue;
+                }
+                Ok(Some(Body::LongWait(wait))) => {
+                    add((wait.node, wait.end_ns));
+                    continue;
+                }
+                Ok(Some(Body::Wake(wake))) => {
+                    add((wake.node, wake.time_ns));
+                    continue;
+                }
+                _ => continue,
+            },
+        };
+        if let Some(batch) = Columns::of(&encoded)
+            && batch.rows_into(&mut rows).is_ok()
+        {
+            rows.iter().for_each(|row| add((row.node, row.time_ns)));
+        }
+    }
 }
 
 /// The header, or why this is no trace that can be read.
@@ -192,6 +232,8 @@ impl Loader {
                 }
             }
             Some(Body::Counters(_) | Body::LongWait(_) | Body::Wake(_)) => {}
+            // Names are looked up already.
+            Some(Body::JitMap(_)) => {}
             Some(Body::Deadlock(deadlock)) => self.deadlock(&deadlock),
             Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::CallCounts(counts)) => self.call_counts.push(counts),
@@ -438,8 +480,18 @@ impl Loader {
         let mut names = self.names.take().unwrap_or_default();
         names.set_modules(&self.modules, &self.processes);
         let nodes = std::mem::take(&mut self.nodes);
-        let stacks = Stacks::build(&nodes, &mut names, &self.process_of_uid);
+        let (mut stacks, mut building) = Stacks::build(&nodes, &mut names, &self.process_of_uid);
         drop(nodes);
+        if names.change() {
+            let creations =
+                (self.threads.iter()).map(|facts| (facts.creator_node, facts.thread.start_ns));
+            let mut add = |(node, at_ns): (u32, u64)| {
+                stacks.add_use(node, at_ns, &mut building, &mut names);
+            };
+            self.waits.uses().chain(creations).for_each(&mut add);
+            uses(path, &source, &mut add);
+        }
+        drop(building);
         names.finish();
         if stacks.odd_nodes != 0 {
             let what = format!(
@@ -502,6 +554,7 @@ impl Loader {
             let process = &self.processes[facts.thread.process.0 as usize];
             let has_samples = facts.first_ns <= facts.last_ns;
             let thread = &mut facts.thread;
+            thread.creator_stack = stacks.of_node(facts.creator_node, thread.start_ns);
             if thread.start_ns == 0 {
                 thread.start_ns = match (has_samples, process.start_ns) {
                     (true, start) if start == 0 || start > facts.first_ns => facts.first_ns,
@@ -521,7 +574,6 @@ impl Loader {
                 thread.start_ns = thread.end_ns;
             }
             thread.creator = self.thread_of_uid.get(&facts.creator_uid).copied();
-            thread.creator_stack = stacks.of_node(facts.creator_node);
         }
         for facts in &self.threads {
             let process = &mut self.processes[facts.thread.process.0 as usize];

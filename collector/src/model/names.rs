@@ -17,6 +17,11 @@ const ANCESTOR_LIMIT: usize = 64;
 /// Modules to look at that begin below an address.
 const OVERLAP_LIMIT: usize = 64;
 
+/// A process (its uid, or its index), epoch, address, kind.
+type Place = (u32, u32, u64, u8);
+/// First, and how many.
+type Run = (u32, u16);
+
 /// Functions, and the frames of every address that stacks name.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -26,11 +31,15 @@ pub(super) struct Names {
     /// Of each function: whether who waits below it waits for a lock.
     are_locks: Vec<bool>,
     /// (process uid, epoch, address, kind) → run of `symbol_frames`.
-    symbols: HashMap<(u32, u32, u64, u8), (u32, u16)>,
+    symbols: HashMap<Place, Run>,
+    /// The same, of addresses whose names change: from when on, ns, and the run, which may be empty.
+    later: HashMap<Place, Vec<(u64, Run)>>,
     /// Function and line.
     symbol_frames: Vec<(FunctionIndex, u32)>,
     /// (process index, epoch, address, kind) → run of `frames`.
-    known: HashMap<(u32, u32, u64, u8), (u32, u32)>,
+    known: HashMap<Place, (u32, u32)>,
+    /// The same, of one of `later`.
+    known_later: HashMap<(Place, usize), (u32, u32)>,
     modules: ModuleMap,
     /// First of 256 frames, one for each probe, then the gap's.
     synthetic: u32,
@@ -104,7 +113,7 @@ impl Names {
         for address in &packet.addresses {
             let count = address.function.len();
             let from = self.symbol_frames.len();
-            if count == 0 || count > INLINE_LIMIT {
+            if (count == 0 && address.from_ns == 0) || count > INLINE_LIMIT {
                 odd += u64::from(count != 0);
                 continue;
             }
@@ -118,14 +127,20 @@ impl Names {
                 }
             }
             let count = self.symbol_frames.len() - from;
-            if count != 0 {
-                let key = (
-                    address.process_uid,
-                    address.epoch,
-                    address.address,
-                    address.kind as u8,
-                );
-                self.symbols.insert(key, (from as u32, count as u16));
+            let key = (
+                address.process_uid,
+                address.epoch,
+                address.address,
+                address.kind as u8,
+            );
+            let run = (from as u32, count as u16);
+            if address.from_ns != 0 {
+                self.later
+                    .entry(key)
+                    .or_default()
+                    .push((address.from_ns, run));
+            } else if count != 0 {
+                self.symbols.insert(key, run);
             }
         }
         odd
@@ -134,6 +149,63 @@ impl Names {
     /// The modules and processes that addresses without symbols are named by.
     pub fn set_modules(&mut self, modules: &[Module], processes: &[Process]) {
         self.modules = ModuleMap::new(modules, processes);
+        for later in self.later.values_mut() {
+            later.sort_by_key(|(from_ns, _)| *from_ns);
+        }
+    }
+
+    /// Whether there are addresses whose names change.
+    pub fn change(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// The names that an address gets after its first one.
+    fn later(&self, process: u32, epoch: u32, address: u64, kind: u8) -> &[(u64, Run)] {
+        let uid = self.modules.uid(process);
+        let later = self.later.get(&(uid, epoch, address, kind));
+        later.map_or(&[], Vec::as_slice)
+    }
+
+    pub fn changes(&self, process: u32, epoch: u32, address: u64, kind: u8) -> bool {
+        !self.later(process, epoch, address, kind).is_empty()
+    }
+
+    /// Which of an address' names holds at a time, and when it does: 0 is the first one.
+    pub fn version(
+        &self,
+        process: u32,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+        at_ns: u64,
+    ) -> (usize, Range<u64>) {
+        let later = self.later(process, epoch, address, kind);
+        let version = later.partition_point(|(from_ns, _)| *from_ns <= at_ns);
+        let from_ns = version.checked_sub(1).map_or(0, |i| later[i].0);
+        let to_ns = later.get(version).map_or(u64::MAX, |next| next.0);
+        (version, from_ns..to_ns)
+    }
+
+    /// The frames of this version of an address' name.
+    pub fn frames_of_version(
+        &mut self,
+        process: u32,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+        version: usize,
+    ) -> Range<u32> {
+        let Some(before) = version.checked_sub(1) else {
+            return self.frames_of(process, epoch, address, kind);
+        };
+        let key = ((process, epoch, address, kind), version);
+        if let Some(&(from, to)) = self.known_later.get(&key) {
+            return from..to;
+        }
+        let (_, run) = self.later(process, epoch, address, kind)[before];
+        let frames = self.push_frames(process, epoch, address, kind, (run.1 != 0).then_some(run));
+        self.known_later.insert(key, (frames.start, frames.end));
+        frames
     }
 
     /// The frames at an address of a process (an index, `u32::MAX` when not known), outermost first.
@@ -142,16 +214,26 @@ impl Names {
         if let Some(&(from, to)) = self.known.get(&key) {
             return from..to;
         }
+        let uid = self.modules.uid(process);
+        let symbol = self.symbols.get(&(uid, epoch, address, kind)).copied();
+        let frames = self.push_frames(process, epoch, address, kind, symbol);
+        self.known.insert(key, (frames.start, frames.end));
+        frames
+    }
+
+    /// New frames, by this run of `symbol_frames`.
+    fn push_frames(
+        &mut self,
+        process: u32,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+        symbol: Option<Run>,
+    ) -> Range<u32> {
         let from = self.frames.len() as u32;
         let truncated = kind == NodeKind::Truncated as u8;
-        let uid = self
-            .modules
-            .uids
-            .get(process as usize)
-            .copied()
-            .unwrap_or(0);
-        match self.symbols.get(&(uid, epoch, address, kind)) {
-            Some(&(start, count)) if !truncated => {
+        match symbol {
+            Some((start, count)) if !truncated => {
                 for i in 0..u32::from(count) {
                     let (function, line) = self.symbol_frames[(start + i) as usize];
                     self.frames.push(Frame {
@@ -182,9 +264,7 @@ impl Names {
                 });
             }
         }
-        let to = self.frames.len() as u32;
-        self.known.insert(key, (from, to));
-        from..to
+        from..self.frames.len() as u32
     }
 
     /// How far a stack with these frames more is from the function of a lock.
@@ -209,6 +289,8 @@ impl Names {
         self.function_index = HashMap::new();
         self.are_locks = Vec::new();
         self.symbols = HashMap::new();
+        self.later = HashMap::new();
+        self.known_later = HashMap::new();
         self.symbol_frames = Vec::new();
         self.known = HashMap::new();
         self.modules = ModuleMap::default();
@@ -253,6 +335,10 @@ impl ModuleMap {
                 .collect(),
             uids: processes.iter().map(|process| process.uid).collect(),
         }
+    }
+
+    fn uid(&self, process: u32) -> u32 {
+        self.uids.get(process as usize).copied().unwrap_or(0)
     }
 
     fn find(&self, process: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {

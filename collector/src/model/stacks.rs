@@ -51,8 +51,30 @@ pub(super) struct Stacks {
     /// Of each stack, too.
     below_locks: Vec<BelowLock>,
     of_node: NodeMap,
+    /// Nodes whose stack changes with time, because a name in it does: when it is which, in order.
+    at_times: HashMap<u32, Vec<(Range<u64>, u32)>>,
     /// Nodes that contradict others or have no parent.
     pub odd_nodes: u64,
+}
+
+/// A node with an address, its own or one above, whose name changes.
+#[derive(Clone, Copy, Debug)]
+struct Changing {
+    /// The node above if that is one, too; 0: it stands for `parent_stack`.
+    parent: u32,
+    parent_stack: u32,
+    address: u64,
+    kind: u8,
+}
+
+/// What is only needed while stacks are built.
+#[derive(Debug, Default)]
+pub(super) struct Building {
+    /// (parent stack, address, kind) → stack
+    known: HashMap<(u32, u64, u8), u32>,
+    /// The same for a later name of the address.
+    known_later: HashMap<(u32, u64, u8, usize), u32>,
+    changing: HashMap<u32, Changing>,
 }
 
 /// From node ids to stacks. Ids of one generation follow each other, so that usually an array does.
@@ -110,17 +132,19 @@ impl Stacks {
         nodes: &[Node],
         names: &mut Names,
         process_of_uid: &HashMap<u32, ProcessIndex>,
-    ) -> Stacks {
+    ) -> (Stacks, Building) {
         let mut this = Stacks {
             stacks: Vec::new(),
             spaces: Vec::new(),
             below_locks: Vec::new(),
             of_node: NodeMap::new(nodes),
+            at_times: HashMap::new(),
             odd_nodes: 0,
         };
+        let names_change = names.change();
+        let mut changing = HashMap::new();
         let no_frames = Range::default();
         this.push(None, no_frames.clone(), NOWHERE, names);
-        // (parent stack, address, kind) → stack
         let mut known: HashMap<(u32, u64, u8), u32> = HashMap::with_capacity(nodes.len());
         for node in nodes {
             if node.id == 0 || this.of_node.get(node.id).is_some() {
@@ -129,11 +153,13 @@ impl Stacks {
             }
             let kind = node.kind.min(255) as u8;
             let is_root = kind == NodeKind::Root as u8;
+            let mut above = 0;
             let parent = if is_root {
                 0
             } else {
                 match this.of_node.get(node.parent) {
                     Some(parent) if u32::from(this.stacks[parent as usize].depth) < DEPTH_LIMIT => {
+                        above = node.parent;
                         parent
                     }
                     found => {
@@ -167,8 +193,79 @@ impl Stacks {
                 }
             };
             this.of_node.insert(node.id, stack);
+            if names_change && !is_root {
+                let Space { process, epoch } = this.spaces[parent as usize];
+                let above_changes = changing.contains_key(&above);
+                if above_changes || names.changes(process, epoch, node.address, kind) {
+                    let one = Changing {
+                        parent: if above_changes { above } else { 0 },
+                        parent_stack: parent,
+                        address: node.address,
+                        kind,
+                    };
+                    changing.insert(node.id, one);
+                }
+            }
         }
-        this
+        let building = Building {
+            known,
+            known_later: HashMap::new(),
+            changing,
+        };
+        (this, building)
+    }
+
+    /// Makes the stack that a node stands for at this time, if it changes.
+    pub fn add_use(&mut self, id: u32, at_ns: u64, building: &mut Building, names: &mut Names) {
+        if !building.changing.contains_key(&id) || self.at_time(id, at_ns).is_some() {
+            return;
+        }
+        let mut chain = Vec::new();
+        let mut at = id;
+        while let Some(one) = building.changing.get(&at) {
+            chain.push(*one);
+            at = one.parent;
+        }
+        let mut stack = chain.last().map_or(0, |outermost| outermost.parent_stack);
+        let mut holds = 0..u64::MAX;
+        for one in chain.iter().rev() {
+            let space = self.spaces[stack as usize];
+            let Space { process, epoch } = space;
+            let (version, times) = names.version(process, epoch, one.address, one.kind, at_ns);
+            holds = holds.start.max(times.start)..holds.end.min(times.end);
+            let key = (stack, one.address, one.kind, version);
+            let made = match version {
+                0 => building.known.get(&(stack, one.address, one.kind)),
+                _ => building.known_later.get(&key),
+            };
+            stack = match made {
+                Some(made) => *made,
+                None => {
+                    let frames =
+                        names.frames_of_version(process, epoch, one.address, one.kind, version);
+                    let made = match names.are_the_agents(&frames) {
+                        true => stack,
+                        false => self.push(Some(stack), frames, space, names),
+                    };
+                    match version {
+                        0 => building.known.insert((stack, one.address, one.kind), made),
+                        _ => building.known_later.insert(key, made),
+                    };
+                    made
+                }
+            };
+        }
+        let stacks = self.at_times.entry(id).or_default();
+        let place = stacks.partition_point(|(times, _)| times.start < holds.start);
+        stacks.insert(place, (holds, stack));
+    }
+
+    /// The stack that a node with changing names stands for at this time.
+    fn at_time(&self, id: u32, at_ns: u64) -> Option<u32> {
+        let stacks = self.at_times.get(&id)?;
+        let after = stacks.partition_point(|(times, _)| times.start <= at_ns);
+        let (times, stack) = &stacks[after.checked_sub(1)?];
+        times.contains(&at_ns).then_some(*stack)
     }
 
     fn push(
@@ -222,11 +319,16 @@ impl Stacks {
         self.stacks.len() as u32
     }
 
-    /// The stack of a node id in a sample; `NONE` when the file has no such node.
+    /// The stack of a node id in a sample of this time; `NONE` when the file has no such node.
     #[inline]
-    pub fn of_node(&self, id: u32) -> StackIndex {
+    pub fn of_node(&self, id: u32, at_ns: u64) -> StackIndex {
         if id == 0 {
             return StackIndex::NONE;
+        }
+        if !self.at_times.is_empty()
+            && let Some(stack) = self.at_time(id, at_ns)
+        {
+            return StackIndex(stack);
         }
         StackIndex(self.of_node.get(id).unwrap_or(0))
     }

@@ -155,7 +155,7 @@ impl Visit<'_> {
                 Ok(Some(Body::Samples(batch))) => self.samples(&batch.encode_to_vec()),
                 Ok(Some(Body::Event(event))) => {
                     let thread = self.trace.thread_of_uid.get(&event.thread_uid).copied();
-                    let stack = self.trace.stacks.of_node(event.node);
+                    let stack = self.trace.stacks.of_node(event.node, event.time_ns);
                     self.visitor.event(self.trace, thread, &event, stack);
                 }
                 Ok(Some(Body::Counters(counters))) => self.counters(counters),
@@ -235,7 +235,7 @@ impl Visit<'_> {
             } = &mut **state;
             let (visitor, bursts) = (&mut *self.visitor, &mut self.bursts);
             for row in &mut self.rows {
-                let stack = trace.stacks.of_node(row.node);
+                let stack = trace.stacks.of_node(row.node, row.time_ns);
                 row.probe = trace.stacks.probe(ProbeId(row.probe), stack).0;
                 if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
                     visitor.sample(trace, index, row, stack);

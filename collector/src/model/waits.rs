@@ -59,9 +59,15 @@ impl Loading {
         }));
     }
 
+    /// The nodes, and when.
+    pub fn uses(&self) -> impl Iterator<Item = (u32, u64)> {
+        (self.waits.iter()).map(|(wait, node)| (*node, wait.begin_ns))
+    }
+
     /// By thread and begin, each once: the last word about it. `start_ns` gives the begins of threads.
     pub fn finish(mut self, stacks: &Stacks, start_ns: impl Fn(ThreadIndex) -> u64) -> Vec<Wait> {
-        for (wait, _) in &mut self.waits {
+        for (wait, node) in &mut self.waits {
+            wait.stack = stacks.of_node(*node, wait.begin_ns);
             let start_ns = start_ns(wait.thread);
             if start_ns.saturating_sub(wait.begin_ns) < SAME_NS {
                 wait.begin_ns = wait.begin_ns.max(start_ns);
@@ -70,8 +76,7 @@ impl Loading {
         self.waits
             .sort_by_key(|(wait, _)| (wait.thread, wait.begin_ns));
         let mut waits: Vec<Wait> = Vec::with_capacity(self.waits.len());
-        for (mut wait, node) in self.waits {
-            wait.stack = stacks.of_node(node);
+        for (mut wait, _) in self.waits {
             wait.probe = stacks.probe(wait.probe, wait.stack);
             match waits.last_mut() {
                 Some(last) if (last.thread, last.begin_ns) == (wait.thread, wait.begin_ns) => {

@@ -141,7 +141,7 @@ impl<'a> Joiner<'a> {
             return Vec::new();
         };
         let key = (from.waker_uid, from.wake_number);
-        let stack = trace.stacks.of_node(from.node);
+        let stack = trace.stacks.of_node(from.node, from.end_ns);
         let probe = ProbeId(u8::try_from(from.probe).unwrap_or(0));
         let wait = LongWait {
             thread,
@@ -177,7 +177,7 @@ impl<'a> Joiner<'a> {
         let key = (from.thread_uid, from.number);
         let wake = Wake {
             time_ns: from.time_ns,
-            stack: self.trace.stacks.of_node(from.node),
+            stack: self.trace.stacks.of_node(from.node, from.time_ns),
         };
         self.wakes.insert(key, wake);
         self.wake_order.push_back(key);

@@ -96,6 +96,7 @@ impl Partial {
             packet::Body::ProcessEnd(end) => {
                 self.seed.ended_processes.insert(end.uid);
             }
+            packet::Body::JitMap(map) => self.seed.jit_maps.push(map),
             packet::Body::Footer(_) => self.is_finished = true,
             packet::Body::Counters(_)
             | packet::Body::LongWait(_)

@@ -324,6 +324,9 @@ pub fn add_names(
     for module in drainer.census.modules() {
         symbolizer.add_module(module);
     }
+    for map in drainer.census.jit_maps() {
+        symbolizer.add_jit_map(map);
+    }
     let mut result = Ok(());
     let mut say = |p: symbolize::Progress<'_>| {
         progress(&Progress::Symbolizing {

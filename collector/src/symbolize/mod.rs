@@ -18,7 +18,7 @@ mod symtab;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
 
-use jit::JitMap;
+use jit::{Growth, JitNames};
 use module::Address;
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
@@ -89,6 +89,8 @@ pub struct Symbolizer {
     /// By process: modules in the order they were added.
     modules: HashMap<u32, Vec<Loaded>>,
     pids: HashMap<u32, u32>,
+    /// By process: when its `perf-PID.map` grew.
+    growths: HashMap<u32, Growth>,
 }
 
 #[derive(Debug)]
@@ -129,6 +131,11 @@ impl Symbolizer {
                 epoch: module.epoch,
                 end_epoch: module.end_epoch,
             });
+    }
+
+    /// Tells how far the map of a process' run-time compiler had grown; in order of time.
+    pub fn add_jit_map(&mut self, map: &v1::JitMap) {
+        self.growths.entry(map.process_uid).or_default().add(map);
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
@@ -233,7 +240,7 @@ impl Symbolizer {
                 report.skipped += wanted.len();
                 continue;
             }
-            report.named += self.symbolize_jit(process_uid, &wanted, queries, emit);
+            self.symbolize_jit(process_uid, &wanted, queries, &mut report, emit);
         }
         report
     }
@@ -243,33 +250,53 @@ impl Symbolizer {
         process_uid: u32,
         wanted: &[u32],
         queries: &[Query],
+        report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
-    ) -> usize {
+    ) {
         let Some(pid) = self.pids.get(&process_uid) else {
-            return 0;
+            return;
         };
         let path = self
             .options
             .jit_map_directory
             .join(format!("perf-{pid}.map"));
-        let Some(map) = JitMap::open(&path, self.options.jit_maps_not_before) else {
-            return 0;
+        let exact = |query: &Query| {
+            query.address - u64::from(query.kind != NodeKind::LeafPc && query.address > 0)
         };
+        let wanted = || wanted.iter().map(|i| &queries[*i as usize]);
+        let mut addresses: Vec<u64> = wanted().map(exact).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let unknown = Growth::default();
+        let growth = self.growths.get(&process_uid).unwrap_or(&unknown);
+        let not_before = self.options.jit_maps_not_before;
+        let Some(found) = JitNames::open(&path, not_before, growth, &addresses) else {
+            return;
+        };
+        report.skipped += found.left_out;
         let mut packet = Packet::new("");
-        for query in wanted.iter().map(|i| &queries[*i as usize]) {
-            let exact =
-                query.address - u64::from(query.kind != NodeKind::LeafPc && query.address > 0);
-            if let Some(name) = map.find(exact) {
-                let frame = NamedFrame {
-                    name: name.to_owned(),
+        for query in wanted() {
+            let at = addresses.partition_point(|address| *address < exact(query));
+            let timeline = &found.timelines[at];
+            report.named += usize::from(!timeline.is_empty());
+            for (i, (from_ns, name)) in timeline.iter().enumerate() {
+                if i > 0 && *from_ns == u64::MAX {
+                    // Written after the last sample.
+                    break;
+                }
+                let frame = name.map(|name| NamedFrame {
+                    name: found.names[name as usize].clone(),
                     ..Default::default()
-                };
-                packet.add(query, &[frame]);
+                });
+                // What holds first is the best guess for what was before.
+                let from_ns = if i == 0 { 0 } else { *from_ns };
+                packet.add_from(query, frame.as_slice(), from_ns);
+                if packet.symbols.addresses.len() >= ADDRESSES_PER_PACKET {
+                    emit(std::mem::replace(&mut packet, Packet::new("")).symbols);
+                }
             }
         }
-        let named = packet.symbols.addresses.len();
         packet.finish(emit);
-        named
     }
 
     /// The module at an address: loaded by then, not gone by then; of several the latest.
@@ -341,11 +368,17 @@ impl Packet {
     }
 
     fn add(&mut self, query: &Query, frames: &[NamedFrame]) {
+        self.add_from(query, frames, 0);
+    }
+
+    /// Frames that hold from this time on.
+    fn add_from(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
         let mut entry = v1::symbols::AddressSymbol {
             process_uid: query.process_uid,
             epoch: query.epoch,
             address: query.address,
             kind: query.kind as i32,
+            from_ns,
             ..Default::default()
         };
         for frame in frames {

@@ -127,6 +127,8 @@ pub struct Census {
     pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
     modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    /// How the maps of run-time compilers grew.
+    jit_maps: Vec<v1::JitMap>,
     /// How many of them a process has.
     module_counts: HashMap<u32, usize>,
     /// Processes whose agent is off in a sandbox, by uid: they run unrecorded.
@@ -216,6 +218,9 @@ impl Census {
 
     /// Queues a packet for the next flush.
     pub fn say(&mut self, body: packet::Body) {
+        if let packet::Body::JitMap(map) = &body {
+            self.jit_maps.push(*map);
+        }
         encode(body, &mut self.out);
         self.packets += 1;
     }
@@ -310,5 +315,10 @@ impl Census {
     /// The modules so far.
     pub fn modules(&self) -> impl Iterator<Item = &v1::Module> {
         self.modules.values()
+    }
+
+    /// How the maps of run-time compilers grew, in order of time.
+    pub fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
+        self.jit_maps.iter()
     }
 }

@@ -25,6 +25,7 @@ pub struct Seed {
     pub(super) threads: HashMap<u32, SeedThread>,
     pub modules: BTreeMap<(u32, u64, u32), v1::Module>,
     pub events: HashSet<(u32, u64, String)>,
+    pub jit_maps: Vec<v1::JitMap>,
 }
 
 impl Seed {
@@ -41,6 +42,7 @@ impl Census {
             dead_world: true,
             ended_processes: std::mem::take(&mut seed.ended_processes),
             modules: std::mem::take(&mut seed.modules),
+            jit_maps: std::mem::take(&mut seed.jit_maps),
             processes_seen: seed.processes.len() as u32,
             ..Default::default()
         };

@@ -330,6 +330,19 @@ impl Builder {
 
     /// Names an address: `names` outermost first, the further ones are inlined into the first.
     pub fn symbol(&mut self, process: u64, address: u64, kind: u64, module: &str, names: &[Name]) {
+        self.symbol_from(process, address, kind, module, names, 0);
+    }
+
+    /// The same, from a time on.
+    pub fn symbol_from(
+        &mut self,
+        process: u64,
+        address: u64,
+        kind: u64,
+        module: &str,
+        names: &[Name],
+        from_ns: u64,
+    ) {
         let first = self.functions.len() as u64;
         for name in names {
             let function = Message::default()
@@ -345,7 +358,8 @@ impl Builder {
             .fixed64(3, address)
             .varint(4, kind)
             .packed(5, first..first + names.len() as u64)
-            .packed(6, names.iter().map(|name| name.line));
+            .packed(6, names.iter().map(|name| name.line))
+            .varint(8, from_ns);
         self.addresses.push(body);
     }
 

@@ -3,7 +3,7 @@
 use stackbeat_core::probe::{Cause, Probe};
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name};
-use super::rules::{A, B, MS, START, play};
+use super::rules::{A, B, MS, START, picture, play};
 use super::*;
 
 const LOCK: u64 = 0x10_1000;
@@ -19,6 +19,67 @@ fn name(b: &mut Builder, address: u64, function: &'static str) {
     for kind in [NATIVE, LEAF_PC] {
         b.symbol(1, address, kind, "/bin/program", &[name]);
     }
+}
+
+/// Gives an address of run-time code a name from this time on; none: it loses it.
+fn rename(b: &mut Builder, address: u64, kind: u64, function: Option<&'static str>, from_ns: u64) {
+    let name = function.map(|function| Name {
+        function,
+        file: "",
+        defined: 0,
+        line: 0,
+    });
+    b.symbol_from(1, address, kind, "", name.as_slice(), from_ns);
+}
+
+#[test]
+fn an_address_whose_code_is_replaced_has_the_name_of_each_moment() {
+    const OUTER: u64 = 0x7000_0000_0010;
+    const INNER: u64 = 0x7000_0000_0020;
+    let (trace, all) = play(|b, t| {
+        for (name, from_ms) in [(Some("x"), 0), (Some("y"), 20), (None, 40), (Some("x"), 60)] {
+            let from_ns = from_ms * MS + u64::from(from_ms != 0) * START;
+            for kind in [NATIVE, LEAF_PC] {
+                rename(b, INNER, kind, name, from_ns);
+            }
+        }
+        rename(b, OUTER, NATIVE, Some("o"), 0);
+        rename(b, OUTER, NATIVE, Some("p"), START + 30 * MS);
+        let stack = b.stack(1, &[A, OUTER, INNER], LEAF_PC);
+        let below = b.stack(1, &[A, OUTER, INNER, B], LEAF_PC);
+        let above = b.stack(1, &[A], NATIVE);
+        t.run(stack, 0, Probe::Running);
+        for _ in 0..69 {
+            t.run(stack, MS, Probe::Running);
+        }
+        // A later name of a frame above.
+        t.run(below, MS, Probe::Running);
+        t.block(below, Probe::Read, 10 * MS, (1, 0));
+        t.run(above, MS, Probe::Malloc);
+        b.wait(
+            1,
+            stack,
+            Probe::BlockedOutside,
+            START + 25 * MS,
+            START + 26 * MS,
+        );
+    });
+    let mut lengths = std::collections::BTreeMap::new();
+    for (depth, name, _, length) in picture(&trace, &all) {
+        *lengths.entry((depth, name)).or_insert(0) += (length + 500) / 1000;
+    }
+    let of = |depth: u32, name: &str| lengths.get(&(depth, name.to_owned())).copied();
+    let expected = [(1, "o", 30), (1, "p", 51), (2, "x", 41), (2, "y", 20)];
+    for (depth, name, length) in expected {
+        let is = of(depth, name).unwrap_or(0);
+        assert!(
+            is.abs_diff(length) <= 1,
+            "{name}: {is} ms of {length}; {lengths:?}"
+        );
+    }
+    let nameless = of(2, "0x700000000020").unwrap_or(0);
+    assert!(nameless.abs_diff(20) <= 1, "{lengths:?}");
+    assert_eq!(of(4, "read"), Some(10), "{lengths:?}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub(super) struct Content {
     /// By id: parent, address, kind.
     nodes: HashMap<u32, (u32, u64, u32)>,
     losses: BTreeMap<(u32, i32), v1::Loss>,
+    jit_maps: Vec<v1::JitMap>,
     /// The settings in force when the window begins, by kind and name.
     settings: BTreeMap<(i32, String), v1::Event>,
     /// By thread, of one wait each.
@@ -59,6 +60,7 @@ impl Content {
                 self.losses.insert((loss.thread_uid, loss.cause), loss);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
                 self.settings
@@ -263,6 +265,9 @@ impl Content {
         }
         for module in self.modules.values() {
             symbolizer.add_module(module);
+        }
+        for map in &self.jit_maps {
+            symbolizer.add_jit_map(map);
         }
         let mut result = Ok(());
         symbolizer.symbolize(queries, &mut |_| {}, &mut |symbols| {
