@@ -19,6 +19,7 @@ mod family;
 pub(crate) mod finish;
 mod guard;
 mod header;
+mod jit_maps;
 mod locks;
 mod meter;
 mod options;

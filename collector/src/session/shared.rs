@@ -254,6 +254,11 @@ impl Shared {
         self.want_drain();
     }
 
+    /// As [`Shared::order`]; the next pass is early enough.
+    pub fn order_later(&self, order: Order) {
+        self.state().orders.push(order);
+    }
+
     /// Wants a dump.
     pub fn want_dump(&self, reason: Reason) {
         self.state().reasons.push(reason);

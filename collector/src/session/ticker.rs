@@ -15,6 +15,7 @@ use stackbeat_core::throttle::{self, Ticker};
 use stackbeat_core::{clock, sys};
 
 use super::budget::Keeper;
+use super::jit_maps::JitMaps;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::pace::Budget;
 use super::sampler::{HOOK_TRIAL, Sampler};
@@ -92,6 +93,7 @@ pub fn run(
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
     let mut unix_peers = UnixPeers::new();
+    let mut jit_maps = JitMaps::default();
     let mut program_clock = ProgramClock::default();
     while !shared.stopping() {
         if !is_on(shared) {
@@ -150,6 +152,7 @@ pub fn run(
         watch_pool(shared, &mut pool_looks, &mut random);
         unix_peers.step(&shared.mapping, now);
         sampler.refresh(shared, now);
+        jit_maps.step(shared, sampler.processes(), now);
         let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
@@ -199,6 +202,7 @@ pub fn run(
             }
         }
     }
+    jit_maps.look(shared, now_ns());
     keeper.finish(shared);
     shared
         .figures

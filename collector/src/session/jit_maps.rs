@@ -1,0 +1,137 @@
+//! When run-time compilers write the names of their code: watches how the program's `perf-PID.map` files grow, so that
+//! each name holds from its time on (`symbolize::jit`). Runs on the ticker's thread: no code is compiled while it is
+//! parked.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use stackbeat_core::sys;
+use stackbeat_proto::v1::{self, packet};
+
+use super::drainer::Order;
+use super::shared::Shared;
+
+/// Where compilers leave their maps.
+const FOLDER: &str = "/tmp";
+/// Distance between two looks at the maps, ns, and how much longer it is for each map: a look takes 1 to 2 µs.
+const LOOK_NS: u64 = 2_000_000;
+const LOOK_EACH_NS: u64 = 1_000_000;
+/// After so many steps of growth looks are twice as far apart, after twice as many three times: what a long session
+/// remembers stays small.
+const STEPS: u64 = 1 << 14;
+/// Distance between two searches for new maps, ns, and for each process without one.
+const SEARCH_NS: u64 = 5_000_000;
+const SEARCH_EACH_NS: u64 = 2_000_000;
+/// Growth by so much is taken for a single line.
+const LINE_BYTES: u64 = 256;
+/// More lines are taken to have come within so much, ns.
+const SPREAD_NS: u64 = 50_000_000;
+
+/// The maps of the program's processes.
+#[derive(Debug, Default)]
+pub struct JitMaps {
+    /// By the process' uid.
+    maps: HashMap<u32, Map>,
+    next_look_ns: u64,
+    next_search_ns: u64,
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct Map {
+    pid: u32,
+    bytes: u64,
+    /// When it was last looked at.
+    looked_ns: u64,
+}
+
+impl JitMaps {
+    /// Looks, if it is time. `processes`: uid and pid of those that live.
+    pub fn step(
+        &mut self,
+        shared: &Shared,
+        processes: impl Iterator<Item = (u32, u32)>,
+        now_ns: u64,
+    ) {
+        if now_ns < self.next_look_ns && now_ns < self.next_search_ns {
+            return;
+        }
+        // Before the search, which forgets those of processes that have ended.
+        self.look(shared, now_ns);
+        if now_ns >= self.next_search_ns {
+            self.next_search_ns = now_ns + self.search(processes);
+        }
+        let distance_ns = LOOK_NS.max(self.maps.len() as u64 * LOOK_EACH_NS);
+        self.next_look_ns = match self.maps.is_empty() {
+            true => u64::MAX,
+            false => now_ns + distance_ns * (1 + self.steps / STEPS),
+        };
+    }
+
+    /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the distance to the
+    /// next search, ns.
+    fn search(&mut self, processes: impl Iterator<Item = (u32, u32)>) -> u64 {
+        let mut living = HashSet::new();
+        let mut searched = 0;
+        for (uid, pid) in processes {
+            living.insert(uid);
+            if self.maps.contains_key(&uid) {
+                continue;
+            }
+            searched += 1;
+            if length(pid).is_some() {
+                let map = Map {
+                    pid,
+                    bytes: 0,
+                    looked_ns: 0,
+                };
+                self.maps.insert(uid, map);
+            }
+        }
+        self.maps.retain(|uid, _| living.contains(uid));
+        SEARCH_NS.max(searched * SEARCH_EACH_NS)
+    }
+
+    /// Tells how the maps have grown.
+    pub fn look(&mut self, shared: &Shared, now_ns: u64) {
+        for (uid, map) in &mut self.maps {
+            let before_ns = std::mem::replace(&mut map.looked_ns, now_ns);
+            let Some((bytes, age_ns)) = length(map.pid).filter(|found| found.0 != map.bytes) else {
+                continue;
+            };
+            let grown = bytes.saturating_sub(map.bytes);
+            map.bytes = bytes;
+            self.steps += 1;
+            // The lines came after the look before and until the file's time, a single one at that time. Of many the
+            // earliest moment counts: new code runs at once, and what was there before is seldom still in use. After a
+            // pause the look before is long ago.
+            let written_ns = now_ns.saturating_sub(age_ns);
+            let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
+            let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
+            let body = packet::Body::JitMap(v1::JitMap {
+                process_uid: *uid,
+                from_ns,
+                bytes,
+            });
+            shared.order_later(Order::Say(Box::new(body)));
+        }
+    }
+}
+
+/// The length of a process' map, and how long ago it was written, ns.
+fn length(pid: u32) -> Option<(u64, u64)> {
+    let path = Path::new(FOLDER).join(format!("perf-{pid}.map"));
+    let meta = fs::symlink_metadata(path)
+        .ok()
+        .filter(|meta| meta.is_file())?;
+    let now_ns = sys::clock_ns(libc::CLOCK_REALTIME);
+    Some((meta.len(), now_ns.saturating_sub(modified_ns(&meta))))
+}
+
+fn modified_ns(meta: &fs::Metadata) -> u64 {
+    (meta.mtime() as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(meta.mtime_nsec() as u64)
+}

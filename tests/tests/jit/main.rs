@@ -1,0 +1,54 @@
+//! Code that is compiled at run time, named by `/tmp/perf-PID.map`.
+
+use serde_json::Value;
+use stackbeat_tests::json::{array, number};
+use stackbeat_tests::{Program, compile, report, scratch};
+use std::path::{Path, PathBuf};
+
+fn program(folder: &Path) -> PathBuf {
+    compile(folder, "replaced.c", include_str!("replaced.c"), &[])
+}
+
+fn remove_map(said: &str) {
+    let pid = said.lines().next().expect("the pid");
+    // It may be gone.
+    let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
+}
+
+/// Milliseconds of CPU of a function: its own, and with what it calls.
+fn cpu_ms(report: &Value, name: &str) -> (u64, u64) {
+    let mut functions = array(report, "functions");
+    let function = functions.find(|function| function["name"] == name);
+    let function = function.unwrap_or_else(|| panic!("no {name}: {report:#}"));
+    let ms = |part| number(&function[part], "cpu_ns") / 1_000_000;
+    (ms("self"), ms("total"))
+}
+
+/// Both functions ran as long. On a busy machine some of their time counts as that of the calls in between.
+#[track_caller]
+fn assert_both_are_there(trace: &Path, ms: u64) {
+    let report = report(trace);
+    let functions = ["compiled first", "compiled second"].map(|name| cpu_ms(&report, name));
+    for (own, total) in functions {
+        assert!(own > total / 5 && own < total * 9 / 10, "{functions:?}");
+    }
+    let [(_, first), (_, second)] = functions;
+    assert!(first + second > ms, "{functions:?} ms");
+    assert!(
+        first.abs_diff(second) < (first + second) / 6,
+        "{functions:?} ms"
+    );
+}
+
+#[test]
+fn each_sample_has_the_name_that_its_code_had_then() {
+    let folder = scratch();
+    let program = program(folder.path());
+    for arguments in [["0.2", "1"], ["0.03", "7"]] {
+        let command = [&[program.to_str().expect("UTF-8")], &arguments[..]].concat();
+        let recorded = Program::new(command).record(folder.path());
+        remove_map(&recorded.run.stdout());
+        assert!(recorded.run.output.status.success());
+        assert_both_are_there(&recorded.trace, 205);
+    }
+}
