@@ -50,6 +50,7 @@ pub fn attach(
             .ok()
             .map(|path| path.to_string_lossy().into_owned()),
         runs_already: true,
+        began_at: procfs::started_at(pid),
     };
     let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;
     let mut warnings = Vec::new();
@@ -123,7 +124,7 @@ pub fn attach(
         shared,
         storage: begun.storage,
         warnings,
-        began_at: session.began_at,
+        program_began_at: session.program_began_at,
         cpu_before: begun.cpu_before,
         preloaded: false,
     };

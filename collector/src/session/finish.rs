@@ -29,7 +29,7 @@ pub struct Finisher<'a> {
     pub shared: &'a Shared,
     pub storage: Storage,
     pub warnings: Vec<Warning>,
-    pub began_at: SystemTime,
+    pub program_began_at: SystemTime,
     pub cpu_before: Duration,
     pub preloaded: bool,
 }
@@ -277,7 +277,7 @@ impl Finisher<'_> {
             skipped = add_names(
                 &drain.drainer,
                 &mut drain.writer,
-                Some(self.began_at),
+                Some(self.program_began_at),
                 self.options.compress,
                 progress,
                 leave,

@@ -160,7 +160,7 @@ pub fn record(
         shared,
         storage: begun.storage,
         warnings,
-        began_at: session.began_at,
+        program_began_at: session.program_began_at,
         cpu_before: begun.cpu_before,
         preloaded: program.preload(),
     };
@@ -177,6 +177,8 @@ struct Subject {
     first_pid: u32,
     working_directory: Option<String>,
     runs_already: bool,
+    /// When it was started, if it runs already: files that are older are not its own.
+    began_at: Option<SystemTime>,
 }
 
 impl Subject {
@@ -186,6 +188,7 @@ impl Subject {
             first_pid: std::process::id(),
             working_directory: None,
             runs_already: false,
+            began_at: None,
         }
     }
 }
@@ -307,7 +310,7 @@ fn begin(
         trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
         program_pid: AtomicU32::new(0),
         began: Instant::now(),
-        began_at: SystemTime::now(),
+        program_began_at: subject.began_at.unwrap_or_else(SystemTime::now),
         source,
         start,
     });

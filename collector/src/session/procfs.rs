@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, SystemTime};
 
 use stackbeat_core::sys;
 
@@ -106,6 +107,19 @@ pub fn parent(pid: u32) -> Option<u32> {
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(1)?.parse().ok()
+}
+
+/// When a process started: the twentieth field behind the name (proc(5), stat), in clock ticks since boot.
+pub fn started_at(pid: u32) -> Option<SystemTime> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let ticks: u64 = rest.split(' ').nth(19)?.parse().ok()?;
+    // SAFETY: asks for a number.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    let start_ns = ticks.checked_mul(1_000_000_000)?.checked_div(per_second)?;
+    let age_ns = sys::clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(start_ns);
+    SystemTime::now().checked_sub(Duration::from_nanos(age_ns))
 }
 
 /// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use stackbeat_tests::json::{array, number};
-use stackbeat_tests::{Program, compile, report, scratch};
+use stackbeat_tests::{Program, compile, report, scratch, stackbeat};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 fn program(folder: &Path) -> PathBuf {
     compile(folder, "replaced.c", include_str!("replaced.c"), &[])
@@ -51,4 +53,31 @@ fn each_sample_has_the_name_that_its_code_had_then() {
         assert!(recorded.run.output.status.success());
         assert_both_are_there(&recorded.trace, 205);
     }
+}
+
+#[test]
+fn names_from_before_the_recorder_came_are_found() {
+    let folder = scratch();
+    let trace = folder.path().join("attached.beat");
+    let mut running = Command::new(program(folder.path()))
+        .args(["60", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut said = String::new();
+    let said_by = running.stdout.as_mut().expect("a pipe");
+    BufReader::new(said_by).read_line(&mut said).expect("said");
+    let attached = Command::new(stackbeat())
+        .args(["attach", "--duration", "1s", "-o"])
+        .arg(&trace)
+        .arg(running.id().to_string())
+        .output()
+        .expect("stackbeat runs");
+    running.kill().expect("it still runs");
+    running.wait().expect("it ended");
+    remove_map(&said);
+    let said = String::from_utf8_lossy(&attached.stderr);
+    assert!(attached.status.success(), "{said}");
+    let (_, total) = cpu_ms(&report(&trace), "compiled first");
+    assert!(total > 0);
 }

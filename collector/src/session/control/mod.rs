@@ -47,7 +47,8 @@ pub struct Session {
     pub trace: PathBuf,
     pub program_pid: AtomicU32,
     pub began: Instant,
-    pub began_at: SystemTime,
+    /// When the program was started, or the session, if that starts it.
+    pub program_began_at: SystemTime,
     /// The clocks when it began, for the rate of the cycle counter.
     pub source: ClockSource,
     pub start: Snapshot,
@@ -228,7 +229,7 @@ impl Session {
             last_ns: request.last_ns,
             before_ns,
             symbolize: request.symbolize,
-            jit_maps_not_before: self.began_at,
+            jit_maps_not_before: self.program_began_at,
         };
         let written = frozen
             .and_then(|frozen| dump::write(frozen, &window))
