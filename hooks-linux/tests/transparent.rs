@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Session, assert_same, compile, run};
-use stackbeat_core::layout::entry_state;
+use stackbeat_core::layout::{entry_state, loss};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::registry;
 use std::process::Command;
@@ -170,6 +170,24 @@ fn cancellation_and_thread_ends() {
 #[test]
 fn threads_that_end_at_any_instruction() {
     same("ends.c", &[], &[Probe::SignalWait]);
+}
+
+/// No capture is refused because one before has been left.
+#[test]
+fn handlers_that_jump_out_of_captures() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), "jumps.c", &[]);
+    let plain = run(&mut Command::new(&program));
+    let session = Session::new().capture_all();
+    let hooked = run(&mut session.command(&program));
+    assert_same("jumps.c", &plain, &hooked);
+    let refused = session.total(|entry| {
+        let refused = &entry.losses[loss::REENTRANT];
+        refused.load(Ordering::Relaxed).into()
+    });
+    assert_eq!(refused, 0);
+    let captured = session.total(|entry| entry.samples.load(Ordering::Relaxed).into());
+    assert!(captured > 2000, "{captured}");
 }
 
 #[test]
