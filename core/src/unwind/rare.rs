@@ -6,8 +6,12 @@ use super::rule::{Kind, Rule};
 use super::walk::{ReadStack, Rules, Start};
 use super::{Registers, WalkEnd};
 
-/// Most steps taken with all registers to reach a frame that needs them.
+/// Most steps taken with all registers from one frame that needs them to the next.
 const FULL_STEPS: usize = 64;
+
+/// The outermost frame that a walk has reached with all registers, and whether its pc is exact. A walk that meets the next
+/// frame that needs them goes on from here: a stack of nothing else (ART's interpreter) would be walked anew for each.
+pub(super) type Reached = Option<(AllRegisters, bool)>;
 
 /// The state of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,7 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
     rule: Rule,
     from: &Start,
     first: bool,
+    reached: &mut Reached,
     rules: &R,
     memory: &mut M,
 ) -> Result<State, WalkEnd> {
@@ -115,7 +120,7 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
                 exact: false,
             }
         }
-        Kind::Complex => full_step(here, from, first, rules, memory)?,
+        Kind::Complex => full_step(here, from, first, reached, rules, memory)?,
         _ => return Err(WalkEnd::Unsupported),
     };
     // Only a signal's frame leads to another stack; leaf functions of aarch64 may have no frame.
@@ -129,12 +134,13 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
     }
 }
 
-/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are
-/// found by walking again from the beginning with all of them.
+/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are found by walking
+/// again with all of them, from the beginning or from where that has got to.
 fn full_step<M: ReadStack, R: Rules>(
     here: State,
     from: &Start,
     first: bool,
+    reached: &mut Reached,
     rules: &R,
     memory: &mut M,
 ) -> Result<State, WalkEnd> {
@@ -144,20 +150,23 @@ fn full_step<M: ReadStack, R: Rules>(
         let fp = registers.fp();
         State { pc, sp, fp, exact }
     };
-    if !first {
+    let place = (here.pc, here.sp);
+    let is_reached = first || reached.is_some_and(|(registers, _)| registers.state() == place);
+    if !is_reached {
         let mut registers = AllRegisters::of_state(here.pc, here.sp, here.fp);
         if let Some(exact) = rules.full_step(&mut registers, here.exact, &mut read) {
             return Ok(state(&registers, exact));
         }
     }
-    let mut registers = AllRegisters::of(from.registers);
-    let mut exact = from.exact;
+    let beginning = (AllRegisters::of(from.registers), from.exact);
+    let (mut registers, mut exact) = reached.take().unwrap_or(beginning);
     for _ in 0..FULL_STEPS {
-        let is_here = registers.state() == (here.pc, here.sp);
+        let is_here = registers.state() == place;
         exact = rules
             .full_step(&mut registers, exact, &mut read)
             .ok_or(WalkEnd::Unsupported)?;
         if is_here {
+            *reached = Some((registers, exact));
             return Ok(state(&registers, exact));
         }
     }

@@ -13,7 +13,7 @@
 //! Pure: registers, rules and a way to read memory go in, addresses come out. No allocation, no lock.
 
 use super::full::AllRegisters;
-use super::rare::{State, caller_of_nothing, rare_step};
+use super::rare::{Reached, State, caller_of_nothing, rare_step};
 use super::rule::{Kind, Rule};
 use super::{MAX_DEPTH, Registers, WalkEnd};
 
@@ -242,6 +242,7 @@ impl Stack {
             |address: u64| address.is_multiple_of(8) && address.wrapping_sub(own.0) < own.1;
         let mut steps = 0;
         let mut unproven = None;
+        let mut reached: Reached = None;
         if from.registers.is_wild
             && let Some(caller) = caller_of_nothing(from, rules, memory)
         {
@@ -367,7 +368,7 @@ impl Stack {
             unproven = None;
             self.steps[last].flags |= STEP_IRREGULAR;
             let first = here.is(from);
-            match rare_step(here, rule, from, first, rules, memory) {
+            match rare_step(here, rule, from, first, &mut reached, rules, memory) {
                 Ok(next) => State { pc, sp, fp, exact } = next,
                 Err(end) => {
                     // The root by its rule is the root whatever the stack holds.

@@ -2,6 +2,7 @@
 //! tables that keeps a frame pointer, and such that keeps none.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stackbeat_core::modules;
 use stackbeat_core::unwind::WalkEnd;
@@ -55,6 +56,21 @@ unsafe extern "C" {
     fn keeps_nothing(callback: extern "C" fn());
 }
 
+/// Frames in rbx that are still to come.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn look_below_many() {
+    match LEFT.load(Ordering::Relaxed) {
+        0 => look(),
+        left => {
+            LEFT.store(left - 1, Ordering::Relaxed);
+            // SAFETY: it keeps to the calling convention.
+            unsafe { frame_in_rbx(look_below_many) };
+            core::hint::black_box(left);
+        }
+    }
+}
+
 thread_local! {
     static FOUND: RefCell<Vec<Comparison>> = const { RefCell::new(Vec::new()) };
     static WALKER: RefCell<Box<NativeWalker>> = RefCell::new(NativeWalker::boxed());
@@ -88,6 +104,18 @@ fn a_frame_that_needs_another_register() {
     for c in found(frame_in_rbx) {
         assert_eq!((&c.ours, c.end), (&c.libgcc, WalkEnd::Root));
         assert!(!c.guessed);
+    }
+}
+
+/// As in ART's interpreter, where every frame is such.
+#[test]
+fn many_frames_that_need_another_register() {
+    modules::init();
+    LEFT.store(100, Ordering::Relaxed);
+    look_below_many();
+    for c in FOUND.take() {
+        assert!(c.ours.len() > 200, "{c:x?}");
+        assert_eq!((&c.ours, c.end), (&c.libgcc, WalkEnd::Root));
     }
 }
 
