@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
-use stackbeat_tests::Background;
 use stackbeat_tests::json::assert_adds_up;
+use stackbeat_tests::{Background, compile};
 
 use common::{STACKBEAT, stackbeat, text};
 
@@ -263,4 +263,51 @@ fn the_doctor_finds_this_machine_fit() {
     assert_eq!(report["ok"], true);
     let checks = report["recording"].as_array().expect("checks");
     assert!(checks.len() > 8, "{report}");
+}
+
+/// As in a container or a browser's sandbox: its pids are numbers of somebody else for the recorder.
+const IN_A_NAMESPACE: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+  if (unshare(CLONE_NEWPID) && unshare(CLONE_NEWUSER | CLONE_NEWPID)) return 77;
+  pid_t child = fork();
+  for (long i = 0; child == 0 && clock() < CLOCKS_PER_SEC * 6 / 10; i++) free(malloc(100));
+  if (child == 0) _exit(0);
+  int status;
+  return waitpid(child, &status, 0) != child || status;
+}
+"#;
+
+#[test]
+fn nothing_is_said_of_who_has_the_same_pid_outside_of_a_namespace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "inner.c", IN_A_NAMESPACE, &[]);
+    let output = stackbeat(at, &["record", "-q", "-o", "t.beat", "--", "./inner"]);
+    if output.status.code() == Some(77) {
+        eprintln!("pid namespaces are not allowed here: not tested");
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&stackbeat(
+        at,
+        &["report", "--json", "--top", "0", "t.beat"],
+    ));
+    let rows = |name: &str| report[name].as_array().expect("a list").clone();
+    let process = rows("processes").into_iter().find(|p| p["pid"] == 1);
+    let process = process.expect("it is the first of its namespace");
+    let threads = rows("threads");
+    let thread = threads.iter().find(|t| t["process_uid"] == process["uid"]);
+    let thread = thread.expect("its thread");
+    assert_eq!(thread["name"], "inner");
+    // Its CPU time is not that of the machine's first process.
+    assert!(number(&thread["cpu_ns"]) > 400_000_000, "{thread}");
+    let counters = rows("counters");
+    let of_it = counters.iter().find(|c| c["process_uid"] == process["uid"]);
+    assert_eq!(of_it, None);
 }

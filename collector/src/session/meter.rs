@@ -21,6 +21,7 @@ use stackbeat_core::{registry, sys};
 use stackbeat_proto::v1::packet;
 
 use super::drainer::Order;
+use super::procfs::{self, Identity};
 use super::sampler::process_clock;
 use super::shared::Shared;
 use super::signs::{Kept, Part};
@@ -49,13 +50,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins to read each `period`.
-    pub fn start(shared: Arc<Shared>, period: Duration) -> io::Result<Meter> {
+    /// Begins to read each `period`. `mapping_name` is the file name of the session's mapping.
+    pub fn start(shared: Arc<Shared>, mapping_name: &[u8], period: Duration) -> io::Result<Meter> {
         let (go_on, stop) = mpsc::channel();
+        let mapping_name = mapping_name.to_vec();
         let thread = thread::Builder::new()
             .name("stackbeat meter".to_owned())
             .spawn(move || {
-                let mut reader = Reader::new(shared);
+                let mut reader = Reader::new(shared, mapping_name);
                 let mut distance = period;
                 while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
                     let leisure = reader.shared.leisure.load(Ordering::Relaxed);
@@ -83,6 +85,8 @@ impl Meter {
 #[derive(Debug)]
 struct Process {
     pid: u32,
+    /// In another pid namespace: the number is somebody else's here.
+    is_foreign: bool,
     /// `None` on the first look: most processes of a build do not live to see the second.
     stat: Option<File>,
     cpu_ns: u64,
@@ -102,6 +106,7 @@ struct Stat {
 
 struct Reader {
     shared: Arc<Shared>,
+    mapping_name: Vec<u8>,
     processes: HashMap<u32, Process>,
     /// Allocations and allocated bytes so far.
     allocated: Kept<[u64; 2]>,
@@ -115,9 +120,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(shared: Arc<Shared>) -> Reader {
+    fn new(shared: Arc<Shared>, mapping_name: Vec<u8>) -> Reader {
         Reader {
             shared,
+            mapping_name,
             processes: HashMap::new(),
             allocated: Kept::default(),
             counters: Counters::default(),
@@ -148,6 +154,14 @@ impl Reader {
             let amounts = allocated.get(&uid).copied().unwrap_or_default();
             match self.processes.get_mut(&uid) {
                 Some(process) => {
+                    if process.stat.is_none() && !process.is_foreign {
+                        let name = &self.mapping_name;
+                        let who = procfs::identify(pid, name, std::process::id());
+                        process.is_foreign = who == Identity::Foreign;
+                    }
+                    if process.is_foreign {
+                        continue;
+                    }
                     is_active |=
                         process.read(uid, now, self.page_bytes, amounts, &mut self.counters);
                 }
@@ -225,6 +239,7 @@ impl Process {
     fn new(pid: u32, now: u64) -> Process {
         Process {
             pid,
+            is_foreign: false,
             stat: None,
             cpu_ns: sys::clock_ns(process_clock(pid)),
             at_ns: now,

@@ -327,7 +327,8 @@ fn begin(
     // Without its thread the trace has no counters, which is no reason not to record.
     let meter = options
         .counters_ns
-        .and_then(|ns| Meter::start(Arc::clone(&shared), Duration::from_nanos(ns)).ok());
+        .map(Duration::from_nanos)
+        .and_then(|period| Meter::start(Arc::clone(&shared), mapping_name, period).ok());
     // Without its thread, waits are seen when they have ended.
     let watcher = (!options.count_calls)
         .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())

@@ -85,7 +85,8 @@ impl Census {
         let threads = std::mem::take(&mut self.threads);
         self.now = (0, 0);
         for mut thread in threads.into_values() {
-            if !self.dead_world {
+            let process = self.processes.get(&thread.packet.process_uid);
+            if !self.dead_world && !process.is_some_and(|p| p.is_foreign) {
                 self.bring_up_to_date(mapping, &mut thread);
             }
             self.end_thread(mapping, converter, &thread, false);

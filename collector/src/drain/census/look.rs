@@ -376,8 +376,12 @@ impl Census {
             if is_asleep && distance > NAMES_OF_SLEEPERS {
                 continue;
             }
+            // In another pid namespace the numbers are somebody else's.
             let process = self.processes.get(&thread.packet.process_uid);
-            let pid = process.map_or(0, |p| p.packet.pid);
+            let pid = process.filter(|p| !p.is_foreign).map(|p| p.packet.pid);
+            let Some(pid) = pid else {
+                continue;
+            };
             if let Some(name) = procfs::thread_name(pid, thread.packet.tid)
                 && name != thread.packet.name
             {
