@@ -75,6 +75,8 @@ pub(super) struct Segmenter {
     counted: Counted,
     /// Samples are missing before a counted one.
     lost: bool,
+    /// All records so far are there: numbers that no sample has are those of other records.
+    pub is_complete: bool,
     /// The samples since the last one that does not speak, and the stack of that one.
     burst: Burst,
     burst_from: Option<StackIndex>,
@@ -110,6 +112,7 @@ impl Segmenter {
             turn: false,
             counted: Counted::default(),
             lost: false,
+            is_complete: false,
             burst: Burst::default(),
             burst_from: None,
             burst_waits: false,
@@ -132,7 +135,7 @@ impl Segmenter {
     /// Takes a sample that says nothing about time: no sample is missing in its place.
     pub fn pass(&mut self, row: &SampleRow) {
         if let Some(last) = &mut self.last {
-            self.lost |= row.record > last.record.saturating_add(1);
+            self.lost |= !self.is_complete && row.record > last.record.saturating_add(1);
             last.record = row.record;
         }
     }
@@ -156,9 +159,10 @@ impl Segmenter {
         self.take_interval(settings, from, end);
         let off = settings.off_between(from, begin);
         let lost = std::mem::take(&mut self.lost)
-            || self
-                .last
-                .is_some_and(|last| row.record > last.record.saturating_add(1));
+            || !self.is_complete
+                && self
+                    .last
+                    .is_some_and(|last| row.record > last.record.saturating_add(1));
 
         let mut delta = self.delta(row);
         let voluntary = delta.voluntary_switches;
@@ -252,6 +256,7 @@ impl Segmenter {
             // Where nothing is known of the time on it, waits speak for all.
             a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
             b_speaks: b_speaks || !is_known && b_waits,
+            b_is_inside: is_inside,
             off,
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
         }

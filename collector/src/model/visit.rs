@@ -94,6 +94,8 @@ struct ThreadState {
     totals: ThreadTotals,
     calls: Calls,
     batches_left: u64,
+    /// Records of it that the batches so far hold, samples and others.
+    stored: u64,
     /// Position in `Trace::turns`.
     next_turn: usize,
 }
@@ -202,6 +204,7 @@ impl Visit<'_> {
             totals: ThreadTotals::default(),
             calls: Calls::default(),
             batches_left: thread.batches,
+            stored: 0,
             next_turn: trace.turns.partition_point(|turn| *turn < (index, 0)),
         };
         self.live.insert(index, Box::new(state));
@@ -225,6 +228,8 @@ impl Visit<'_> {
             return;
         };
         if decoded {
+            state.stored += self.rows.len() as u64 + u64::from(batch.other_records);
+            let stored = state.stored;
             let ThreadState {
                 segmenter,
                 slicer,
@@ -234,6 +239,7 @@ impl Visit<'_> {
                 ..
             } = &mut **state;
             let (visitor, bursts) = (&mut *self.visitor, &mut self.bursts);
+            segmenter.is_complete = self.rows.last().is_some_and(|row| row.record < stored);
             for row in &mut self.rows {
                 let stack = trace.stacks.of_node(row.node, row.time_ns);
                 row.probe = trace.stacks.probe(ProbeId(row.probe), stack).0;

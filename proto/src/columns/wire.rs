@@ -67,6 +67,8 @@ const FIELDS: usize = 32;
 pub struct Columns<'a> {
     pub thread_uid: u32,
     pub first_record: u64,
+    /// Records stored with these that are no samples.
+    pub other_records: u32,
     /// Unit of times, at least 1 ns.
     pub(super) unit: u64,
     pub(super) cpu_is_off: bool,
@@ -108,6 +110,7 @@ impl<'a> Columns<'a> {
 fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
     let mut thread_uid = 0;
     let mut first_record = 0;
+    let mut other_records = 0;
     let mut unit = 0;
     let mut cpu_is_off = false;
     let mut time_step = 0;
@@ -126,6 +129,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
                     2 => first_record = value,
                     3 => unit = value as u32,
                     6 => cpu_is_off = value != 0,
+                    26 => other_records = value as u32,
                     27 => counter_units = value as u32,
                     31 => time_step = unzigzag(value),
                     field::TIME..=field::RECORD_SKIP | field::KINDS..=field::USAGE => {
@@ -156,6 +160,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
     Some(Some(Columns {
         thread_uid,
         first_record,
+        other_records,
         unit: u64::from(unit).max(1),
         cpu_is_off,
         time_step,

@@ -21,6 +21,8 @@ pub(super) struct Between {
     pub a_speaks: Option<bool>,
     /// B does.
     pub b_speaks: bool,
+    /// B lies inside of a wait, which ends later: the time off the CPU is that wait's, however short.
+    pub b_is_inside: bool,
     /// In this part of it nothing was captured, because the session was switched off.
     pub off: Option<(u64, u64)>,
     /// When the first wait in it began that was seen from outside.
@@ -44,12 +46,12 @@ impl Between {
         let running = self.cpu_ns.min(length);
         let off = if lost { length } else { length - running };
         let gap_bound_ns = gap_bound_ns(self.interval_ns);
-        let gap = off > gap_bound_ns && (lost || !self.preempted);
+        let gap = self.b_is_inside || off > gap_bound_ns && (lost || !self.preempted);
         // Of a gap's surroundings, what is not the gap; without gap, all.
         let evident = match (gap, lost) {
             (false, _) => length,
-            (true, false) => running,
-            (true, true) => gap_bound_ns,
+            (true, true) if !self.b_is_inside => gap_bound_ns,
+            (true, _) => running,
         };
         let a_part = match (self.a_speaks, self.b_speaks) {
             (None, _) | (Some(false), true) => 0,

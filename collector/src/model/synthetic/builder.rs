@@ -207,6 +207,11 @@ impl Builder {
 
     /// A batch of samples, in the plainest encoding that the format allows.
     pub fn samples(&mut self, thread: u64, rows: &[SampleRow]) {
+        self.samples_and_others(thread, rows, 0);
+    }
+
+    /// The same with so many records that are no samples.
+    pub fn samples_and_others(&mut self, thread: u64, rows: &[SampleRow], others: u64) {
         let positions = |wanted: &dyn Fn(&SampleRow) -> bool| {
             let at: Vec<u64> = (0..rows.len() as u64)
                 .filter(|i| wanted(&rows[*i as usize]))
@@ -267,7 +272,8 @@ impl Builder {
                 rows.iter().filter_map(|row| row.waker_tid.map(u64::from)),
             )
             .growth(24, skip_after.iter().map(|(at, _)| *at))
-            .packed(25, skip_after.iter().map(|(_, skip)| *skip));
+            .packed(25, skip_after.iter().map(|(_, skip)| *skip))
+            .varint(26, others);
         self.packet(6, &body);
     }
 
@@ -400,6 +406,7 @@ pub struct Script {
     pub rows: Vec<SampleRow>,
     record: u64,
     pub written: u64,
+    others: u64,
 }
 
 impl Script {
@@ -413,6 +420,7 @@ impl Script {
             rows: Vec::new(),
             record: 0,
             written: 0,
+            others: 0,
         }
     }
 
@@ -495,9 +503,15 @@ impl Script {
         self.written += count;
     }
 
+    /// `count` records are written that are no samples.
+    pub fn tell(&mut self, count: u64) {
+        self.lose(count);
+        self.others += count;
+    }
+
     /// Hands the samples so far to `builder`.
     pub fn flush(&mut self, builder: &mut Builder) {
-        builder.samples(self.uid, &self.rows);
+        builder.samples_and_others(self.uid, &self.rows, std::mem::take(&mut self.others));
         self.rows.clear();
     }
 }

@@ -349,6 +349,21 @@ fn where_samples_were_lost_neighbours_speak_for_two_intervals_only() {
     assert_eq!(gap.expect("a gap").amounts.cpu_ns, 48 * MS);
 }
 
+/// Modules, names, marks and wake-ups have numbers of the same sequence.
+#[test]
+fn records_that_are_no_samples_are_not_taken_for_lost_ones() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        t.run(ab, 0, Probe::Running);
+        t.tell(5);
+        t.run(ab, 50 * MS, Probe::Running);
+        t.tell(2);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.gap_ns, 0);
+    assert_eq!(totals.running_ns, 50 * MS);
+}
+
 #[test]
 fn the_time_before_the_first_and_after_the_last_sample_counts() {
     let (trace, all) = play(|b, t| {

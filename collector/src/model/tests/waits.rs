@@ -75,6 +75,24 @@ fn a_wait_lasts_through_the_samples_inside_of_it() {
     assert_eq!(totals.amounts.runnable_ns, 0);
 }
 
+/// Too short for a gap where nobody waits.
+#[test]
+fn a_short_wait_lasts_through_the_samples_inside_of_it() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let abc = b.stack(1, &[A, B, C], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        t.vanish(3 * MS / 2);
+        t.run(abc, MS / 10, Probe::Malloc).flags |= flags::INSIDE;
+        t.block(ab, Probe::Poll, MS, (2, 0)).duration_ns = 5 * MS / 2 + MS / 10;
+        t.run(ab, MS, Probe::Malloc);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Poll as usize], 5 * MS / 2);
+    assert_eq!(totals.running_ns, 2 * MS + MS / 10);
+    assert_eq!(totals.gap_ns, 0);
+}
+
 #[test]
 fn a_wait_that_its_hook_recorded_is_told_once() {
     let (_, all) = play(|b, t| {
