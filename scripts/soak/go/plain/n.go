@@ -1,0 +1,3 @@
+package main
+
+func native(n int) int { return n }
