@@ -124,9 +124,10 @@ fn a_mapping_that_is_cut_off_ends_the_recording_and_not_the_recorder() {
             "{length}: {said}"
         );
         assert!(!said.contains("panicked"), "{length}: {said}");
-        // The program may have touched what it cut off before the recorder mended it.
+        // The program may have touched what it cut off before the recorder mended it: python passes on the SIGBUS of its
+        // child as -7.
         assert!(
-            status == 5 || status == 128 + 7,
+            [5, 128 + 7, 256 - 7].contains(&status),
             "{length}: {status} {said}"
         );
         assert_eq!(info(&trace)["schema"], "stackbeat.info.v1", "{length}");

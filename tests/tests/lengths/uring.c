@@ -38,12 +38,14 @@ __attribute__((noinline)) static int w_submit_and_wait(struct io_uring *ring) {
 __attribute__((noinline)) static int w_wait_cqe_timeout(struct io_uring *ring) {
     struct __kernel_timespec time = {ms / 1000, ms % 1000 * 1000000};
     struct io_uring_cqe *cqe;
-    return io_uring_wait_cqe_timeout(ring, &cqe, &time) == -ETIME ? 0 : -1;
+    int result = io_uring_wait_cqe_timeout(ring, &cqe, &time);
+    return result == -ETIME ? 0 : result < 0 ? result : -1;
 }
 __attribute__((noinline)) static int w_submit_and_wait_timeout(struct io_uring *ring) {
     struct __kernel_timespec time = {ms / 1000, ms % 1000 * 1000000};
     struct io_uring_cqe *cqe;
-    return io_uring_submit_and_wait_timeout(ring, &cqe, 1, &time, NULL) == -ETIME ? 0 : -1;
+    int result = io_uring_submit_and_wait_timeout(ring, &cqe, 1, &time, NULL);
+    return result == -ETIME ? 0 : result < 0 ? result : -1;
 }
 __attribute__((noinline)) static int w_io_uring_enter(struct io_uring *ring) {
     return io_uring_enter(ring->ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL);

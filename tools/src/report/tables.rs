@@ -75,6 +75,10 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
     let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
     let mut out = String::new();
+    let intervals = (facts.events.iter()).filter(|event| event.kind == "interval");
+    let longest_ns = intervals
+        .filter_map(|event| event.value.try_into().ok())
+        .max();
     let command = r.command.join(" ");
     let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
@@ -86,9 +90,9 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         plural(facts.threads.len() as u64, "thread", "threads"),
         plural(samples, "sample", "samples"),
         duration(r.interval_ns),
-        match facts.events.iter().any(|event| event.kind == "interval") {
-            true => " at first",
-            false => "",
+        match longest_ns {
+            Some(_) => " at first",
+            None => "",
         },
         match r.outcome {
             "finished" if r.unrecorded.is_empty() => "complete".to_string(),
@@ -97,6 +101,13 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         }
     );
     if let Some(text) = without_evidence(facts, profile) {
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    if let Some(longest_ns) = longest_ns.filter(|ns| *ns > r.interval_ns) {
+        let text = format!(
+            "the interval of some threads was up to {} for a while: shorter waits then are no records, but time without evidence",
+            duration(longest_ns)
+        );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
     }
     if let Some(unrecorded) = r.unrecorded_text() {
