@@ -183,7 +183,7 @@ fn handlers_that_jump_out_of_captures() {
     assert_same("jumps.c", &plain, &hooked);
     let refused = session.total(|entry| {
         let refused = &entry.losses[loss::REENTRANT];
-        refused.load(Ordering::Relaxed).into()
+        refused.load(Ordering::Relaxed)
     });
     assert_eq!(refused, 0);
     let captured = session.total(|entry| entry.samples.load(Ordering::Relaxed).into());
