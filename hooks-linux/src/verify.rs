@@ -10,27 +10,37 @@ use stackbeat_core::record::TEXT_PART_BYTES;
 
 use crate::{calls, resolve};
 
+/// Functions of a library that most programs do without: where it is not there, nothing is missing.
+fn is_of_liburing(name: &str) -> bool {
+    name.trim_start_matches('_').starts_with("io_uring_")
+}
+
 /// Says in the trace what is in place. Allocates from the agent's own memory: only for the start.
 pub(crate) fn report() {
-    let mut in_place = 0;
+    let (mut in_place, mut wanted) = (0, 0);
     let mut absent = Vec::new();
     // The same library in most cases: an allocator, or the program itself.
     let mut behind: Vec<(&'static CStr, Vec<&str>)> = Vec::new();
     let all = calls::all();
     for name in all.iter().filter_map(calls::Function::name) {
         let Ok(text) = name.to_str() else { continue };
+        let is_there = resolve::original(name, 0).is_some();
+        if !is_there && is_of_liburing(text) {
+            continue;
+        }
+        wanted += 1;
         if let Some(owner) = resolve::stands_before_us(name) {
             match behind.iter_mut().find(|(o, _)| *o == owner) {
                 Some((_, names)) => names.push(text),
                 None => behind.push((owner, vec![text])),
             }
-        } else if resolve::original(name, 0).is_none() {
-            absent.push(text);
-        } else {
+        } else if is_there {
             in_place += 1;
+        } else {
+            absent.push(text);
         }
     }
-    agent::say(format!("{in_place} of {} hooks in place", all.len()).as_bytes());
+    agent::say(format!("{in_place} of {wanted} hooks in place").as_bytes());
     for (owner, names) in behind {
         let owner = match owner.to_bytes() {
             // The loader has no name for the program itself.

@@ -26,7 +26,7 @@ __attribute__((noinline)) void much(long rounds) { spin(rounds * 3); __asm__ vol
 __attribute__((noinline)) void little(long rounds) { spin(rounds); __asm__ volatile("" ::: "memory"); }
 __attribute__((noinline)) void hooked(void) { free(malloc(100)); __asm__ volatile("" ::: "memory"); }
 int main(int count, char **argument) {
-  for (long end = atol(argument[1]); used_ms() < end;) { much(3000); little(3000); hooked(); }
+  for (long end = atol(argument[1]); used_ms() < end;) { much(9000); little(9000); hooked(); }
   return 0;
 }
 "#;
@@ -51,10 +51,10 @@ fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
 fn without_interruption_hooks_get_no_time_that_nobody_saw() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let report = record(at, &["--no-interrupt"], "400");
+    let report = record(at, &["--no-interrupt"], "1500");
     let totals = &report["totals"];
     let number = |value: &Value| value.as_u64().expect("a number") as f64;
-    // Hooks come each 40 ms or so, and speak for 2 ms.
+    // Hooks come each 40 ms or more, and speak for 2 ms.
     let (gap, cpu) = (
         number(&totals["no_evidence_cpu_ns"]),
         number(&totals["cpu_ns"]),

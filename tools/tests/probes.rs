@@ -223,7 +223,11 @@ fn hooks_that_are_out_of_reach_are_named_and_cost_the_others_nothing() {
     let known = compile(folder.path(), "known.c", CALLS, &["-O0"]);
     let known = known.to_str().expect("UTF-8");
     let listed = json(&stackbeat(&["probes", "--json"]).stdout);
-    let all = listed["functions"].as_array().expect("functions").len();
+    let functions = listed["functions"].as_array().expect("functions").iter();
+    // Of a library that this program does without nothing is missing.
+    let all = functions
+        .filter(|f| !f["name"].to_string().contains("io_uring_"))
+        .count();
     let said = said_of_hooks(known, &[]);
     assert_eq!(said[0], format!("{all} of {all} hooks in place"));
 

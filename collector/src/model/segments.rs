@@ -619,6 +619,8 @@ fn blocked(gap: Segment, probe: ProbeId, arg: Option<(u64, i64)>, stack: StackIn
         stack,
         kind: SegmentKind::Blocked(probe),
         arg: arg.map(|(arg, _)| arg),
+        // The wait is counted where its own record is.
+        is_inferred: true,
         ..gap
     }
 }

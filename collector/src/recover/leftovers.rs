@@ -47,10 +47,10 @@ pub fn tidy(folder: &Path, youngest: Duration) -> Leftovers {
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap_or_default().as_bytes();
-        let is_ours = [PREFIX, COPY_PREFIX]
-            .iter()
-            .any(|prefix| name.starts_with(prefix.as_bytes()));
-        let Some((_lock, metadata)) = is_ours.then(|| abandoned(&path, youngest)).flatten() else {
+        let Some((_lock, metadata)) = is_name_of_ours(name)
+            .then(|| abandoned(&path, youngest))
+            .flatten()
+        else {
             continue;
         };
         let bytes = metadata.blocks() * 512;
@@ -69,6 +69,21 @@ pub fn tidy(folder: &Path, youngest: Duration) -> Leftovers {
         }
     }
     found
+}
+
+/// Whether a recorder or `recover` makes files of such a name: `stackbeat.PID.8 HEXADECIMAL DIGITS`, or
+/// `stackbeat-copy.PID.NUMBER`. A user's traces may begin alike.
+fn is_name_of_ours(name: &[u8]) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_id = |part: &str| part.len() == 8 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = |prefix| {
+        str::from_utf8(name)
+            .ok()?
+            .strip_prefix(prefix)?
+            .split_once('.')
+    };
+    parts(PREFIX).is_some_and(|(pid, id)| is_number(pid) && is_id(id))
+        || parts(COPY_PREFIX).is_some_and(|(pid, number)| is_number(pid) && is_number(number))
 }
 
 enum Judgement {

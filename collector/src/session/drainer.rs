@@ -54,7 +54,8 @@ pub enum Order {
         waits: Vec<SeenWait>,
     },
     /// A program ran without an agent, unless one of its own time has registered.
-    Unrecorded(Box<v1::Unrecorded>),
+    /// And since when the process may have been there.
+    Unrecorded(Box<v1::Unrecorded>, u64),
     /// Store everything, then say what the session holds at this moment.
     Freeze(mpsc::SyncSender<io::Result<Frozen>>),
 }
@@ -171,7 +172,7 @@ impl DrainThread {
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }
-                Order::Unrecorded(seen) => unrecorded.push(*seen),
+                Order::Unrecorded(seen, since_ns) => unrecorded.push((*seen, since_ns)),
                 Order::Freeze(reply) => waiting.push(reply),
             }
         }
@@ -186,12 +187,9 @@ impl DrainThread {
             self.drainer
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
         // This pass has met the agents that came and went meanwhile.
-        for seen in unrecorded {
-            if !self
-                .drainer
-                .census
-                .has_met(seen.pid, seen.begin_ns, seen.end_ns)
-            {
+        for (seen, since_ns) in unrecorded {
+            let times = (since_ns, seen.begin_ns, seen.end_ns);
+            if !self.drainer.census.has_met(seen.pid, times) {
                 self.unrecorded.add(&seen);
                 self.drainer.census.say(packet::Body::Unrecorded(seen));
             }

@@ -176,7 +176,8 @@ impl Reader {
             self.limits_are_due = false;
             self.next_limits_ns = now + LIMITS_NS;
             if self.limits.is_none() {
-                let first = self.processes.values().map(|p| p.pid).min();
+                let known = self.processes.values().filter(|p| p.stat.is_some());
+                let first = known.filter(|p| !p.is_foreign).map(|p| p.pid).min();
                 self.limits = first.map(Limits::of);
             }
             if let Some(limits) = &mut self.limits {

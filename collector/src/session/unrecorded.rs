@@ -64,6 +64,8 @@ impl TreeWatch {
             runs_already,
             members: HashMap::new(),
             last_pid: 0,
+            looked_ns: now_ns(),
+            looked_before_ns: now_ns(),
         };
         let thread = thread::Builder::new()
             .name("stackbeat tree".to_owned())
@@ -106,6 +108,8 @@ struct Member {
     watch: Option<procfs::Watch>,
     /// Its agent names it by another pid: it is in a pid namespace of its own.
     is_elsewhere: bool,
+    /// In such a namespace: when it was last seen, no agent was in it.
+    was_foreign: bool,
     /// `None`: an agent is in it.
     stretch: Option<Stretch>,
 }
@@ -119,6 +123,8 @@ struct Stretch {
     comm: String,
     reason: Reason,
     begin_ns: u64,
+    /// It has not begun before: when the look was that did not see it.
+    since_ns: u64,
     /// CPU time of the process when the image began, and so far.
     cpu_before_ns: u64,
     cpu_ns: u64,
@@ -142,6 +148,9 @@ struct Tree {
     members: HashMap<u32, Member>,
     /// The pid that was given out last, at the last look; 0: there was none.
     last_pid: u32,
+    /// When this look and the one before began.
+    looked_ns: u64,
+    looked_before_ns: u64,
 }
 
 impl Tree {
@@ -151,6 +160,7 @@ impl Tree {
         if program == 0 {
             return true;
         }
+        self.looked_before_ns = std::mem::replace(&mut self.looked_ns, now_ns());
         let registered = self.registered();
         let has_newcomers = self.meet(program, &registered);
         let mut pids: Vec<u32> = self.members.keys().copied().collect();
@@ -235,11 +245,16 @@ impl Tree {
             true => procfs::process_cpu_ns(pid).unwrap_or(0),
             false => 0,
         };
+        let stretch = Stretch {
+            since_ns: self.looked_before_ns,
+            ..self.begin(pid, cpu_before_ns)
+        };
         let member = Member {
             parent_pid,
             watch: None,
             is_elsewhere: procfs::is_in_other_pid_namespace(pid),
-            stretch: Some(self.begin(pid, cpu_before_ns)),
+            was_foreign: false,
+            stretch: Some(stretch),
         };
         self.members.insert(pid, member);
     }
@@ -255,11 +270,15 @@ impl Tree {
             Some(found) => !found.is_replaced && !found.is_off,
             None if member.is_elsewhere => {
                 // Of one that does not let us look nothing is said.
-                member.stretch.is_none()
-                    || !matches!(
-                        procfs::identify(pid, &self.session.mapping_name, program),
-                        Identity::Foreign
-                    )
+                match procfs::identify(pid, &self.session.mapping_name, program) {
+                    _ if member.stretch.is_none() => true,
+                    Identity::Foreign => {
+                        member.was_foreign = true;
+                        false
+                    }
+                    Identity::Ours => true,
+                    Identity::Gone => !member.was_foreign,
+                }
             }
             None => false,
         };
@@ -306,10 +325,14 @@ impl Tree {
                 if stretch.own_cpu_ns() < PASSING_NS {
                     new.cpu_before_ns = stretch.cpu_before_ns;
                     new.begin_ns = stretch.begin_ns;
+                    new.since_ns = stretch.since_ns;
                 } else {
                     self.say(pid, member.parent_pid, stretch, now_ns());
                 }
                 *stretch = new;
+            } else if let Some(comm) = procfs::thread_name(pid, pid) {
+                // Programs name their threads anew.
+                stretch.comm = comm;
             }
         }
         match (has_ended, &member.stretch) {
@@ -336,6 +359,7 @@ impl Tree {
             comm: procfs::thread_name(pid, pid).unwrap_or_default(),
             executable,
             begin_ns: now_ns(),
+            since_ns: now_ns(),
             cpu_before_ns,
             cpu_ns: cpu_before_ns,
         }
@@ -396,7 +420,7 @@ impl Tree {
             cpu_ns: stretch.own_cpu_ns(),
             reason: stretch.reason.into(),
         };
-        (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded)));
+        (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded), stretch.since_ns));
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -64,7 +65,13 @@ impl JitNames {
         growth: &Growth,
         addresses: &[u64],
     ) -> Option<JitNames> {
-        let meta = std::fs::symlink_metadata(path).ok()?;
+        // What anybody may put there must not be waited for.
+        let mut options = File::options();
+        let options = options
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(path).ok()?;
+        let meta = file.metadata().ok()?;
         if !meta.is_file() {
             return None;
         }
@@ -73,7 +80,7 @@ impl JitNames {
         {
             return None;
         }
-        let reader = BufReader::new(File::open(path).ok()?);
+        let reader = BufReader::new(file);
         Some(JitNames::read(reader, growth, addresses))
     }
 

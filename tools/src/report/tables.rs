@@ -394,6 +394,7 @@ fn site_table(
             },
             match site.count {
                 0 => "inferred".to_owned(),
+                n if site.inferred_ns > 0 => format!("{} + inferred", count(n)),
                 n => count(n),
             },
             site.cause.name().into(),

@@ -190,7 +190,10 @@ impl Census {
             process.ended = true;
             self.ends_threads = true;
             process.watch = None;
-            self.not_hooked += u64::from(process.execed && !is_replaced);
+            if process.execed && !is_replaced {
+                self.not_hooked += 1;
+                self.replaced.insert(process.packet.uid);
+            }
             process.execed &= is_replaced;
             let end_cycles = mapping
                 .process(process.entry)

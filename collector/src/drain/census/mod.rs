@@ -133,6 +133,8 @@ pub struct Census {
     module_counts: HashMap<u32, usize>,
     /// Processes whose agent is off in a sandbox, by uid: they run unrecorded.
     off: HashSet<u32>,
+    /// Images, by uid, that exec has replaced by a program without an agent.
+    replaced: HashSet<u32>,
     /// Pid and start of all processes so far, by uid.
     pids: BTreeMap<u32, (u32, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
@@ -300,14 +302,20 @@ impl Census {
         self.pids.iter().map(|(uid, (pid, _))| (*uid, *pid))
     }
 
-    /// Whether an agent began in a process with this pid within a time, ns; no end: 0.
-    pub fn has_met(&self, pid: u32, begin_ns: u64, end_ns: u64) -> bool {
+    /// Whether an agent began in a process with this pid in a time: from its begin, which was seen late and may have been
+    /// as early as `since_ns`, to its end (0: none), ns. One that exec has replaced by a program without an agent counts from
+    /// the begin on only.
+    pub fn has_met(&self, pid: u32, (since_ns, begin_ns, end_ns): (u64, u64, u64)) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
+        let is_replaced = |uid: &u32| {
+            self.replaced.contains(uid) || self.processes.get(uid).is_some_and(|p| p.execed)
+        };
         self.pids.iter().any(|(uid, (met, start_ns))| {
+            let latest_ns = *start_ns + TOLERANCE_NS;
             *met == pid
                 && !self.off.contains(uid)
-                && *start_ns + TOLERANCE_NS >= begin_ns
+                && (latest_ns >= begin_ns || latest_ns >= since_ns && !is_replaced(uid))
                 && (end_ns == 0 || *start_ns <= end_ns)
         })
     }

@@ -51,6 +51,14 @@ pub(super) fn choose(sides: &mut [Program; 2], rules: &Rules, args: &AbArgs) -> 
     if args.in_turns || args.cpus.is_some() || has_wall {
         return Ok(Layout::in_turns(None));
     }
+    let paired = Rules {
+        pairing: Pairing::Together,
+        ..rules.clone()
+    };
+    if args.runs < paired.fewest_runs() {
+        // So few pairs could not tell anything.
+        return Ok(Layout::in_turns(None));
+    }
     let mut alone = Vec::new();
     for number in 0..PROBES {
         progress(&format!("probe {} of {}", number + 1, PROBES + 1));
