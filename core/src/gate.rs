@@ -89,6 +89,23 @@ pub fn give_up_meeting(stranger: &AtomicU32, tid: u32) -> bool {
     give_up_of(stranger, tid)
 }
 
+/// Thread: takes a signal back that was announced and is not being sent yet. When true, it will not come.
+#[cold]
+pub fn take_back(entry: &ThreadEntry) -> bool {
+    take_back_of(&entry.in_flight, ANNOUNCED)
+}
+
+/// The same for a signal that was announced to it when it had no entry.
+#[cold]
+pub fn take_back_meeting(stranger: &AtomicU32, tid: u32) -> bool {
+    take_back_of(stranger, tid * STATES + ANNOUNCED)
+}
+
+fn take_back_of(word: &AtomicU32, announced: u32) -> bool {
+    let taken = word.compare_exchange(announced, 0, Ordering::SeqCst, Ordering::SeqCst);
+    taken.is_ok()
+}
+
 fn give_up_of(word: &AtomicU32, tid: u32) -> bool {
     let before = word.load(Ordering::SeqCst);
     let (from, to) = match before % STATES {
@@ -141,7 +158,8 @@ pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
     }
     entry.in_flight.store(ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    if entry.closed.load(Ordering::SeqCst) != 0 {
+    let is_out_of_reach = entry.unreachable.load(Ordering::SeqCst) != 0;
+    if entry.closed.load(Ordering::SeqCst) != 0 || is_out_of_reach {
         entry.in_flight.store(0, Ordering::SeqCst);
         return false;
     }

@@ -18,8 +18,6 @@ const SENDING_NS: u64 = 10_000_000;
 /// Attempts after which the signal will not come, because the program has taken it (signalfd). About
 /// 10 ms.
 const ATTEMPTS: u32 = YIELDS + 200;
-/// The same for a thread that blocks the signal, where each attempt is a sleep.
-const BLOCKED_ATTEMPTS: u32 = 20;
 
 /// Whether the program has put its own handler in our place past the hooks, as Go's runtime does. Then
 /// its threads are not interrupted any more.
@@ -36,6 +34,21 @@ fn handler_was_replaced() -> bool {
         }
     }
     replaced
+}
+
+/// How long to sleep while the sampler is sending: nobody tells when it has sent.
+fn while_sending_ns(attempt: u32) -> u64 {
+    const SOON: u32 = 20;
+    match attempt < SOON {
+        true => SLEEP_NS,
+        false => SENDING_NS,
+    }
+}
+
+/// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's pended before, the
+/// kernel has dropped ours. Nobody may be sending one: it would be in the way of the program's, which is sent again.
+fn absorb(blocked: u64) {
+    sys::absorb_signal(blocked, process::collector_pid(), 0);
 }
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.
@@ -60,17 +73,20 @@ pub(super) fn await_signal(attempt: u32) -> bool {
     };
     let blocked = AGENT.signals() & sys::blocked_signals();
     if blocked != 0 {
-        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait). One of
-        // ours that is not blocked arrives here.
-        if sys::absorb_signal(blocked, process::collector_pid(), SLEEP_NS) {
+        // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
+        if !gate::take_back(entry) {
+            if gate::is_being_sent(entry) {
+                let value = entry.in_flight.load(Ordering::Relaxed);
+                sys::wait(&entry.in_flight, value, Some(while_sending_ns(attempt)));
+                return true;
+            }
+            absorb(blocked);
             gate::arrived(entry);
-            missed();
-            return false;
         }
-        if attempt >= BLOCKED_ATTEMPTS {
-            return lose();
-        }
-    } else if attempt < YIELDS {
+        missed();
+        return false;
+    }
+    if attempt < YIELDS {
         sys::yield_now();
     } else if attempt == YIELDS && handler_was_replaced() {
         return lose();
@@ -88,18 +104,21 @@ pub(super) fn await_signal(attempt: u32) -> bool {
 pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> bool {
     let value = stranger.load(Ordering::Relaxed);
     let blocked = AGENT.signals() & sys::blocked_signals();
-    let is_blocked = blocked != 0;
-    // As in `await_signal`: it would arrive in a later call.
-    if is_blocked && sys::absorb_signal(blocked, process::collector_pid(), SLEEP_NS) {
-        gate::met(stranger, || tid);
+    if blocked != 0 {
+        // As in `await_signal`: it would arrive in a later call.
+        if !gate::take_back_meeting(stranger, tid) {
+            if gate::is_meeting_being_sent(stranger, tid) {
+                sys::wait(stranger, value, Some(while_sending_ns(attempt)));
+                return true;
+            }
+            absorb(blocked);
+            gate::met(stranger, || tid);
+        }
         return false;
     }
-    if is_blocked && attempt < BLOCKED_ATTEMPTS {
-        return true;
-    }
-    if !is_blocked && attempt < YIELDS {
+    if attempt < YIELDS {
         sys::yield_now();
-    } else if !is_blocked && attempt < ATTEMPTS {
+    } else if attempt < ATTEMPTS {
         sys::wait(stranger, value, Some(SLEEP_NS));
     } else if gate::give_up_meeting(stranger, tid) {
         return false;
