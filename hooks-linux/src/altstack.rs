@@ -6,6 +6,9 @@ use core::mem::zeroed;
 use libc::{EPERM, SS_DISABLE, stack_t};
 use stackbeat_core::agent;
 
+/// include/uapi/linux/signal.h; libc lacks it for some targets.
+const SS_AUTODISARM: c_int = 1 << 31;
+
 original!(fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
@@ -17,16 +20,27 @@ unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) 
     // SAFETY: by the caller's contract null or valid; read before `old` is written, they may be one.
     unsafe {
         let asked = new.as_ref().copied();
-        let given = asked.map(|asked| match asked.ss_flags == SS_DISABLE {
-            true => ours,
-            false => asked,
-        });
+        let given = asked.map(
+            |asked| match asked.ss_flags & !SS_AUTODISARM == SS_DISABLE {
+                true => ours,
+                false => asked,
+            },
+        );
         let new = given
             .as_ref()
             .map_or(core::ptr::null(), |given| given as *const _);
         let error = *libc::__errno_location();
-        let mut before: stack_t = zeroed();
-        let mut result = sigaltstack::call(new, &mut before);
+        // None of our signals comes before it is known how large the new one is.
+        let (mut result, mut before) = agent::undisturbed(|| {
+            let mut before: stack_t = zeroed();
+            let result = sigaltstack::call(new, &mut before);
+            if result == 0
+                && let Some(given) = given
+            {
+                agent::alternate_stack_changed(&given);
+            }
+            (result, before)
+        });
         if result != 0 && *libc::__errno_location() == EPERM {
             // In a handler that runs on ours. What it sets lasts until it returns: the kernel puts back what it found.
             let mut current: stack_t = zeroed();
@@ -34,10 +48,6 @@ unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) 
                 *libc::__errno_location() = error;
                 (result, before) = (0, current);
             }
-        } else if result == 0
-            && let Some(given) = given
-        {
-            agent::alternate_stack_changed(&given);
         }
         if result == 0
             && let Some(old) = old.as_mut()

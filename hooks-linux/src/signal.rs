@@ -18,7 +18,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
-    SIGURG, SIGWINCH, SS_DISABLE, SS_ONSTACK, sighandler_t, siginfo_t, sigset_t,
+    SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
@@ -157,6 +157,13 @@ impl Kept {
         if !self.is_active.swap(false, Ordering::AcqRel) {
             return;
         }
+        if !sys::allows(
+            libc::SYS_rt_sigaction,
+            [self.signal as usize, 0, 0, 8, 0, 0],
+        ) {
+            // Ours stays, and calls the program's.
+            return;
+        }
         let (handler, flags, mask) = self.asked();
         // SAFETY: the original, with what the program itself installed.
         unsafe {
@@ -172,9 +179,11 @@ impl Kept {
 /// Calls `f` with all signals of the calling thread blocked, also those of libc; it gets the mask of before. What has
 /// come meanwhile is delivered at the end, on the stack of the caller.
 pub(crate) fn with_all_blocked<T>(f: impl FnOnce(u64) -> T) -> T {
-    let before = sys::block_signals(u64::MAX);
-    let result = f(before);
-    sys::block_signals(before);
+    let held = sys::hold_signals(u64::MAX);
+    let result = f(held.as_ref().map_or(0, |held| held.before()));
+    if let Some(held) = held {
+        held.release();
+    }
     result
 }
 
@@ -335,8 +344,8 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
         let interrupted = &*context.cast::<libc::ucontext_t>();
         let masked = mask_word(&interrupted.uc_sigmask) | mask | own | CANCELLATION;
         sys::block_signals(masked as u64);
-        let has_moved = interrupted.uc_stack.ss_flags & (SS_DISABLE | SS_ONSTACK) == 0;
         let sp = agent::interrupted(info, context).sp as usize;
+        let has_moved = has_moved(&interrupted.uc_stack, sp);
         let call_pointer = (&raw mut call).cast();
         if flags & SA_ONSTACK != 0 || !has_moved || agent::is_own_stack(sp) {
             call_handler(call_pointer);
@@ -345,6 +354,13 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
             sys::call_on(below, call_handler, call_pointer);
         }
     }
+}
+
+/// Whether a signal that found the thread with this stack pointer has come to the alternate stack from another one. The flags say
+/// what was asked for, not where the thread was (`sas_ss_flags`; kernel/signal.c, `__on_sig_stack`).
+fn has_moved(alternate: &libc::stack_t, sp: usize) -> bool {
+    let distance = sp.wrapping_sub(alternate.ss_sp.addr());
+    alternate.ss_size != 0 && !(1..=alternate.ss_size).contains(&distance)
 }
 
 /// Bytes below the stack pointer that a function may use without moving it (x86-64 psABI, 3.2.2); none on AArch64.

@@ -23,7 +23,10 @@ use core::sync::atomic::{Ordering, compiler_fence};
 const GUARD_BYTES: usize = 4096;
 /// Go's runtime adopts the alternate stack that it finds on a thread of C's, and gives its own handlers 32 KiB
 /// (`malg(32 * 1024)` in src/runtime/os_linux.go).
-const ALTERNATE_BYTES: usize = 64 << 10;
+///
+/// Handlers of the program's that ask for an alternate stack and have none run on it, too: it is much larger than any that
+/// programs provide. Pages exist when they are used.
+const ALTERNATE_BYTES: usize = 256 << 10;
 /// A capture takes 12 KiB in a release build; frames of a build without optimization are several times as large.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {
     256 << 10
@@ -140,11 +143,12 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
             return false;
         }
     }
-    let before = sys::block_signals(!LET_IN);
+    // Where a filter does not let us, a handler of the program's may run on this stack.
+    let held_signals = sys::hold_signals(!LET_IN);
     // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` was 0, or
     // what stood on the stack has been left. `perform` takes the task, which lives until it returns.
     unsafe {
-        (*scratch).program_mask = before;
+        (*scratch).program_mask = held_signals.as_ref().map_or(0, |held| held.before());
         Registers::store_here(&raw mut (*scratch).program_registers);
         block.away.store(here, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -152,7 +156,9 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         compiler_fence(Ordering::SeqCst);
     }
     block.away.store(0, Ordering::Relaxed);
-    sys::block_signals(before);
+    if let Some(held) = held_signals {
+        held.release();
+    }
     !task.panicked
 }
 

@@ -271,6 +271,10 @@ fn begin(block: &Block, stack: Option<(usize, usize)>, creator: Creator) {
 pub fn thread_exiting(id: u64) {
     let block = tls::block();
     let Some((entry, _)) = super::registered(block) else {
+        if !block.has(flag::VFORK_CHILD | flag::FOREIGN | flag::FORKING) {
+            block.set(flag::EXITED);
+            give_memory_back(block);
+        }
         return;
     };
     let is_known = process::is_active() && !children::check_for_fork() && !process::is_stale(entry);
@@ -298,6 +302,11 @@ pub fn thread_exiting(id: u64) {
             registry::show_sign(mapping, block.entry_index.load(Ordering::Relaxed), entry);
         }
     }
+    give_memory_back(block);
+}
+
+/// The calling thread's memory, unless the kernel still knows its alternate stack.
+fn give_memory_back(block: &Block) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if !super::alternate::remove() {
         return;

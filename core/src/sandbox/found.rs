@@ -65,6 +65,14 @@ fn read_status() -> (Option<Status>, usize) {
         if n == 0 {
             break;
         }
+        if length == text.len() {
+            // The list of groups may be long. Before it stand the pids.
+            const HEAD: usize = 1024;
+            let half = (length - HEAD) / 2;
+            text.copy_within(HEAD + half.., HEAD);
+            text[HEAD - 1] = b'\n';
+            length -= half;
+        }
     }
     sys::close(fd);
     (Some(Status::parse(&text[..length])), length)

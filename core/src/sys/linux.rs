@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::sandbox;
 #[cfg(loom)]
 mod sandbox {
+    #[derive(Debug)]
     pub struct UnderWay;
     impl UnderWay {
         pub fn begin() -> UnderWay {
@@ -543,6 +544,55 @@ pub fn block_signals(mask: u64) -> u64 {
         )
     };
     before
+}
+
+/// The calling thread holds signals back until [`HeldSignals::release`].
+#[derive(Debug)]
+#[must_use]
+pub struct HeldSignals {
+    before: u64,
+    under_way: sandbox::UnderWay,
+}
+
+/// As [`block_signals`]; `None`: a filter does not allow it, and nothing has changed.
+#[inline(never)]
+pub fn hold_signals(mask: u64) -> Option<HeldSignals> {
+    let mut before = 0u64;
+    let (from, to) = (&raw const mask as usize, &raw mut before as usize);
+    let arguments = [libc::SIG_SETMASK as usize, from, to, 8, 0, 0];
+    // Until the end: who installs a filter for all threads waits for the release.
+    let under_way = sandbox::UnderWay::begin();
+    if !sandbox::allows(libc::SYS_rt_sigprocmask, &arguments) {
+        under_way.end();
+        return None;
+    }
+    // SAFETY: both masks are the kernel's sigset_t of eight bytes.
+    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, arguments) };
+    Some(HeldSignals { before, under_way })
+}
+
+impl HeldSignals {
+    /// The signals that the thread blocked before.
+    pub fn before(&self) -> u64 {
+        self.before
+    }
+
+    /// Puts back what was there, whatever filters have come meanwhile: they hold for other threads, and without it
+    /// this one would never hear a signal again.
+    #[inline(never)]
+    pub fn release(self) {
+        let arguments = [
+            libc::SIG_SETMASK as usize,
+            (&raw const self.before).expose_provenance(),
+            0,
+            8,
+            0,
+            0,
+        ];
+        // SAFETY: the mask is the kernel's sigset_t of eight bytes.
+        unsafe { raw::syscall(libc::SYS_rt_sigprocmask, arguments) };
+        self.under_way.end();
+    }
 }
 
 /// The process' handler for a signal, as the kernel has it; 0: the default, or no such signal.

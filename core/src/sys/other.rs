@@ -220,6 +220,23 @@ pub fn blocked_signals() -> u64 {
 }
 
 /// As above.
+/// Signals are not held back here.
+#[derive(Debug)]
+#[must_use]
+pub struct HeldSignals;
+
+pub fn hold_signals(_mask: u64) -> Option<HeldSignals> {
+    Some(HeldSignals)
+}
+
+impl HeldSignals {
+    pub fn before(&self) -> u64 {
+        0
+    }
+
+    pub fn release(self) {}
+}
+
 pub fn block_signals(_mask: u64) -> u64 {
     0
 }
