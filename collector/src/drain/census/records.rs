@@ -58,13 +58,9 @@ impl Census {
         }
     }
 
-    /// Whether a module may be added: of a process that is known, and one of not too many.
+    /// Whether a module may be added: one of not too many.
     fn has_room_for_module(&mut self, key: &(u32, u64, u32)) -> bool {
         let process = key.0;
-        if !self.knows_process(process) && !self.dead_world {
-            self.contradictions += 1;
-            return false;
-        }
         let count = self.module_counts.entry(process).or_default();
         let is_new = !self.modules.contains_key(key);
         if is_new && *count >= MOST_MODULES {
@@ -104,7 +100,10 @@ impl Census {
                         ..known.clone()
                     } == module
                 });
-                if !is_known && self.has_room_for_module(&key) {
+                // What the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
+                let is_anybodys = self.pids.contains_key(&drained.process_uid) || self.dead_world;
+                self.contradictions += u64::from(!is_anybodys);
+                if is_anybodys && !is_known && self.has_room_for_module(&key) {
                     self.modules.insert(key, module.clone());
                     self.say(packet::Body::Module(module));
                 }
