@@ -24,8 +24,8 @@ const GUARD_BYTES: usize = 4096;
 /// Go's runtime adopts the alternate stack that it finds on a thread of C's, and gives its own handlers 32 KiB
 /// (`malg(32 * 1024)` in src/runtime/os_linux.go).
 ///
-/// Handlers of the program's that ask for an alternate stack and have none run on it, too: it is much larger than any that
-/// programs provide. Pages exist when they are used.
+/// Handlers of the program's that ask for an alternate stack and have none run on it, too, where they had the thread's own
+/// stack before: hence the rest. Pages exist when they are used.
 const ALTERNATE_BYTES: usize = 256 << 10;
 /// A capture takes 12 KiB in a release build; frames of a build without optimization are several times as large.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {

@@ -48,7 +48,7 @@ fn while_sending_ns(attempt: u32) -> u64 {
 /// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's pended before, the
 /// kernel has dropped ours. Nobody may be sending one: it would be in the way of the program's, which is sent again.
 fn absorb(blocked: u64) {
-    sys::absorb_signal(blocked, process::collector_pid(), 0);
+    sys::absorb_signal(blocked, process::collector_pid());
 }
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.

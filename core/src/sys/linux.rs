@@ -525,25 +525,16 @@ pub fn blocked_signals() -> u64 {
     mask
 }
 
-/// The calling thread blocks these signals from now on, and no others; gives those of before. Unlike libc's calls it leaves none
-/// out.
-pub fn block_signals(mask: u64) -> u64 {
-    let mut before = 0u64;
-    // SAFETY: both masks are the kernel's sigset_t of eight bytes.
+/// The calling thread blocks these signals from now on, and no others. Unlike libc's calls it leaves none out.
+pub fn block_signals(mask: u64) {
+    let from = &raw const mask as usize;
+    // SAFETY: the mask is the kernel's sigset_t of eight bytes, and nothing is written.
     unsafe {
         syscall(
             libc::SYS_rt_sigprocmask,
-            [
-                libc::SIG_SETMASK as usize,
-                &raw const mask as usize,
-                &raw mut before as usize,
-                8,
-                0,
-                0,
-            ],
+            [libc::SIG_SETMASK as usize, from, 0, 8, 0, 0],
         )
     };
-    before
 }
 
 /// The calling thread holds signals back until [`HeldSignals::release`].
@@ -638,15 +629,15 @@ pub fn signal_frame_bytes() -> usize {
     }
 }
 
-/// Takes one of these blocked signals of the calling thread off, waiting up to `timeout_ns`. True: it came from the
-/// process `sender` by tgkill. One that came from elsewhere is queued again as it was.
-pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
+/// Takes one of these blocked signals of the calling thread off, if one pends that came from the process `sender` by tgkill.
+/// One that came from elsewhere is queued again as it was.
+pub fn absorb_signal(set: u64, sender: u32) {
     // What came from elsewhere could not be put back.
     let own = [process_id() as usize, thread_id() as usize, 0, 0, 0, 0];
     if !allows(libc::SYS_rt_tgsigqueueinfo, own) && !allows(libc::SYS_tgkill, own) {
-        return false;
+        return;
     }
-    let time = [0u64, timeout_ns];
+    let at_once = [0u64, 0];
     let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
     // fills a siginfo_t, whose zeroed value is valid; si_pid has a meaning for SI_TKILL.
@@ -656,22 +647,21 @@ pub fn absorb_signal(set: u64, sender: u32, timeout_ns: u64) -> bool {
             [
                 &raw const set as usize,
                 info.as_mut_ptr() as usize,
-                &raw const time as usize,
+                &raw const at_once as usize,
                 8,
                 0,
                 0,
             ],
         );
         if taken <= 0 {
-            return false;
+            return;
         }
         let origin = info.assume_init_ref();
-        if origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender {
-            return true;
+        let is_ours = origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender;
+        if !is_ours {
+            send_again(taken as i32, info.as_ptr());
         }
-        send_again(taken as i32, info.as_ptr());
     }
-    false
 }
 
 /// Sends the calling thread a signal that it has got, once more and as it was.

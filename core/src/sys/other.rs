@@ -219,7 +219,6 @@ pub fn blocked_signals() -> u64 {
     0
 }
 
-/// As above.
 /// Signals are not held back here.
 #[derive(Debug)]
 #[must_use]
@@ -237,9 +236,8 @@ impl HeldSignals {
     pub fn release(self) {}
 }
 
-pub fn block_signals(_mask: u64) -> u64 {
-    0
-}
+/// As above.
+pub fn block_signals(_mask: u64) {}
 
 /// Captures run where they stand here.
 ///
@@ -266,9 +264,7 @@ pub fn signal_handler(_signal: u32) -> u64 {
 }
 
 /// No signals are sent here.
-pub fn absorb_signal(_set: u64, _sender: u32, _timeout_ns: u64) -> bool {
-    false
-}
+pub fn absorb_signal(_set: u64, _sender: u32) {}
 
 /// Waiters poll here: [`wait`] sleeps in short steps.
 pub fn wake(_word: &AtomicU32, _count: u32) {}

@@ -101,9 +101,9 @@ impl Census {
                     } == module
                 });
                 // What the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
-                let is_anybodys = self.pids.contains_key(&drained.process_uid) || self.dead_world;
-                self.contradictions += u64::from(!is_anybodys);
-                if is_anybodys && !is_known && self.has_room_for_module(&key) {
+                let has_process = self.pids.contains_key(&drained.process_uid) || self.dead_world;
+                self.contradictions += u64::from(!has_process);
+                if has_process && !is_known && self.has_room_for_module(&key) {
                     self.modules.insert(key, module.clone());
                     self.say(packet::Body::Module(module));
                 }
