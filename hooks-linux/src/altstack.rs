@@ -3,11 +3,9 @@
 
 use core::ffi::c_int;
 use core::mem::zeroed;
+use core::ptr::null;
 use libc::{EPERM, SS_DISABLE, stack_t};
 use stackbeat_core::agent;
-
-/// include/uapi/linux/signal.h; libc lacks it for some targets.
-const SS_AUTODISARM: c_int = 1 << 31;
 
 original!(fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int);
 #[unsafe(no_mangle)]
@@ -16,47 +14,38 @@ unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) 
         // SAFETY: the caller's arguments, passed on.
         return unsafe { sigaltstack::call(new, old) };
     };
-    let is_ours = |stack: &stack_t| stack.ss_sp == ours.ss_sp && stack.ss_size == ours.ss_size;
-    // SAFETY: by the caller's contract null or valid; read before `old` is written, they may be one.
+    let error = || {
+        // SAFETY: the thread's own.
+        unsafe { *libc::__errno_location() }
+    };
+    let before = error();
+    // The kernel looks at the caller's pointers first: bad ones are its to refuse.
+    // SAFETY: the caller's arguments, passed on, and a local.
     unsafe {
-        let asked = new.as_ref().copied();
-        let given = asked.map(
-            |asked| match asked.ss_flags & !SS_AUTODISARM == SS_DISABLE {
-                true => ours,
-                false => asked,
-            },
-        );
-        let new = given
-            .as_ref()
-            .map_or(core::ptr::null(), |given| given as *const _);
-        let error = *libc::__errno_location();
+        let mut now: stack_t = zeroed();
         // None of our signals comes before it is known how large the new one is.
-        let (mut result, mut before) = agent::undisturbed(|| {
-            let mut before: stack_t = zeroed();
-            let result = sigaltstack::call(new, &mut before);
-            if result == 0
-                && let Some(given) = given
-            {
-                agent::alternate_stack_changed(&given);
+        let mut result = agent::undisturbed(|| {
+            let result = sigaltstack::call(new, old);
+            if !new.is_null() && sigaltstack::call(null(), &mut now) == 0 {
+                if now.ss_flags & SS_DISABLE != 0 {
+                    sigaltstack::call(&ours, core::ptr::null_mut());
+                }
+                agent::alternate_stack_changed(&now);
             }
-            (result, before)
+            result
         });
-        if result != 0 && *libc::__errno_location() == EPERM {
+        let is_ours = |stack: &stack_t| stack.ss_sp == ours.ss_sp && stack.ss_size == ours.ss_size;
+        if result != 0 && error() == EPERM && is_ours(&now) {
             // In a handler that runs on ours. What it sets lasts until it returns: the kernel puts back what it found.
-            let mut current: stack_t = zeroed();
-            if sigaltstack::call(core::ptr::null(), &mut current) == 0 && is_ours(&current) {
-                *libc::__errno_location() = error;
-                (result, before) = (0, current);
-            }
+            *libc::__errno_location() = before;
+            result = sigaltstack::call(null(), old);
         }
         if result == 0
             && let Some(old) = old.as_mut()
+            && is_ours(old)
         {
-            *old = before;
-            if is_ours(&before) {
-                *old = zeroed();
-                old.ss_flags = SS_DISABLE;
-            }
+            *old = zeroed();
+            old.ss_flags = SS_DISABLE;
         }
         result
     }

@@ -11,14 +11,16 @@
 //! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits that, by ways that
 //! no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the second stands in for it.
 
+mod handler;
+
 use crate::fault;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
-    SIGURG, SIGWINCH, sighandler_t, siginfo_t, sigset_t,
+    SIGURG, SIGWINCH, sighandler_t, sigset_t,
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
@@ -111,7 +113,7 @@ impl Kept {
         let mut action: Action = unsafe { zeroed() };
         action.sa_sigaction = match is_ignored {
             true => SIG_IGN,
-            false => on_signal as *const () as usize,
+            false => handler::on_signal as *const () as usize,
         };
         let is_own = handler != SIG_DFL && handler != SIG_IGN;
         let asked = if is_own { flags } else { SA_RESTART };
@@ -260,7 +262,7 @@ fn start_second() {
             // Another thread may have installed one of its own at the same moment.
             if SECOND
                 .installed()
-                .is_some_and(|now| now.0 == on_signal as *const () as usize)
+                .is_some_and(|now| now.0 == handler::on_signal as *const () as usize)
             {
                 publish();
             } else {
@@ -308,85 +310,6 @@ fn of_resting<T>(signal: c_int, original: impl FnOnce() -> T) -> Option<T> {
 pub(crate) fn stop() {
     for kept in OURS {
         kept.stop();
-    }
-}
-
-unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: what the kernel passed.
-    if unsafe { agent::on_signal(info, context) } {
-        return;
-    }
-    let Some(kept) = OURS.into_iter().find(|k| k.signal == signal) else {
-        return;
-    };
-    let (handler, flags, mask) = kept.asked();
-    if handler == SIG_DFL || handler == SIG_IGN {
-        return;
-    }
-    if flags & SA_RESETHAND != 0 {
-        kept.ask(SIG_DFL, flags, mask);
-    }
-    let mut call = Call {
-        handler,
-        flags,
-        signal,
-        info,
-        context,
-    };
-    // SAFETY: the context is the kernel's; the program's own handler gets it under the mask that it asked for, on the stack
-    // that it asked for: below the red zone of what was interrupted, unless the signal arrived there anyway.
-    unsafe {
-        let own = if flags & SA_NODEFER == 0 {
-            kept.bit()
-        } else {
-            0
-        };
-        let interrupted = &*context.cast::<libc::ucontext_t>();
-        let masked = mask_word(&interrupted.uc_sigmask) | mask | own | CANCELLATION;
-        sys::block_signals(masked as u64);
-        let sp = agent::interrupted(info, context).sp as usize;
-        let has_moved = has_moved(&interrupted.uc_stack, sp);
-        let call_pointer = (&raw mut call).cast();
-        if flags & SA_ONSTACK != 0 || !has_moved || agent::is_own_stack(sp) {
-            call_handler(call_pointer);
-        } else {
-            let below = core::ptr::with_exposed_provenance_mut((sp - RED_ZONE) & !15);
-            sys::call_on(below, call_handler, call_pointer);
-        }
-    }
-}
-
-/// Whether a signal that found the thread with this stack pointer has come to the alternate stack from another one. The flags say
-/// what was asked for, not where the thread was (`sas_ss_flags`; kernel/signal.c, `__on_sig_stack`).
-fn has_moved(alternate: &libc::stack_t, sp: usize) -> bool {
-    let distance = sp.wrapping_sub(alternate.ss_sp.addr());
-    alternate.ss_size != 0 && !(1..=alternate.ss_size).contains(&distance)
-}
-
-/// Bytes below the stack pointer that a function may use without moving it (x86-64 psABI, 3.2.2); none on AArch64.
-const RED_ZONE: usize = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
-
-/// A call of a handler of the program's.
-struct Call {
-    handler: sighandler_t,
-    flags: c_int,
-    signal: c_int,
-    info: *mut siginfo_t,
-    context: *mut c_void,
-}
-
-unsafe extern "C-unwind" fn call_handler(call: *mut c_void) {
-    // SAFETY: `on_signal` passes its own, with a handler of the type that the flags say.
-    unsafe {
-        let call = &*call.cast::<Call>();
-        if call.flags & SA_SIGINFO != 0 {
-            let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
-                core::mem::transmute(call.handler);
-            handler(call.signal, call.info, call.context);
-        } else {
-            let handler: unsafe extern "C-unwind" fn(c_int) = core::mem::transmute(call.handler);
-            handler(call.signal);
-        }
     }
 }
 
