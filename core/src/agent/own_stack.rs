@@ -145,17 +145,25 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
     }
     // Where a filter does not let us, a handler of the program's may run on this stack.
     let held_signals = sys::hold_signals(!LET_IN);
-    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` was 0, or
-    // what stood on the stack has been left. `perform` takes the task, which lives until it returns.
+    // A child by a raw `clone` may share this block and this stack, and run at the same time.
+    let claimed = block
+        .away
+        .compare_exchange(held, here, Ordering::Acquire, Ordering::Relaxed);
+    if claimed.is_err() {
+        if let Some(held) = held_signals {
+            held.release();
+        }
+        return false;
+    }
+    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` is ours. `perform` takes the task, which lives until it returns.
     unsafe {
         (*scratch).program_mask = held_signals.as_ref().map_or(0, |held| held.before());
         Registers::store_here(&raw mut (*scratch).program_registers);
-        block.away.store(here, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         sys::call_on(scratch.cast(), perform::<F>, task_pointer);
         compiler_fence(Ordering::SeqCst);
     }
-    block.away.store(0, Ordering::Relaxed);
+    block.away.store(0, Ordering::Release);
     if let Some(held) = held_signals {
         held.release();
     }
