@@ -172,6 +172,16 @@ fn threads_that_end_at_any_instruction() {
     same("ends.c", &[], &[Probe::SignalWait]);
 }
 
+#[test]
+fn handlers_on_the_stack_that_was_interrupted() {
+    same("nested.c", &[], &[]);
+}
+
+#[test]
+fn children_that_share_thread_locals() {
+    same("shared_block.c", &[], &[Probe::Read, Probe::Write]);
+}
+
 /// No capture is refused because one before has been left.
 #[test]
 fn handlers_that_jump_out_of_captures() {
