@@ -388,7 +388,7 @@ pub struct ProcessEntry {
     pub filters: AtomicU32,
     /// What they keep from being recorded: bits of [`sandboxed`].
     pub sandboxed: AtomicU32,
-    /// CPU time of the process when the agent switched itself off for them, ns.
+    /// CPU time of the process when the agent switched itself off for them, or at its exec, ns.
     pub unseen_from_ns: AtomicU64,
     pub reserved: [AtomicU64; 7],
 }

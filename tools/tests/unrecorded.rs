@@ -197,6 +197,59 @@ fn a_static_child_is_named_and_a_dynamic_one_is_not() {
     );
 }
 
+/// Uses so much CPU time in a thread, and becomes what follows.
+const BECOMES: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static void *burn(void *ms) {
+  struct timespec used;
+  do {
+    for (volatile int i = 0; i < 100000; i++) {}
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  } while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < (long)ms);
+  return 0;
+}
+int main(int count, char **argument) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, burn, (void *)atol(argument[1]))) return 1;
+  pthread_join(thread, 0);
+  if (count > 2) execv(argument[2], argument + 2);
+  return count > 2;
+}
+"#;
+
+/// A static image between two others: it alone is named, with what it alone used.
+#[test]
+fn images_of_one_process_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let names = [("first", "200"), ("static", "300"), ("last", "50")];
+    let mut words = vec!["record", "-o", "t.beat", "--"];
+    for (name, ms) in &names {
+        let flags: &[&str] = if *name == "static" { &["-static"] } else { &[] };
+        compile(at, &format!("{name}.c"), BECOMES, flags);
+        words.extend([*name, *ms]);
+    }
+    let words: Vec<String> = (words.iter().enumerate())
+        .map(|(i, word)| match i > 3 && i % 2 == 0 {
+            true => format!("./{word}"),
+            false => (*word).to_owned(),
+        })
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = stackbeat(at, &words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows = unrecorded(&json(at, &["report", "t.beat", "--json"]));
+    let [(name, reason, 1, cpu_ms)] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((name.as_str(), reason.as_str()), ("static", "static"));
+    // The last look may be some time ago.
+    assert!((200..340).contains(cpu_ms), "{rows:?}");
+}
+
 /// Everything has an agent: nothing is said.
 #[test]
 fn short_children_with_an_agent_are_not_named() {

@@ -112,6 +112,8 @@ struct Member {
     was_foreign: bool,
     /// `None`: an agent is in it.
     stretch: Option<Stretch>,
+    /// The last agent that was in it.
+    agent: Option<Registered>,
 }
 
 /// An image without an agent.
@@ -255,6 +257,7 @@ impl Tree {
             is_elsewhere: procfs::is_in_other_pid_namespace(pid),
             was_foreign: false,
             stretch: Some(stretch),
+            agent: None,
         };
         self.members.insert(pid, member);
     }
@@ -289,19 +292,30 @@ impl Tree {
                 None => !procfs::exists(pid),
             };
         if has_agent {
-            member.stretch = None;
+            // An image without an agent may have come before this one.
+            let before = member.stretch.take();
+            if let Some(stretch) = before
+                && stretch.own_cpu_ns() >= PASSING_NS
+                && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
+            {
+                self.say(pid, member.parent_pid, &stretch, self.looked_before_ns);
+            }
             member.watch = None;
+            member.agent = found.copied();
             if !has_ended {
                 self.members.insert(pid, member);
             }
             return;
         }
-        // Its agent was replaced by an exec, or is off. One that the registry does not know any more has ended with its process.
+        // Its agent was replaced by an exec, or is off. One that the registry does not know any more has ended with its process,
+        // or the drain was through with it before this look.
         if member.stretch.is_none()
             && !has_ended
-            && let Some(found) = found
+            && let Some(image) = found.copied().or(member.agent.take())
+            && let cpu_ns = self.agents_cpu_ns(image)
+            && (found.is_some() || cpu_ns != 0)
         {
-            member.stretch = Some(self.begin(pid, self.agents_cpu_ns(*found)));
+            member.stretch = Some(self.begin(pid, cpu_ns));
         }
         if let Some(stretch) = &mut member.stretch {
             if found.is_some_and(|found| found.is_off && !found.is_replaced) {
@@ -365,20 +379,12 @@ impl Tree {
         }
     }
 
-    /// CPU time of the threads that an image had which exec replaced; of one whose agent is off, until then.
+    /// CPU time of the process until an exec replaced its agent's image, or the agent switched itself off; 0: neither.
     fn agents_cpu_ns(&self, image: Registered) -> u64 {
-        let mapping = &self.session.shared.mapping;
-        if image.is_off {
-            let entry = mapping.process(image.index);
-            return entry.map_or(0, |entry| entry.unseen_from_ns.load(Ordering::Relaxed));
-        }
-        registry::threads(&self.session.shared.mapping)
-            .filter(|(_, entry)| {
-                entry.state.load(Ordering::Acquire) != entry_state::FREE
-                    && entry.process.load(Ordering::Relaxed) == image.index
-            })
-            .map(|(_, entry)| entry.cpu_ns.load(Ordering::Relaxed))
-            .sum()
+        let entry = self.session.shared.mapping.process(image.index);
+        entry
+            .filter(|entry| entry.uid.load(Ordering::Relaxed) == image.uid)
+            .map_or(0, |entry| entry.unseen_from_ns.load(Ordering::Relaxed))
     }
 
     /// The session is over.

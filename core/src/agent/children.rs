@@ -215,6 +215,8 @@ pub fn before_exec() {
         ..Request::point(Probe::Exec)
     });
     if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+        let cpu_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        process.unseen_from_ns.store(cpu_ns, Ordering::Relaxed);
         registry::end_process(process, process::now(), true);
     }
 }
