@@ -103,13 +103,15 @@ fn is_known_to_be_allowed(number: i64, arguments: &[usize; 6]) -> bool {
 }
 
 /// What the dynamic loader has done to load this library.
-const LOADER: [i64; 7] = [
+const LOADER: [i64; 8] = [
     libc::SYS_openat,
     libc::SYS_read,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_close,
     sys::number::FSTAT,
+    // What glibc 2.33 and later have instead.
+    libc::SYS_newfstatat,
     // For the size of the main thread's stack.
     libc::SYS_prlimit64,
 ];
