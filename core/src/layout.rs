@@ -35,7 +35,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -502,7 +502,7 @@ const _: () = {
     assert!(size_of::<Header>() == 4096);
     assert!(size_of::<Control>() == 4096);
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
-    assert!(size_of::<ThreadEntry>() == 64 * 13);
+    assert!(size_of::<ThreadEntry>() == 64 * 14);
     assert!(size_of::<WaitBucket>() == 64);
     assert!(size_of::<Watch>() == 32);
     assert!(size_of::<UnixPeer>() == 16);

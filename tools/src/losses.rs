@@ -26,6 +26,7 @@ pub fn name(cause: Cause) -> &'static str {
         Cause::SignalMissed => "signal_missed",
         Cause::AgentDisabled => "agent_disabled",
         Cause::WaitersFull => "waiters_full",
+        Cause::WaitLeftOut => "wait_left_out",
         Cause::NoAddressSpace => "no_address_space",
     }
 }
@@ -52,6 +53,9 @@ pub fn describe(cause: Cause) -> &'static str {
         Cause::NotHooked => "child programs not seen (statically linked or setuid)",
         Cause::SignalMissed => "interruptions that found the thread where none may be captured",
         Cause::WaitersFull => "waits whose waker is not known: too many threads waited at once",
+        Cause::WaitLeftOut => {
+            "waits without a record: over --interval, but below the longer interval that --budget led to"
+        }
         Cause::NoAddressSpace => {
             "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"
         }

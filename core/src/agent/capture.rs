@@ -48,30 +48,62 @@ pub(super) fn point(probe: Probe, arg: u64) {
     }
 }
 
-/// Whether a wait that began at `begin` and is over has lasted for the thread's interval: then it is a record of its
-/// own, whoever took the tick. Such waits bound themselves to one an interval.
+/// How long a wait was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// Not as long as the interval that was asked for.
+    Short,
+    /// That long, but not as long as the one in force in this thread.
+    LeftOut,
+    /// As long as the thread's interval: then it is a record of its own, whoever took the tick. Such waits bound
+    /// themselves to one an interval.
+    Overdue,
+}
+
+/// The length of a wait that began at `begin` and is over.
 #[inline(never)]
-pub(super) fn is_overdue(entry: &ThreadEntry, begin: u64) -> bool {
-    process::mapping().is_some_and(|mapping| {
-        let control = mapping.control();
-        let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        let every = entry.every.load(Ordering::Relaxed).max(1);
-        let interval = control.interval_in_force_cycles(class);
-        process::now().saturating_sub(begin) >= interval.saturating_mul(every.into())
-    })
+pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
+    let Some(mapping) = process::mapping() else {
+        return Length::Short;
+    };
+    let control = mapping.control();
+    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+    let every = entry.every.load(Ordering::Relaxed).max(1);
+    let lasted = process::now().saturating_sub(begin);
+    let asked = control.interval_cycles[class].load(Ordering::Relaxed);
+    if lasted < asked || control.switch.load(Ordering::Relaxed) != 1 {
+        return Length::Short;
+    }
+    let in_force = control.interval_in_force_cycles(class);
+    match lasted >= in_force.saturating_mul(every.into()) {
+        true => Length::Overdue,
+        false => Length::LeftOut,
+    }
+}
+
+/// A wait is over of which no record is made.
+#[cold]
+#[inline(never)]
+pub(super) fn leave_out(entry: &ThreadEntry) {
+    count(entry, loss::WAIT_LEFT_OUT);
 }
 
 /// The capture at the end of a call that may have blocked: throttled, unless it is overdue.
 #[cold]
 #[inline(never)]
-pub(super) fn wait(wait: &Wait, result: i64, overdue: bool) {
+pub(super) fn wait(wait: &Wait, entry: &ThreadEntry, result: i64, length: Length) {
+    let overdue = length == Length::Overdue;
+    let mut node = 0;
     if overdue || !is_left_to_a_signal() {
-        away(|| Request {
+        node = away(|| Request {
             arg: Some((wait.arg, result)),
             begin: wait.begin,
             overdue,
             ..Request::point(wait.probe)
         });
+    }
+    if node == 0 && length == Length::LeftOut {
+        leave_out(entry);
     }
 }
 

@@ -490,14 +490,23 @@ impl Wait {
             turn_begins(entry);
         }
         // Without a switch it has not waited: only those that have look at the clock.
-        let is_overdue = switched != Some(false) && capture::is_overdue(entry, self.begin);
+        let length = match switched {
+            Some(false) => capture::Length::Short,
+            _ => capture::length(entry, self.begin),
+        };
+        let is_overdue = length == capture::Length::Overdue;
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if let Some(long) = long {
             capture::long_wait(self, result, long, is_overdue);
         } else if (is_overdue || !throttle::is_quiet(tick, entry)) && is_enabled(self.probe) {
-            capture::wait(self, result, is_overdue);
-        } else if is_poll {
-            tls::block().turned.store(1, Ordering::Relaxed);
+            capture::wait(self, entry, result, length);
+        } else {
+            if length == capture::Length::LeftOut && is_enabled(self.probe) {
+                capture::leave_out(entry);
+            }
+            if is_poll {
+                tls::block().turned.store(1, Ordering::Relaxed);
+            }
         }
         if bytes > 0 {
             // After the wait's own sample: this one would lie inside of the wait otherwise.

@@ -14,8 +14,9 @@ pub mod loss {
     pub const REENTRANT: usize = 7;
     pub const SIGNAL_MISSED: usize = 13;
     pub const WAITERS_FULL: usize = 15;
-    /// Length of the array.
-    pub const COUNT: usize = 16;
+    pub const WAIT_LEFT_OUT: usize = 16;
+    /// Length of the array: whole cache lines.
+    pub const COUNT: usize = 24;
 }
 
 /// Room for kinds of system calls that do not exist yet.
@@ -32,7 +33,7 @@ pub struct CallCount {
     pub next: AtomicU64,
 }
 
-/// One thread. The owner writes lines 0–4 and 7–12, the collector line 5, whoever ends its waits a word of line 6.
+/// One thread. The owner writes lines 0–5 and 8–13, the collector line 6, whoever ends its waits a word of line 7.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
@@ -71,10 +72,10 @@ pub struct ThreadEntry {
     pub stack_low: AtomicU64,
     pub stack_high: AtomicU64,
 
-    // Lines 2 and 3.
+    // Lines 2 to 4.
     pub losses: [AtomicU64; loss::COUNT],
 
-    // Line 4: published by blocking hooks, for looks from outside.
+    // Line 5: published by blocking hooks, for looks from outside.
     /// Odd while the thread is inside a call that may block. What follows is written before.
     pub episode: AtomicU32,
     pub episode_probe: AtomicU32,
@@ -87,7 +88,7 @@ pub struct ThreadEntry {
     /// Begin of the last turn that took longer than `Control::slow_turn_cycles`.
     pub slow_turn: AtomicU64,
 
-    // Line 5: signals. See `crate::gate` for the protocol.
+    // Line 6: signals. See `crate::gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
     pub closed: AtomicU32,
     /// Collector: not 0 from before it sends a signal until the handler has run.
@@ -114,7 +115,7 @@ pub struct ThreadEntry {
     /// Owner: 1 while its alternate signal stack has no room for a signal of ours.
     pub unreachable: AtomicU32,
 
-    // Line 6: what it waits for, and who ends that. See `crate::waiters` for the protocol.
+    // Line 7: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.
     pub wait_object: AtomicU64,
     /// Index of the process in which the object's address counts, plus 1; 0: in all of them.
@@ -137,7 +138,7 @@ pub struct ThreadEntry {
     /// The last that closed what the thread waits for, 0: nobody; a `crate::waiters::Waker`.
     pub closed_by: AtomicU64,
 
-    // Lines 7 to 12.
+    // Lines 8 to 13.
     /// System calls and what they moved by `crate::system_call::SystemCall as usize`.
     pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
     /// Collector: CPU time of a thread that it found (`crate::registry::found`), before that.

@@ -3,7 +3,7 @@
 
 use stackbeat_collector::model::conservation;
 use stackbeat_tests::decode::Trace;
-use stackbeat_tests::json::number;
+use stackbeat_tests::json::{array, number};
 use stackbeat_tests::{Program, Recorded, compile, report, scratch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ fn hooks_alone_record_every_long_wait() {
 }
 
 #[test]
-fn what_a_small_budget_leaves_out_is_not_running() {
+fn what_a_small_budget_leaves_out_is_counted_and_not_running() {
     let folder = scratch();
     let recorded = record(folder.path(), &["nanosleep", "read"], &["--budget", "1%"]);
     let report = report(&recorded.trace);
@@ -115,6 +115,20 @@ fn what_a_small_budget_leaves_out_is_not_running() {
     let totals = &report["totals"];
     let waited = number(totals, "blocked_ns") + number(totals, "no_evidence_ns");
     assert!(waited >= waits_ns, "{totals:#}");
+    let sum = |rows: &str, name: &str, key: &str, value: &str| -> u64 {
+        array(&report, rows)
+            .filter(|row| row[name] == value)
+            .map(|row| number(row, key))
+            .sum()
+    };
+    let records = sum("blocking_sites", "call", "count", "nanosleep")
+        + sum("blocking_sites", "call", "count", "read");
+    let left_out = sum("losses", "cause", "count", "wait_left_out");
+    assert!(
+        records + left_out >= 2 * THREADS * ROUNDS,
+        "{records} and {left_out}: {:#}",
+        report["losses"]
+    );
     let trace = stackbeat_collector::model::Trace::open(&recorded.trace).expect("reads");
     let violations = conservation(&trace).expect("reads");
     assert!(

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
+use stackbeat_proto::v1::loss;
 
 use super::Report;
 use super::evidence::{self, interval};
@@ -14,6 +15,7 @@ use super::profile::{Label, Profile, ThreadTime};
 use super::system_calls::Counted;
 use super::{counters, deadlocks, events, system_calls, waits};
 use crate::cli::SortKey;
+use crate::losses;
 use crate::record::progress::plural;
 use crate::table::{Column, Table};
 use crate::terminal::{Style, clean};
@@ -104,8 +106,17 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         let _ = writeln!(out, "{}", layout.style.warning(&text));
     }
     if let Some(longest_ns) = longest_ns.filter(|ns| *ns > r.interval_ns) {
+        let left_out: u64 = (facts.losses.iter())
+            .filter(|loss| loss.cause == losses::name(loss::Cause::WaitLeftOut))
+            .map(|loss| loss.count)
+            .sum();
+        let waits = match left_out {
+            0 => "shorter waits then are no records".to_owned(),
+            1 => "1 shorter wait is no record".to_owned(),
+            _ => format!("{left_out} shorter waits are no records"),
+        };
         let text = format!(
-            "the interval of some threads was up to {} for a while: shorter waits then are no records, but time without evidence",
+            "the interval of some threads was up to {} for a while: {waits}, but time without evidence",
             duration(longest_ns)
         );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
