@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs programs that do unusual things under `stackbeat record`, each beside a plain run of the same, and compares the two.
 
-    scripts/soak.py [--seconds 120] [--programs a,b] [--settings default,100us,budget,hooks] [--list] [--table FILE] [--keep]
+    scripts/soak.py [--seconds 120] [--programs a,b] [--settings default,100us,budget,hooks] [--jobs 1] [--list] [--table FILE] [--keep]
 
 Each side repeats the workload until the time is over; the recorded side is one recording. Checked are:
   output and status of each repetition, the same in both; no core file, no hang
@@ -15,6 +15,7 @@ Failures keep their folder; --keep keeps all. Exit status 1: something is wrong.
 """
 
 import argparse
+import concurrent.futures
 import glob
 import importlib.util
 import json
@@ -26,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -378,16 +380,56 @@ def soak(name, program, setting, folder, work, port, seconds):
     return row
 
 
+INSTALLING = threading.Lock()
+
+
 def install(packages):
     """True when all are there."""
     def missing():
         state = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages], capture_output=True, text=True).stdout
         return [package for package in packages if f"{package} installed" not in state.splitlines()]
 
-    if packages and missing() and os.geteuid() == 0:
-        apt = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing()]
-        subprocess.run(apt, capture_output=True, env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"), stdin=subprocess.DEVNULL)
+    with INSTALLING:
+        if packages and missing() and os.geteuid() == 0:
+            apt = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing()]
+            subprocess.run(apt, capture_output=True, env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"), stdin=subprocess.DEVNULL)
     return not packages or not missing()
+
+
+def run(name, base, port, arguments):
+    """The lines of a program, under each setting."""
+    program, place, rows = PROGRAMS[name], base / name, []
+    work = place / "w"
+    sources = ROOT / "scripts/soak" / (program.sources or name)
+    if sources.exists():
+        shutil.copytree(sources, work)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "command").write_text(program.command + "\n")
+    reason = None
+    if program.env and program.env not in os.environ:
+        reason = f"{program.env} is not set"
+    elif not install(program.packages):
+        reason = "no packages " + " ".join(program.packages)
+    else:
+        made = subprocess.run(["sh", "-ec", program.setup], cwd=work, capture_output=True, text=True)
+        if made.returncode:
+            reason = "setup failed: " + (made.stdout + made.stderr)[-500:]
+    if reason:
+        print(f"{name}: not run, {reason}", flush=True)
+        return [{"program": name, "result": f"not run: {reason}"}]
+    for setting in arguments.settings.split(","):
+        row = soak(name, program, setting, place / setting, work, port, arguments.seconds)
+        rows.append(row)
+        text = ", ".join(f"{key} {value}" if key not in ("program", "setting") else value for key, value in row.items())
+        port += 4
+        if row["result"] == "ok" and not arguments.keep:
+            shutil.rmtree(place / setting)
+        else:
+            text += f"\n  kept: {place / setting}"
+        print(text, flush=True)
+    if not arguments.keep and all(row["result"] == "ok" for row in rows):
+        shutil.rmtree(place)
+    return rows
 
 
 def main():
@@ -395,6 +437,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--settings", default="default,100us,budget")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at the same time")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", help="where the table goes, too")
     parser.add_argument("--keep", action="store_true")
@@ -403,39 +446,10 @@ def main():
         sys.exit("\n".join(f"{name:18}{' '.join(program.packages)}" for name, program in PROGRAMS.items()))
     base = pathlib.Path(tempfile.mkdtemp(prefix="soak-"))
     base.chmod(0o755)
-    rows, port = [], 20000
-    for name in arguments.programs.split(","):
-        program, place = PROGRAMS[name], base / name
-        work = place / "w"
-        sources = ROOT / "scripts/soak" / (program.sources or name)
-        if sources.exists():
-            shutil.copytree(sources, work)
-        work.mkdir(parents=True, exist_ok=True)
-        (work / "command").write_text(program.command + "\n")
-        reason = None
-        if program.env and program.env not in os.environ:
-            reason = f"{program.env} is not set"
-        elif not install(program.packages):
-            reason = "no packages " + " ".join(program.packages)
-        else:
-            made = subprocess.run(["sh", "-ec", program.setup], cwd=work, capture_output=True, text=True)
-            if made.returncode:
-                reason = "setup failed: " + (made.stdout + made.stderr)[-500:]
-        if reason:
-            print(f"{name}: not run, {reason}", flush=True)
-            rows.append({"program": name, "result": f"not run: {reason}"})
-            continue
-        for setting in arguments.settings.split(","):
-            port += 4
-            row = soak(name, program, setting, place / setting, work, port, arguments.seconds)
-            rows.append(row)
-            print(", ".join(f"{key} {value}" if key not in ("program", "setting") else value for key, value in row.items()), flush=True)
-            if row["result"] == "ok" and not arguments.keep:
-                shutil.rmtree(place / setting)
-            else:
-                print(f"  kept: {place / setting}", flush=True)
-        if not arguments.keep and all(row["result"] == "ok" for row in rows if row["program"] == name):
-            shutil.rmtree(place)
+    names = arguments.programs.split(",")
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        parts = [pool.submit(run, name, base, 20000 + 100 * i, arguments) for i, name in enumerate(names)]
+        rows = [row for part in parts for row in part.result()]
     columns = ["program", "setting", "repetitions", "trace", "lost", "recorder MB", "program MB", "waits", "result"]
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     lines += ["| " + " | ".join(str(row.get(column, "")).replace("|", "\\|").replace("\n", " ") for column in columns) + " |" for row in rows]
