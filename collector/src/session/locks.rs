@@ -172,13 +172,19 @@ impl Locks {
         let mut walker = Walker::default();
         let mut images: HashMap<u32, Option<Process>> = HashMap::new();
         for wait in &waits {
-            let image = images
-                .entry(wait.process)
-                .or_insert_with(|| Process::open(wait.pid, 0).ok());
+            let process = self.shared.mapping.process(wait.process);
+            let uid = process.map(|process| process.uid.load(Ordering::Relaxed));
+            // Who is somebody else's has another process' number here.
+            let is_ours = uid.is_some_and(|uid| self.memory(uid, wait.pid).is_some());
+            let open = || Process::open(wait.pid, 0).ok().filter(|_| is_ours);
+            let image = images.entry(wait.process).or_insert_with(open);
             let frames = image
                 .as_ref()
                 .and_then(|image| self.walk(&mut walker, image, wait));
-            let comm = fs::read_to_string(format!("/proc/{}/task/{}/comm", wait.pid, wait.tid));
+            let comm = match is_ours {
+                true => fs::read_to_string(format!("/proc/{}/task/{}/comm", wait.pid, wait.tid)),
+                false => Ok(String::new()),
+            };
             reply.waits.push(LockReply {
                 pid: wait.pid,
                 tid: wait.tid,

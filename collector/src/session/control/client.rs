@@ -20,6 +20,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 const DUMP_PATIENCE: Duration = Duration::from_secs(600);
 /// Longest answer, bytes.
 const MAX_REPLY: u64 = 16 << 20;
+/// Longest status of other users' sessions, bytes: one of a thousand processes takes 10 KB.
+const MAX_OTHERS_STATUS: u64 = 256 << 10;
 
 /// Why a session did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,7 @@ struct Asked {
     session: String,
     stream: UnixStream,
     said: Vec<u8>,
+    most: u64,
     until: Instant,
 }
 
@@ -142,6 +145,10 @@ impl Round {
                 session,
                 stream,
                 said: Vec::new(),
+                most: match owner == own {
+                    true => MAX_REPLY,
+                    false => MAX_OTHERS_STATUS,
+                },
                 until: match owner == own {
                     true => now + PATIENCE,
                     false => until_others,
@@ -200,7 +207,7 @@ impl Asked {
             if self.said.last() == Some(&b'\n') {
                 return Ok(true);
             }
-            if self.said.len() as u64 > MAX_REPLY {
+            if self.said.len() as u64 > self.most {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
