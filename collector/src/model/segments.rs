@@ -432,7 +432,17 @@ impl Segmenter {
                 in_gap = take_share(&mut rest, end - at, end - from);
                 at
             }
-            None => self.evident_until((from, end), rest.cpu_ns, waits),
+            None => {
+                let until = self.evident_until((from, end), rest.cpu_ns, waits);
+                // What does not fit before a wait that was seen comes behind it.
+                let fits = match until < end {
+                    true => rest.cpu_ns.min(until - from),
+                    false => rest.cpu_ns,
+                };
+                in_gap.cpu_ns = rest.cpu_ns - fits;
+                rest.cpu_ns = fits;
+                until
+            }
         };
         self.counted.keep(&mut rest);
         self.counted.close();
@@ -470,7 +480,7 @@ impl Segmenter {
         // A wait that begins soon after says when it was left.
         let until = end - off;
         let soon = until.saturating_add(gap_bound_ns(self.interval_ns));
-        match self.next_wait(waits, until) {
+        match self.next_wait(waits, from) {
             Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
             _ => until,
         }

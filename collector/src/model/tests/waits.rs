@@ -125,6 +125,23 @@ fn who_waits_at_the_end_waits_until_the_end() {
     assert_eq!(totals.gap_ns, 0);
 }
 
+/// It has run behind the wait, or so shortly that nobody saw it: that moves the begin of the wait nowhere.
+#[test]
+fn who_waits_near_the_end_has_waited_since_the_wait_began() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        b.wait(1, ab, Probe::MutexLock, START + MS + MS / 5, 0);
+        t.vanish(900 * MS);
+        t.totals.cpu_ns += 3 * MS;
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Lock as usize], 900 * MS - MS / 5);
+    assert_eq!((totals.running_ns, totals.gap_ns), (MS + MS / 5, 0));
+    assert_eq!(totals.amounts.cpu_ns, 4 * MS);
+    assert_eq!(conservation(&trace).expect("reads"), []);
+}
+
 #[test]
 fn between_the_end_of_a_wait_and_the_next_nothing_is_known() {
     let (_, all) = play(|b, t| {
