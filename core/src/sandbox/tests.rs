@@ -178,3 +178,26 @@ fn the_kernel_says_the_same() {
     }
     assert!(compared > 20, "{compared}");
 }
+
+/// A child of a raw `clone` is noticed in a capture, which is a call under way.
+#[test]
+fn a_child_that_is_noticed_inside_of_a_call_has_none_under_way_after_it() {
+    // SAFETY: the child calls what signal handlers may call, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let call = UnderWay::begin();
+            after_fork();
+            call.end();
+            let mut calls = CALLS.as_flattened().iter();
+            libc::_exit(
+                calls
+                    .any(|calls| calls.0.load(Ordering::SeqCst) != 0)
+                    .into(),
+            );
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert_eq!(status, 0);
+    }
+}
