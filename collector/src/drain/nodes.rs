@@ -49,13 +49,57 @@ pub struct Nodes {
     /// Ids that are in the trace already (`recover`).
     seeded: HashSet<u32>,
     /// Every address that a name is wanted for.
-    addresses: HashSet<(u32, u32, u64, u32)>,
+    addresses: Addresses,
     /// Times a name was wanted for an address beyond those.
     pub unnamed: u64,
     /// Nodes read.
     pub count: u64,
     /// Generations begun.
     pub generations: u32,
+}
+
+/// A set of addresses that takes little for each: programs start tens of thousands of processes, each of which has its own.
+#[derive(Debug, Default)]
+struct Addresses {
+    /// By root, which tells process and epoch: the address times two, plus 1 where it is exact. The first ones are in order.
+    of_root: HashMap<u64, (Vec<u64>, usize)>,
+    count: usize,
+}
+
+impl Addresses {
+    /// Takes an address in. False: there are too many.
+    fn want(&mut self, root: u64, address: u64, kind: u32) -> bool {
+        const LEAST_BEHIND: usize = 32;
+        let word = address << 1 | u64::from(kind == node_kind::LEAF_PC);
+        let is_full = self.count >= MOST_NAMES;
+        let is_known = |(words, ordered): &(Vec<u64>, usize)| {
+            (words.get(..*ordered)).is_some_and(|words| words.binary_search(&word).is_ok())
+        };
+        if self.of_root.get(&root).is_some_and(is_known) {
+            return true;
+        }
+        if is_full {
+            return false;
+        }
+        let (words, ordered) = self.of_root.entry(root).or_default();
+        words.push(word);
+        self.count += 1;
+        if words.len() - *ordered >= LEAST_BEHIND.max(*ordered) {
+            self.count -= words.len();
+            words.sort_unstable();
+            words.dedup();
+            self.count += words.len();
+            *ordered = words.len();
+        }
+        true
+    }
+
+    /// All of them, with their roots, some twice.
+    fn all(&self) -> Vec<(u64, u64)> {
+        let words = (self.of_root.iter())
+            .flat_map(|(root, (words, _))| words.iter().map(|word| (*root, *word)));
+        words.collect()
+    }
 }
 
 impl Nodes {
@@ -68,14 +112,10 @@ impl Nodes {
     }
 
     fn want_name(&mut self, root: u64, address: u64, kind: u32) {
-        if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
-            let (process_uid, epoch) = ((root >> 32) as u32, root as u32);
-            let wanted = (process_uid, epoch, address, kind);
-            if self.addresses.len() < MOST_NAMES {
-                self.addresses.insert(wanted);
-            } else if !self.addresses.contains(&wanted) {
-                self.unnamed += 1;
-            }
+        if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC)
+            && !self.addresses.want(root, address, kind)
+        {
+            self.unnamed += 1;
         }
     }
 
@@ -168,21 +208,19 @@ impl Nodes {
 
     /// The addresses of the trace so far, for symbolization.
     pub fn queries(&self) -> Vec<Query> {
-        let mut queries: Vec<_> = self.addresses.iter().copied().collect();
-        queries.sort_unstable();
-        queries
-            .into_iter()
-            .map(|(process_uid, epoch, address, kind)| Query {
-                process_uid,
-                epoch,
-                address,
-                kind: if kind == node_kind::LEAF_PC {
-                    NodeKind::LeafPc
-                } else {
-                    NodeKind::Native
-                },
-            })
-            .collect()
+        let query = |(root, word): (u64, u64)| Query {
+            process_uid: (root >> 32) as u32,
+            epoch: root as u32,
+            address: word >> 1,
+            kind: match word & 1 {
+                0 => NodeKind::Native,
+                _ => NodeKind::LeafPc,
+            },
+        };
+        let mut words = self.addresses.all();
+        words.sort_unstable();
+        words.dedup();
+        words.into_iter().map(query).collect()
     }
 
     /// Whether every node of this generation is in the trace.
@@ -300,4 +338,39 @@ fn columns(rows: &[Row], id_of: impl Fn(u32) -> u32) -> CallstackNodes {
         columns.kind_runs.clear();
     }
     columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_asked_for_once_however_often_they_are_wanted() {
+        let mut nodes = Nodes::default();
+        for _ in 0..3 {
+            for i in 0..1000u64 {
+                let kind = [node_kind::NATIVE, node_kind::LEAF_PC][i as usize % 2];
+                nodes.want_name(7 << 32 | i % 3, 1 << 46 | (i * 7919 % 1000), kind);
+            }
+            nodes.want_name(7 << 32, 5, node_kind::ROOT);
+        }
+        let queries = nodes.queries();
+        assert_eq!((queries.len(), nodes.unnamed), (1000, 0));
+        let first = &queries[0];
+        assert_eq!((first.process_uid, first.epoch), (7, 0));
+        let exact = queries.iter().filter(|q| q.kind == NodeKind::LeafPc);
+        assert_eq!(exact.count(), 500);
+        assert!(queries.iter().all(|q| q.address >> 46 == 1));
+        assert!(nodes.addresses.count < 2000, "{}", nodes.addresses.count);
+    }
+
+    #[test]
+    fn of_more_addresses_than_names_are_made_for_it_is_told() {
+        let mut nodes = Nodes::default();
+        for address in 0..MOST_NAMES as u64 + 10 {
+            nodes.want_name(1 << 32, address, node_kind::NATIVE);
+        }
+        nodes.want_name(1 << 32, 0, node_kind::NATIVE);
+        assert_eq!((nodes.queries().len(), nodes.unnamed), (MOST_NAMES, 10));
+    }
 }

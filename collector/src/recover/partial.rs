@@ -74,8 +74,7 @@ impl Partial {
                 self.seed.thread(uid).packet = thread;
             }
             packet::Body::Module(module) => {
-                let key = (module.process_uid, module.start, module.epoch);
-                self.seed.modules.insert(key, module);
+                self.seed.modules.insert(&module);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
             packet::Body::Samples(batch) => self.take_samples(&batch),

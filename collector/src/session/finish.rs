@@ -322,7 +322,7 @@ pub fn add_names(
         symbolizer.add_process(uid, pid);
     }
     for module in drainer.census.modules() {
-        symbolizer.add_module(module);
+        symbolizer.add_module(&module);
     }
     for map in drainer.census.jit_maps() {
         symbolizer.add_jit_map(map);

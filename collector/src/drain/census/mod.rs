@@ -7,6 +7,7 @@
 
 mod ends;
 mod look;
+mod modules;
 mod records;
 mod sandbox;
 mod seed;
@@ -25,6 +26,8 @@ use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet, process::Origin};
 
 pub use seed::{Seed, SeedThread};
+
+use modules::Modules;
 
 use super::Keep;
 use super::decode::Record;
@@ -126,7 +129,7 @@ pub struct Census {
     /// Entries and sub-buffers that named somebody else all the same: the program has written over them.
     pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
-    modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    modules: Modules,
     /// How the maps of run-time compilers grew.
     jit_maps: Vec<v1::JitMap>,
     /// How many of them a process has.
@@ -321,8 +324,8 @@ impl Census {
     }
 
     /// The modules so far.
-    pub fn modules(&self) -> impl Iterator<Item = &v1::Module> {
-        self.modules.values()
+    pub fn modules(&self) -> impl Iterator<Item = v1::Module> {
+        self.modules.all()
     }
 
     /// How the maps of run-time compilers grew, in order of time.

@@ -49,11 +49,10 @@ impl Census {
     /// A module that was met from outside; the agent may never meet it, or later.
     pub fn add_module(&mut self, module: v1::Module) {
         let process = module.process_uid;
-        let here = (process, module.start, 0)..=(process, module.start, u32::MAX);
-        let is_known = self.modules.range(here).any(|(_, m)| m.end_epoch == 0);
+        let is_known = self.modules.is_there(process, module.start);
         let key = (process, module.start, module.epoch);
         if !is_known && self.has_room_for_module(&key) {
-            self.modules.insert(key, module.clone());
+            self.modules.insert(&module);
             self.say(packet::Body::Module(module));
         }
     }
@@ -62,7 +61,7 @@ impl Census {
     fn has_room_for_module(&mut self, key: &(u32, u64, u32)) -> bool {
         let process = key.0;
         let count = self.module_counts.entry(process).or_default();
-        let is_new = !self.modules.contains_key(key);
+        let is_new = !self.modules.contains(key);
         if is_new && *count >= MOST_MODULES {
             self.contradictions += 1;
             return false;
@@ -97,26 +96,21 @@ impl Census {
                 let is_known = self.modules.get(&key).is_some_and(|known| {
                     v1::Module {
                         end_epoch: 0,
-                        ..known.clone()
+                        ..known
                     } == module
                 });
                 // What the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
                 let has_process = self.pids.contains_key(&drained.process_uid) || self.dead_world;
                 self.contradictions += u64::from(!has_process);
                 if has_process && !is_known && self.has_room_for_module(&key) {
-                    self.modules.insert(key, module.clone());
+                    self.modules.insert(&module);
                     self.say(packet::Body::Module(module));
                 }
             }
             Record::ModuleGone { start, epoch } => {
                 let process = drained.process_uid;
                 // What came in its place has this epoch, and may have been announced before.
-                let there = (process, start, 0)..(process, start, epoch);
-                if let Some((_, module)) = self.modules.range_mut(there).next_back()
-                    && module.end_epoch == 0
-                {
-                    module.end_epoch = epoch;
-                    let gone = module.clone();
+                if let Some(gone) = self.modules.end(process, start, epoch) {
                     self.say(packet::Body::Module(gone));
                 }
             }

@@ -23,7 +23,7 @@ pub struct Seed {
     pub processes: HashMap<u32, v1::Process>,
     pub ended_processes: HashSet<u32>,
     pub(super) threads: HashMap<u32, SeedThread>,
-    pub modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    pub modules: Modules,
     pub events: HashSet<(u32, u64, String)>,
     pub jit_maps: Vec<v1::JitMap>,
 }
