@@ -350,7 +350,7 @@ mod tests {
         for _ in 0..3 {
             for i in 0..1000u64 {
                 let kind = [node_kind::NATIVE, node_kind::LEAF_PC][i as usize % 2];
-                nodes.want_name(7 << 32 | i % 3, 1 << 46 | (i * 7919 % 1000), kind);
+                nodes.want_name((7 << 32) | (i % 3), (1 << 46) | (i * 7919 % 1000), kind);
             }
             nodes.want_name(7 << 32, 5, node_kind::ROOT);
         }
