@@ -289,6 +289,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.call_row,
         &e.every,
         &e.has_shown,
+        &e.unreachable,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -118,7 +118,7 @@ impl Kept {
         let is_own = handler != SIG_DFL && handler != SIG_IGN;
         let asked = if is_own { flags } else { SA_RESTART };
         // Always on the alternate stack, where our signals take nothing of the program's own.
-        action.sa_flags = SA_SIGINFO | SA_ONSTACK | asked & (SA_RESTART | SA_NODEFER);
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | asked & SA_RESTART;
         // SAFETY: as in `mask_word`; the original, with a local structure.
         unsafe {
             *(&raw mut action.sa_mask).cast::<usize>() = mask | undisturbed();
@@ -200,12 +200,12 @@ pub(crate) fn mask_word(set: &sigset_t) -> usize {
 const CANCELLATION: usize = 0b11 << 31;
 
 /// What is blocked while our handler captures: a handler of the program's that calls `pthread_exit` would unwind through
-/// it as well. Not the signals of faults, and not ours: the sampler takes a thread that blocks them for one that it cannot reach.
+/// it as well, and two of ours would need room for two frames. Not the signals of faults.
 fn undisturbed() -> usize {
     let faults = FAULTS
         .iter()
         .fold(0, |set, (signal, _)| set | 1 << (signal - 1));
-    !(faults | FIRST.bit() | SECOND.bit())
+    !faults
 }
 
 /// Installs our handler for the first signal; what the process inherited becomes the program's.

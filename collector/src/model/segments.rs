@@ -449,6 +449,7 @@ impl Segmenter {
         match self.last {
             None => {
                 self.hand_out_counted(from, out);
+                rest.add(&in_gap);
                 if end > from || rest != Amounts::default() {
                     self.gap(StackIndex::NONE, (from, end), rest, waits, out);
                 }
@@ -477,13 +478,18 @@ impl Segmenter {
         if off <= gap_bound_ns(self.interval_ns) {
             return end;
         }
-        // A wait that begins soon after says when it was left.
         let until = end - off;
         let soon = until.saturating_add(gap_bound_ns(self.interval_ns));
-        match self.next_wait(waits, from) {
-            Some(wait) if wait.begin_ns <= soon => wait.begin_ns.min(end),
-            _ => until,
+        if let Some(wait) = self.next_wait(waits, until)
+            && wait.begin_ns <= soon
+        {
+            // It says when the place was left.
+            return wait.begin_ns.min(end);
         }
+        // In a wait at its end, the thread has used the rest of its CPU time while it waited: a handler did, or we.
+        let last = waits::between(waits, self.thread, from, end).last();
+        last.filter(|wait| wait.end_ns >= end)
+            .map_or(until, |wait| wait.begin_ns.clamp(from, until))
     }
 
     /// Gives what counted samples got to their stacks: segments without length, at a boundary.

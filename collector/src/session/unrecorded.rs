@@ -296,9 +296,12 @@ impl Tree {
             let before = member.stretch.take();
             if let Some(stretch) = before
                 && stretch.own_cpu_ns() >= PASSING_NS
+                // A program on its way to its agent is no image of its own.
+                && stretch.reason != Reason::NotKnown
                 && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
             {
-                self.say(pid, member.parent_pid, &stretch, self.looked_before_ns);
+                let end_ns = self.looked_before_ns.max(stretch.begin_ns);
+                self.say(pid, member.parent_pid, &stretch, end_ns);
             }
             member.watch = None;
             member.agent = found.copied();

@@ -472,8 +472,9 @@ impl Capture<'_> {
         None
     }
 
-    /// CPU time of the thread at the moment of the sample. What the capture has used since belongs to what follows, whose time
-    /// it is: woken tickers, first uses of pages and interrupts take up to 100 µs between the two clocks, and a hypervisor more.
+    /// CPU time of the thread at the moment of the sample: no more since the last one than has passed. What goes beyond that the
+    /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
+    /// the two clocks, and a hypervisor more.
     fn cpu_ns_at(&self, now: u64) -> u64 {
         const MOST_READS: u32 = 3;
         const AT_ONCE_NS: u64 = 20_000;
@@ -493,9 +494,12 @@ impl Capture<'_> {
             (_, 0, _) => last_ns,
             // Nothing follows.
             (_, ns, _) if self.request.last || interval_cycles == 0 => ns,
-            (at, ns, _) => ns
-                .saturating_sub(ns_of(at.saturating_sub(now)))
-                .max(last_ns),
+            (at, ns, _) => {
+                let last = self.entry.last_capture_cycles.load(Ordering::Relaxed);
+                let most_ns = last_ns.saturating_add(ns_of(now.saturating_sub(last)));
+                let least_ns = ns.saturating_sub(ns_of(at.saturating_sub(now)));
+                ns.min(most_ns.max(least_ns))
+            }
         }
     }
 

@@ -234,6 +234,7 @@ pub fn exec_failed() {
         && let Some(process) = mapping.process(process::index())
     {
         process.end_cycles.store(0, Ordering::Relaxed);
+        process.unseen_from_ns.store(0, Ordering::Relaxed);
         let _ = process.state.compare_exchange(
             entry_state::EXECED,
             entry_state::LIVE,

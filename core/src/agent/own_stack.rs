@@ -189,8 +189,12 @@ fn run_here<F: FnMut(&Registers)>(f: &mut F) -> bool {
 /// the same stack.
 #[cold]
 fn is_left(block: &Block, held: usize, here: usize) -> bool {
-    super::thread::own_bounds(block)
-        .is_some_and(|own| own.contains(&held) && own.contains(&here) && here > held)
+    // A child that shares this block may stand above its parent on one stack.
+    let is_own = super::registered(block)
+        .is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == sys::thread_id());
+    is_own
+        && super::thread::own_bounds(block)
+            .is_some_and(|own| own.contains(&held) && own.contains(&here) && here > held)
 }
 
 struct Task<'a, F> {

@@ -143,6 +143,31 @@ fn who_waits_near_the_end_has_waited_since_the_wait_began() {
 }
 
 #[test]
+fn a_wait_that_was_seen_to_end_does_not_last_until_the_end() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        b.wait(1, ab, Probe::MutexLock, START + MS + MS / 5, START + 2 * MS);
+        t.vanish(600 * MS);
+        t.totals.cpu_ns += 500 * MS;
+    });
+    assert_eq!(all.totals[0].1.running_ns, 501 * MS);
+    assert_eq!(conservation(&trace).expect("reads"), []);
+}
+
+#[test]
+fn what_a_thread_without_a_sample_has_used_is_kept() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        b.wait(1, ab, Probe::MutexLock, START + MS / 5, 0);
+        t.vanish(600 * MS);
+        t.totals.cpu_ns += 3 * MS;
+    });
+    assert_eq!(all.totals[0].1.amounts.cpu_ns, 3 * MS);
+    assert_eq!(conservation(&trace).expect("reads"), []);
+}
+
+#[test]
 fn between_the_end_of_a_wait_and_the_next_nothing_is_known() {
     let (_, all) = play(|b, t| {
         let ab = b.stack(1, &[A, B], NATIVE);
