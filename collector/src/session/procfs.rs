@@ -49,7 +49,7 @@ pub enum Identity {
 
 /// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
 /// program: kernels count pids up, so that one of its descendants has a lower one only after the
-/// numbers have begun anew.
+/// numbers have begun anew; and none has started before.
 pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
     let maps = match fs::read(format!("/proc/{pid}/maps")) {
         // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
@@ -63,7 +63,8 @@ pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
     };
     if maps.is_empty() {
         let wrapped = last_pid().is_none_or(|last| last < first_pid);
-        return if is_kernel_thread(pid) || (pid < first_pid && !wrapped) {
+        let is_older = (pid < first_pid && !wrapped) || has_started_before(pid, first_pid);
+        return if is_kernel_thread(pid) || is_older {
             Identity::Foreign
         } else {
             Identity::Gone
@@ -109,12 +110,23 @@ pub fn parent(pid: u32) -> Option<u32> {
     rest.split(' ').nth(1)?.parse().ok()
 }
 
-/// When a process started: the twentieth field behind the name (proc(5), stat), in clock ticks since boot.
-pub fn started_at(pid: u32) -> Option<SystemTime> {
+/// When a process started, in clock ticks since boot: the twentieth field behind the name (proc(5), stat).
+fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
-    let ticks: u64 = rest.split(' ').nth(19)?.parse().ok()?;
+    rest.split(' ').nth(19)?.parse().ok()
+}
+
+/// Whether one process started before another, and both are there.
+fn has_started_before(pid: u32, other: u32) -> bool {
+    let started = start_ticks(pid).zip(start_ticks(other));
+    started.is_some_and(|(one, other)| one < other)
+}
+
+/// When a process started.
+pub fn started_at(pid: u32) -> Option<SystemTime> {
+    let ticks = start_ticks(pid)?;
     // SAFETY: asks for a number.
     let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
     let start_ns = ticks.checked_mul(1_000_000_000)?.checked_div(per_second)?;
@@ -443,6 +455,15 @@ fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_there_before_the_program_is_none_of_it() {
+        let own = std::process::id();
+        assert!(has_started_before(1, own));
+        assert!(!has_started_before(own, 1));
+        assert!(!has_started_before(own, own));
+        assert!(!has_started_before(u32::MAX, own) && !has_started_before(1, u32::MAX));
+    }
 
     #[test]
     fn a_number_from_another_namespace_is_not_taken_for_ours() {
