@@ -476,35 +476,29 @@ impl Capture<'_> {
     /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
     /// the two clocks, and a hypervisor more.
     fn cpu_ns_at(&self, now: u64) -> u64 {
-        const MOST_READS: u32 = 3;
-        const AT_ONCE_NS: u64 = 20_000;
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let interval_ns = u64::from(self.control.interval_ns[class].load(Ordering::Relaxed));
         let interval_cycles = self.control.interval_cycles[class].load(Ordering::Relaxed);
+        let last = self.entry.last_capture_cycles.load(Ordering::Relaxed);
         let last_ns = self.entry.cpu_ns.load(Ordering::Relaxed);
-        let ns_of = |cycles: u64| cycles.saturating_mul(interval_ns) / interval_cycles.max(1);
-        let read = || (process::now(), sys::thread_cpu_ns(), process::now());
-        let mut found = read();
-        for _ in 1..MOST_READS {
-            if ns_of(found.2.saturating_sub(found.0)) > AT_ONCE_NS {
-                found = read();
-            }
-        }
-        match found {
-            (_, 0, _) => last_ns,
-            // Nothing follows.
-            (_, ns, _) if self.request.last || interval_cycles == 0 => ns,
-            (at, ns, _) => {
-                let last = self.entry.last_capture_cycles.load(Ordering::Relaxed);
-                let most_ns = last_ns.saturating_add(ns_of(now.saturating_sub(last)));
-                let least_ns = ns.saturating_sub(ns_of(at.saturating_sub(now)));
-                ns.min(most_ns.max(least_ns))
+        let since = |from: u64, to: u64| {
+            to.saturating_sub(from).saturating_mul(interval_ns) / interval_cycles.max(1)
+        };
+        let used_ns = since(now, process::now());
+        match sys::thread_cpu_ns() {
+            0 => last_ns,
+            ns if interval_cycles == 0 => ns,
+            ns => {
+                let most_ns = last_ns.saturating_add(since(last, now));
+                ns.min(most_ns.max(ns.saturating_sub(used_ns)))
             }
         }
     }
 
     fn record(&mut self, registers: &Registers, now: u64, generation: u32) -> u32 {
         let request = self.request;
+        // Nothing follows the last sample: it has all CPU time so far, and the moment at which that is read.
+        let now = if request.last { process::now() } else { now };
         let writer = Writer {
             pool: self.mapping,
             entry: self.entry,
@@ -518,6 +512,10 @@ impl Capture<'_> {
         let is_counted = request.counted().is_some();
         let cpu_ns = match is_counted {
             true => self.entry.cpu_ns.load(Ordering::Relaxed),
+            false if request.last => match sys::thread_cpu_ns() {
+                0 => self.entry.cpu_ns.load(Ordering::Relaxed),
+                ns => ns,
+            },
             false => self.cpu_ns_at(now),
         };
         let limit = self.control.depth_limit.load(Ordering::Relaxed) as usize;
