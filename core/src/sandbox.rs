@@ -114,7 +114,7 @@ const LOADER: [i64; 8] = [
     libc::SYS_close,
     sys::number::FSTAT,
     // What glibc 2.33 and later have instead.
-    libc::SYS_newfstatat,
+    sys::number::NEWFSTATAT,
     // For the size of the main thread's stack.
     libc::SYS_prlimit64,
 ];

@@ -286,10 +286,14 @@ pub(crate) mod number {
     pub const FSTAT: libc::c_long = 80;
     #[cfg(target_arch = "aarch64")]
     pub const FTRUNCATE: libc::c_long = 46;
+    #[cfg(target_arch = "aarch64")]
+    pub const NEWFSTATAT: libc::c_long = 79;
     #[cfg(not(target_arch = "aarch64"))]
     pub const FSTAT: libc::c_long = libc::SYS_fstat;
     #[cfg(not(target_arch = "aarch64"))]
     pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const NEWFSTATAT: libc::c_long = libc::SYS_newfstatat;
 }
 
 /// include/uapi/linux/resource.h; libc lacks it for Android.
