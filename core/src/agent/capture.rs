@@ -476,6 +476,7 @@ impl Capture<'_> {
     /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
     /// the two clocks, and a hypervisor more.
     fn cpu_ns_at(&self, now: u64) -> u64 {
+        const AT_ONCE_NS: u64 = 20_000;
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let interval_ns = u64::from(self.control.interval_ns[class].load(Ordering::Relaxed));
         let interval_cycles = self.control.interval_cycles[class].load(Ordering::Relaxed);
@@ -484,8 +485,14 @@ impl Capture<'_> {
         let since = |from: u64, to: u64| {
             to.saturating_sub(from).saturating_mul(interval_ns) / interval_cycles.max(1)
         };
-        let used_ns = since(now, process::now());
-        match sys::thread_cpu_ns() {
+        let read = || (process::now(), sys::thread_cpu_ns());
+        let mut found = read();
+        if since(found.0, process::now()) > AT_ONCE_NS {
+            // Something came in between.
+            found = read();
+        }
+        let used_ns = since(now, found.0);
+        match found.1 {
             0 => last_ns,
             ns if interval_cycles == 0 => ns,
             ns => {
