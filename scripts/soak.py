@@ -4,7 +4,7 @@
     scripts/soak.py [--seconds 120] [--programs a,b] [--settings default,100us,budget,hooks] [--jobs 1] [--list] [--table FILE] [--keep]
 
 Each side repeats the workload until the time is over; the recorded side is one recording. Checked are:
-  output and status of each repetition, the same in both; no core file, no hang
+  output and status of each repetition, the same in both; no core file, no hang, no repetition that stalls
   `stackbeat info --check`
   memory: the recorder's, and the growth of the program's beside that of the plain run
   waits over 2 ms in one more repetition, against tests/witness/waits.c (see scripts/count-waits.py)
@@ -40,6 +40,8 @@ SETTINGS = {
 }
 # A repetition that takes longer hangs: the longest takes 10 s on an idle machine.
 HANG_S = 90
+# What a repetition of the recorded side may take longer than the longest of the plain one: more is a stall.
+STALL_S = 20
 # Memory of the last quarter beside that of the second. The recorder keeps what it knows of each process and stack.
 RECORDER_GROWTH = 0.10, 24 << 20
 PROGRAM_GROWTH = 0.20, 32 << 20
@@ -248,6 +250,11 @@ class Side:
             result.append((output, (self.folder / f"status.{i}").read_text().strip()))
         return result
 
+    def longest(self):
+        """The longest time between the ends of two repetitions, s."""
+        ends = sorted(status.stat().st_mtime for status in self.folder.glob("status.*"))
+        return max((after - before for before, after in zip(ends, ends[1:])), default=0)
+
     def kill(self):
         """Says what hangs, and ends it."""
         said = []
@@ -340,6 +347,9 @@ def soak(name, program, setting, folder, work, port, seconds):
     options = SETTINGS[setting]
     wrong, sides = start(program, folder, port, seconds, options)
     wrong += compared(program, sides)
+    plain_s, recorded_s = (side.longest() for side in sides)
+    if recorded_s > plain_s + STALL_S:
+        wrong.append(f"a repetition took {recorded_s:.1f} s, at most {plain_s:.1f} s in the plain run")
     row = {"program": name, "setting": setting, "repetitions": "/".join(str(len(side.repetitions())) for side in sides)}
 
     trace = folder / "trace/t.beat"

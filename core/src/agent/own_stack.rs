@@ -155,7 +155,8 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         }
         return false;
     }
-    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` is ours. `perform` takes the task, which lives until it returns.
+    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` is ours.
+    // `perform` takes the task, which lives until it returns.
     unsafe {
         (*scratch).program_mask = held_signals.as_ref().map_or(0, |held| held.before());
         Registers::store_here(&raw mut (*scratch).program_registers);
