@@ -18,6 +18,7 @@ mod descriptor;
 mod env;
 mod fault;
 mod futex;
+mod interrupted;
 mod io;
 mod lacking;
 mod library;

@@ -11,6 +11,7 @@
 //! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits that, by ways that
 //! no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the second stands in for it.
 
+mod entrance;
 mod handler;
 
 use crate::fault;
@@ -346,12 +347,13 @@ macro_rules! sigactions {
                 return unsafe { fault::replace(signal, new, old) };
             }
             // SAFETY: the caller's arguments, passed on.
-            let call = || unsafe { $name::call(signal, new, old) };
-            if let Some(result) = of_resting(signal, call) {
+            let call = |new, old| unsafe { $name::call(signal, new, old) };
+            if let Some(result) = of_resting(signal, || call(new, old)) {
                 return result;
             }
             let Some(kept) = ours(signal) else {
-                return call();
+                // SAFETY: as above.
+                return unsafe { entrance::install(signal, new, old, call) };
             };
             // SAFETY: by the caller's contract, null or valid; read before written, they may be one.
             unsafe {
@@ -386,12 +388,16 @@ macro_rules! handlers {
                 return unsafe { fault::handle(signal, handler, || $name::call(signal, handler)) };
             }
             // SAFETY: the caller's arguments, passed on.
-            let call = || unsafe { $name::call(signal, handler) };
-            if let Some(result) = of_resting(signal, call) {
+            let call = |handler| unsafe { $name::call(signal, handler) };
+            if let Some(result) = of_resting(signal, || call(handler)) {
                 return result;
             }
             let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
-                return call();
+                let old = entrance::behind(call(entrance::to(signal, handler, $flags)));
+                if INTERRUPTS.load(Ordering::Relaxed) {
+                    follow_flags(signal);
+                }
+                return old;
             };
             let (old, _, _) = kept.asked();
             if !agent::owns_memory() {
@@ -426,14 +432,17 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
         return unsafe { fault::handle(signal, handler, || sigset::call(signal, handler)) };
     }
     // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
-    let call = || unsafe { sigset::call(signal, handler) };
-    if let Some(result) = of_resting(signal, call) {
+    let call = |handler| unsafe { sigset::call(signal, handler) };
+    if let Some(result) = of_resting(signal, || call(handler)) {
         return result;
     }
-    let result = call();
-    let Some(kept) = ours(signal).filter(|_| result != SIG_ERR) else {
-        return result;
+    let Some(kept) = ours(signal) else {
+        return entrance::behind(call(entrance::to(signal, handler, 0)));
     };
+    let result = call(handler);
+    if result == SIG_ERR {
+        return result;
+    }
     let (old, _, _) = kept.asked();
     if handler != SIG_HOLD && agent::owns_memory() {
         kept.ask(handler, 0, 0);
@@ -454,12 +463,24 @@ unsafe extern "C-unwind" fn sigignore(signal: c_int) -> c_int {
     0
 }
 
+/// `siginterrupt` was called: what `signal` installs may not restart calls.
+static INTERRUPTS: AtomicBool = AtomicBool::new(false);
+
+#[cold]
+fn follow_flags(signal: c_int) {
+    // SAFETY: the original.
+    unsafe { entrance::follow_flags(signal, |new, old| sigaction::call(signal, new, old)) };
+}
+
 original!(fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     let Some(kept) = kept(signal) else {
+        INTERRUPTS.store(true, Ordering::Relaxed);
         // SAFETY: the caller's arguments, passed on.
-        return unsafe { siginterrupt::call(signal, interrupt) };
+        let result = unsafe { siginterrupt::call(signal, interrupt) };
+        follow_flags(signal);
+        return result;
     };
     let (handler, flags, mask) = kept.asked();
     let restart = if interrupt == 0 { SA_RESTART } else { 0 };

@@ -1,6 +1,7 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
 use crate::fault;
+use crate::interrupted::{self, Handlers};
 use crate::lock::{is_shared_mutex, valid, word};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{
@@ -58,8 +59,7 @@ unsafe extern "C-unwind" fn raise(signal: c_int) -> c_int {
     result
 }
 
-/// The calls that wait for a signal. Where the condition holds for their result, one came: those that wait for
-/// a handler to run always fail.
+/// The calls that take a signal. Where the condition holds for their result, one came.
 macro_rules! signal_waits {
     ($($name:ident($($arg:ident: $type:ty),*) came if |$result:ident| $came:expr;)*) => {$(
         original!(fn $name($($arg: $type),*) -> c_int = SignalWait);
@@ -82,11 +82,36 @@ signal_waits! {
     sigwait(set: *const sigset_t, signal: *mut c_int) came if |result| result == 0;
     sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) came if |result| result > 0;
     sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) came if |result| result > 0;
-    sigsuspend(mask: *const sigset_t) came if |result| result == -1;
-    __sigsuspend(mask: *const sigset_t) came if |result| result == -1;
-    sigpause(mask: c_int) came if |result| result == -1;
-    __xpg_sigpause(signal: c_int) came if |result| result == -1;
-    pause() came if |result| result == -1;
+}
+
+/// The calls that wait for a handler to run, and always fail.
+macro_rules! handler_waits {
+    ($($name:ident($($arg:ident: $type:ty)?);)*) => {$(
+        original!(fn $name($($arg: $type)?) -> c_int = SignalWait);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type)?) -> c_int {
+            let handlers = Handlers::so_far();
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait_for(Probe::SignalWait, 0, agent::written(agent::signals()));
+            let result = match handlers.have_run() {
+                // SAFETY: the caller's argument, passed on.
+                false => unsafe { $name::call($($arg)?) },
+                true => interrupted::fail(),
+            };
+            wait.end(if result == -1 { 0 } else { result.into() });
+            result
+        }
+    )*};
+}
+
+handler_waits! {
+    sigsuspend(mask: *const sigset_t);
+    __sigsuspend(mask: *const sigset_t);
+    sigpause(mask: c_int);
+    __xpg_sigpause(signal: c_int);
+    pause();
 }
 
 /// What a thread waits for that waits for a condition. One that processes share is taken for several: where
@@ -211,6 +236,7 @@ macro_rules! semaphore_waits {
         original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int = SemWait);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*) -> c_int {
+            let handlers = Handlers::so_far();
             if !agent::hit_quietly() {
                 $name::called();
                 agent::hit(Probe::SemWait, $first as u64);
@@ -227,7 +253,10 @@ macro_rules! semaphore_waits {
                 }
                 *libc::__errno_location() = error;
                 let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, posted($first));
-                let result = $name::call($first $(, $arg)*);
+                let result = match handlers.cut_calls() {
+                    false => $name::call($first $(, $arg)*),
+                    true => interrupted::fail(),
+                };
                 wait.end(result as i64);
                 result
             }

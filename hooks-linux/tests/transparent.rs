@@ -141,6 +141,41 @@ fn signals_where_the_first_of_ours_is_blocked() {
     same_built("signals.c", &["-DOURS=SIGWINCH"], &[], &[]);
 }
 
+/// One that is none of ours: its handlers have entrances.
+#[test]
+fn signals_of_the_programs_own() {
+    same_built("signals.c", &["-DOURS=SIGCONT"], &[], &[]);
+}
+
+/// A signal that comes between a program's look at its handler's flag and its wait is missed hardly more often than without us.
+#[test]
+fn signals_before_waits() {
+    const CHANCE: u32 = 60;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(folder.path(), "missed.c", &["-D_GNU_SOURCE"]);
+    let session = || {
+        Session::new()
+            .tick(Duration::from_millis(1))
+            .interrupt(Duration::from_micros(300))
+    };
+    let missed = |command: &mut Command| {
+        let output = run(command);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.trim().parse::<u32>().unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let plain = missed(&mut Command::new(&program));
+    let hooked = missed(&mut session().command(&program));
+    assert!(
+        hooked <= 2 * plain + CHANCE,
+        "of 10000 signals {hooked} are missed, {plain} without the agent"
+    );
+
+    // In the hook for certain.
+    let output = run(session().command(&program).arg("fault"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "came 1: -1 EINTR\nready: 1\n");
+}
+
 #[test]
 fn ignored_and_pending_signals() {
     same("ignored.c", &[], &[Probe::Spawn]);

@@ -7,7 +7,7 @@
 
 use super::{CANCELLATION, OURS, mask_word};
 use core::ffi::{c_int, c_void};
-use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
+use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
 use stackbeat_core::agent;
 use stackbeat_core::sys;
 
@@ -147,6 +147,7 @@ unsafe extern "C-unwind" fn look(
             (call.sp, call.info, call.context) = moved;
         }
     }
+    agent::handler_begins(flags & SA_RESTART != 0);
     // SAFETY: by contract.
     unsafe { onward.write(call) };
     true

@@ -1,0 +1,141 @@
+/* Looks at a flag that a handler sets, and then waits. A signal that comes in between is missed by such a program; it must not
+ * be missed because the call is a hook. */
+#include "show.h"
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { ROUNDS = 1000, SPAN_NS = 20000, PATIENCE_US = 20000 };
+
+static volatile sig_atomic_t came, gave_up;
+static int sockets[2], listener, epoll, child;
+static sem_t semaphore;
+static struct { atomic_int begun, done, missed; } *shared;
+
+static void on_signal(int s) { *(s == SIGALRM ? &gave_up : &came) = 1; }
+
+static long now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static void spin(long ns) {
+    for (long end = now_ns() + ns; now_ns() < end;) {}
+}
+
+static void call(int which) {
+    char byte;
+    struct epoll_event event;
+    struct timespec second = {1, 0};
+    fd_set set;
+    switch (which) {
+    case 0: poll(&(struct pollfd){sockets[0], POLLIN, 0}, 1, -1); break;
+    case 1: FD_ZERO(&set); FD_SET(sockets[0], &set); select(sockets[0] + 1, &set, 0, 0, 0); break;
+    case 2: epoll_wait(epoll, &event, 1, -1); break;
+    case 3: read(sockets[0], &byte, 1); break;
+    case 4: recv(sockets[0], &byte, 1, 0); break;
+    case 5: accept(listener, 0, 0); break;
+    case 6: waitpid(child, 0, 0); break;
+    case 7: nanosleep(&second, 0); break;
+    case 8: pause(); break;
+    case 9: sem_wait(&semaphore); break;
+    }
+}
+enum { CALLS = 10 };
+
+static void wait_for(atomic_int *word, int value) {
+    while (atomic_load(word) < value) sched_yield();
+}
+
+/* Waits ROUNDS times for a signal of its parent's, which comes at a moment around that at which it begins to wait. */
+static void waiting(int which) {
+    child = fork();
+    if (child == 0) {
+        for (;;) sleep(1000);
+    }
+    epoll = epoll_create1(0);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[0], &(struct epoll_event){.events = EPOLLIN});
+    for (int i = 1; i <= ROUNDS; i++) {
+        came = gave_up = 0;
+        struct itimerval patience = {.it_value = {0, PATIENCE_US}};
+        setitimer(ITIMER_REAL, &patience, 0);
+        atomic_store(&shared->begun, i);
+        spin(SPAN_NS / 2);
+        if (!came) {
+            call(which);
+            shared->missed += gave_up && came;
+        }
+        while (!came) sched_yield();
+        patience.it_value.tv_usec = 0;
+        setitimer(ITIMER_REAL, &patience, 0);
+        atomic_store(&shared->done, i);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, 0, 0);
+}
+
+/* The hook of this call reads what the kernel will read: a handler that runs then runs before the call, in any case. */
+static char *page;
+static void on_fault(int s) {
+    (void)s;
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    raise(SIGUSR2);
+}
+
+int main(int count, char **arguments) {
+    shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR2, &action, 0);
+    sigaction(SIGALRM, &action, 0);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+    if (count > 1) {
+        action.sa_handler = on_fault;
+        sigaction(SIGSEGV, &action, 0);
+        page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *(struct pollfd *)page = (struct pollfd){sockets[0], POLLIN, 0};
+        mprotect(page, 4096, PROT_NONE);
+        errno = 0;
+        int result = poll((struct pollfd *)page, 1, 2000);
+        printf("came %d: %d %s\n", came, result, strerrorname_np(errno));
+        write(sockets[1], "x", 1);
+        mprotect(page, 4096, PROT_NONE);
+        result = poll((struct pollfd *)page, 1, 2000);
+        printf("ready: %d\n", result);
+        return 0;
+    }
+    sem_init(&semaphore, 0, 0);
+    listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un any = {AF_UNIX};
+    bind(listener, (struct sockaddr *)&any, sizeof(sa_family_t));
+    listen(listener, 1);
+    srand(1);
+    for (int which = 0; which < CALLS; which++) {
+        shared->begun = shared->done = 0;
+        int pid = fork();
+        if (pid == 0) {
+            waiting(which);
+            _exit(0);
+        }
+        for (int i = 1; i <= ROUNDS; i++) {
+            wait_for(&shared->begun, i);
+            spin(rand() % SPAN_NS);
+            kill(pid, SIGUSR2);
+            wait_for(&shared->done, i);
+        }
+        waitpid(pid, 0, 0);
+    }
+    printf("%d\n", shared->missed);
+    return 0;
+}
