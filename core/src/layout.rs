@@ -35,7 +35,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 14;
+pub const ABI_VERSION: u32 = 15;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -289,6 +289,8 @@ pub struct Control {
     pub peers_asked: AtomicU32,
     /// Interval in force per class, ns: what the budget makes of `interval_ns`. 0: the same.
     pub kept_interval_ns: [AtomicU32; CLASSES],
+    /// Length from which on a wait is a record of its own, per class, ns: what the budget makes of `interval_ns`. 0: the same.
+    pub kept_wait_ns: [AtomicU32; CLASSES],
     /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::withdraw_by`).
     pub withdrawn: AtomicU64,
     /// Agents add: events that were written to `Header::marker_path`, and those that could not be.
@@ -312,13 +314,13 @@ impl Control {
         }
     }
 
-    /// The same in cycles.
-    pub fn interval_in_force_cycles(&self, class: usize) -> u64 {
+    /// The length from which on a wait of a class' thread is a record of its own, cycles.
+    pub fn wait_in_force_cycles(&self, class: usize) -> u64 {
         let class = class.min(CLASSES - 1);
         let asked = self.interval_cycles[class].load(Ordering::Relaxed);
         let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
-        match self.kept_interval_ns[class].load(Ordering::Relaxed) {
-            kept_ns if kept_ns == 0 || kept_ns == asked_ns || asked_ns == 0 => asked,
+        match self.kept_wait_ns[class].load(Ordering::Relaxed) {
+            kept_ns if kept_ns <= asked_ns || asked_ns == 0 => asked,
             kept_ns => asked.saturating_mul(kept_ns.into()) / u64::from(asked_ns),
         }
     }

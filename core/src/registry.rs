@@ -267,6 +267,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.signalled_by,
         &e.signalled_cycles,
         &e.cpu_before_ns,
+        &e.waits_cycles,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -54,7 +54,7 @@ pub fn describe(cause: Cause) -> &'static str {
         Cause::SignalMissed => "interruptions that found the thread where none may be captured",
         Cause::WaitersFull => "waits whose waker is not known: too many threads waited at once",
         Cause::WaitLeftOut => {
-            "waits without a record: over --interval, but below the longer interval that --budget led to"
+            "waits without a record: over --interval, but records of waits took too much of --budget"
         }
         Cause::NoAddressSpace => {
             "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"

@@ -176,7 +176,7 @@ impl Loss {
             Ok(Cause::NotHooked) => "child program not followed".to_owned(),
             Ok(Cause::SignalMissed) => "interruption at a bad moment".to_owned(),
             Ok(Cause::AgentDisabled) => "agent switched itself off".to_owned(),
-            Ok(Cause::WaitLeftOut) => "waits below the longer interval in force".to_owned(),
+            Ok(Cause::WaitLeftOut) => "waits left out to keep the budget".to_owned(),
             Ok(Cause::WaitersFull) => "wait without a waker: table of waiters full".to_owned(),
             Ok(Cause::NoAddressSpace) => "process not recorded: address space limited".to_owned(),
             Err(_) => format!("cause {}", self.cause),

@@ -186,6 +186,10 @@ impl Keeper {
             let ns = u32::try_from(self.interval_ns(asked_ns)).unwrap_or(u32::MAX);
             word.store(ns, Ordering::Relaxed);
         }
+        for (word, asked_ns) in control.kept_wait_ns.iter().zip(asked_ns) {
+            let ns = u32::try_from(self.pace.wait_ns(asked_ns)).unwrap_or(u32::MAX);
+            word.store(ns, Ordering::Relaxed);
+        }
         shared.leisure.store(self.pace.leisure(), Ordering::Relaxed);
         for thread in &cost.threads {
             if let Some(entry) = shared.mapping.thread(thread.entry)

@@ -28,6 +28,8 @@ pub struct ThreadCost {
     pub cpu_ns: u64,
     /// Captures, signals included.
     pub capture_ns: u64,
+    /// Those of waits that were records because of their length.
+    pub waits_ns: u64,
 }
 
 /// Most that a thread can have used in one stretch, ns: the counts of a thread are the program's to write.
@@ -36,6 +38,8 @@ const MOST_NS: u64 = 3_600_000_000_000;
 /// A stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
+    /// How long it lasted.
+    pub wall_ns: u64,
     /// Processor time of the program, what was taken away from it included.
     pub program_ns: u64,
     /// The ticker's thread.
@@ -53,6 +57,11 @@ impl Cost {
         self.threads.iter().map(|t| t.capture_ns).sum()
     }
 
+    /// Those of waits that were records because of their length.
+    pub fn waits_ns(&self) -> u64 {
+        self.threads.iter().map(|t| t.waits_ns).sum()
+    }
+
     /// All of it.
     pub fn total_ns(&self) -> u64 {
         self.captures_ns() + self.ticker_ns + self.besides_ns + self.hooks_ns
@@ -64,6 +73,7 @@ impl Cost {
 struct Seen {
     cpu_ns: u64,
     spent_cycles: u64,
+    waits_cycles: u64,
     hooks: u64,
 }
 
@@ -93,6 +103,7 @@ impl Costs {
         let wall_ns = now_ns.saturating_sub(self.wall_ns);
         let ticker = ticker_ns.saturating_sub(self.ticker_ns);
         let mut cost = Cost {
+            wall_ns,
             ticker_ns: ticker,
             besides_ns: recorder_ns
                 .saturating_sub(self.recorder_ns)
@@ -120,11 +131,13 @@ impl Costs {
             let seen = Seen {
                 cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
                 spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
+                waits_cycles: entry.waits_cycles.load(Ordering::Relaxed),
                 hooks: (entry.allocations.load(Ordering::Relaxed))
                     .wrapping_add(entry.frees.load(Ordering::Relaxed)),
             };
             let before = before.copied().unwrap_or_default();
             let cycles = seen.spent_cycles.saturating_sub(before.spent_cycles);
+            let waits = seen.waits_cycles.saturating_sub(before.waits_cycles);
             let hooks = seen.hooks.saturating_sub(before.hooks);
             cost.hooks_ns += hooks.saturating_mul(HOOK_NS).min(MOST_NS);
             if cycles > 0 {
@@ -133,6 +146,7 @@ impl Costs {
                     entry: index,
                     cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns).min(MOST_NS),
                     capture_ns: shared.cycles_to_ns(cycles).min(MOST_NS),
+                    waits_ns: shared.cycles_to_ns(waits.min(cycles)).min(MOST_NS),
                 });
             }
             seen

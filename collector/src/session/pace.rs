@@ -5,6 +5,10 @@
 //! counters, hooks that only count) has to be paid first. Hooks and signals are stretched together: if signals alone became
 //! fewer, functions that pass hooks would be met more often than their share.
 //!
+//! Waits are records from the interval on that was asked for, as long as these records take no more than a quarter of the
+//! budget of a processor, whatever the rest costs: few programs wait that often. Where they take more, the length from which on they are
+//! records grows, up to the interval in force.
+//!
 //! One thread can be far dearer than the others (its stacks are deep, or change completely from tick to
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
 //!
@@ -30,6 +34,9 @@ const PAYBACK_NS: f64 = 2_000_000_000.0;
 /// no reason to record a program too often, or hardly at all.
 const SAVED_NS: f64 = 500_000_000.0;
 const OWED_NS: f64 = 10_000_000_000.0;
+/// Part of the budget that records of waits may take, in percent, whatever the rest costs. Who only waits counts as if it used
+/// a processor.
+const WAITS_PERCENT: u64 = 25;
 /// The interval is left alone while the cost is nearer to the budget than this part.
 const TOLERANCE: f64 = 0.1;
 /// Hooks that only count are withdrawn when they take at least this part of the budget, in percent, and with the
@@ -70,6 +77,8 @@ pub struct Pace {
     /// `None`: intervals are kept as asked for.
     budget: Option<Budget>,
     stretch: f64,
+    /// How many times as long as was asked for a wait has to be for a record of its own; at most `stretch`.
+    waits_stretch: f64,
     /// How many times later than usual those looks may come that nobody waits for.
     leisure: u32,
     /// The program's CPU time since when hooks that only count take too much, ns, times how much too much.
@@ -91,6 +100,7 @@ impl Pace {
         Pace {
             budget,
             stretch,
+            waits_stretch: 1.0,
             leisure: 1,
             dear_hooks_ns: 0.0,
             owed_ns: 0.0,
@@ -113,6 +123,12 @@ impl Pace {
         }
     }
 
+    /// The length from which on a wait is a record, for an interval that was asked for, ns.
+    pub fn wait_ns(&self, asked_ns: u64) -> u64 {
+        let ns = (asked_ns as f64 * self.waits_stretch) as u64;
+        ns.clamp(asked_ns, self.interval_ns(asked_ns))
+    }
+
     /// One in how many ticks a thread takes notice of.
     pub fn every(&self, thread_uid: u32) -> u32 {
         self.every.get(&thread_uid).copied().unwrap_or(1)
@@ -133,7 +149,7 @@ impl Pace {
         let Some(budget) = self.budget.filter(|b| shortest_ns < b.longest_ns) else {
             return;
         };
-        let captures_ns = self.adjust_threads(budget, cost);
+        let ticks_ns = self.adjust_threads(budget, cost) + cost.ticker_ns;
         let allowed_ns = (cost.program_ns as f64 * budget.percent / 100.0).max(1.0);
         let besides_ns = cost.besides_ns as f64;
         if besides_ns > allowed_ns * BESIDES.1 {
@@ -153,13 +169,14 @@ impl Pace {
         };
         let (due_ns, least_percent) = self.settle(budget, cost, allowed_ns);
         let least_ns = allowed_ns * least_percent as f64 / 100.0;
-        let left_ns = (allowed_ns - rest_ns - due_ns).max(least_ns);
-        let change = (captures_ns + cost.ticker_ns) as f64 / left_ns;
-        if (change - 1.0).abs() < TOLERANCE {
-            return;
-        }
-        self.stretch =
-            (self.stretch * change.clamp(CHANGE.0, CHANGE.1)).clamp(1.0, most(budget, shortest_ns));
+        let waits_ns = cost.waits_ns() as f64;
+        let left_ns = (allowed_ns - rest_ns - due_ns - waits_ns).max(least_ns);
+        let change = ticks_ns as f64 / left_ns;
+        self.stretch = stretched(self.stretch, change, most(budget, shortest_ns));
+        let of_ns = cost.program_ns.max(cost.wall_ns) as f64;
+        let waits_allowed_ns = of_ns * budget.percent / 100.0 * WAITS_PERCENT as f64 / 100.0;
+        let change = waits_ns / waits_allowed_ns.max(1.0);
+        self.waits_stretch = stretched(self.waits_stretch, change, self.stretch);
     }
 
     /// Keeps the account of a declared budget. Gives what the next stretch has to pay back, ns (negative: may use
@@ -178,19 +195,23 @@ impl Pace {
         }
     }
 
-    /// Gives what the captures would have cost with what is in force from here on, ns.
+    /// Gives what the captures at ticks would have cost with what is in force from here on, ns.
     fn adjust_threads(&mut self, budget: Budget, cost: &Cost) -> u64 {
+        let at_ticks = |thread: &ThreadCost| ThreadCost {
+            capture_ns: thread.capture_ns - thread.waits_ns,
+            ..*thread
+        };
         let all_cpu_ns: u64 = cost.threads.iter().map(|t| t.cpu_ns).sum();
-        let all_ns = cost.captures_ns();
+        let all_ns = cost.captures_ns() - cost.waits_ns();
         let mut then_ns = 0;
-        for thread in &cost.threads {
+        for thread in cost.threads.iter().map(at_ticks) {
             let every = self.every(thread.uid);
             let others = ThreadCost {
                 cpu_ns: all_cpu_ns - thread.cpu_ns,
                 capture_ns: all_ns - thread.capture_ns,
                 ..ThreadCost::default()
             };
-            let next = match judge(budget, thread, &others, every, self.stretch) {
+            let next = match judge(budget, &thread, &others, every, self.stretch) {
                 Verdict::Dear => (every * 2).min(MOST_EVERY),
                 Verdict::Fits => every,
                 Verdict::Cheap => (every / 2).max(1),
@@ -208,6 +229,15 @@ impl Pace {
     pub fn retain(&mut self, lives: impl Fn(u32) -> bool) {
         self.every.retain(|uid, _| lives(*uid));
     }
+}
+
+/// What becomes of a stretch whose part of the budget was used so many times.
+fn stretched(stretch: f64, times: f64, most: f64) -> f64 {
+    let change = match (times - 1.0).abs() < TOLERANCE {
+        true => 1.0,
+        false => times.clamp(CHANGE.0, CHANGE.1),
+    };
+    (stretch * change).clamp(1.0, most)
 }
 
 /// Most that intervals are stretched.
@@ -255,20 +285,37 @@ mod tests {
         tick_ns: u64,
         capture_ns: Vec<u64>,
         besides_percent: u64,
+        /// Waits of 2 ms in a second, in each thread, and what the record of one costs.
+        waits: u64,
+        wait_ns: u64,
     }
+
+    const NO_WAITS: Machine = Machine {
+        tick_ns: 0,
+        capture_ns: Vec::new(),
+        besides_percent: 0,
+        waits: 0,
+        wait_ns: 0,
+    };
 
     impl Machine {
         /// A fifth of a second with a processor for each thread.
         fn run(&self, pace: &Pace, asked_ns: u64) -> Cost {
             let wall_ns = 200_000_000;
             let ticks = wall_ns / pace.interval_ns(asked_ns);
+            let waits_ns = match pace.wait_ns(asked_ns) <= 2_000_000 {
+                true => self.waits * self.wait_ns * wall_ns / 1_000_000_000,
+                false => 0,
+            };
             let threads = self.capture_ns.iter().zip(1..).map(|(ns, uid)| ThreadCost {
                 uid,
                 entry: uid,
                 cpu_ns: wall_ns,
-                capture_ns: ns * ticks / u64::from(pace.every(uid)),
+                capture_ns: ns * ticks / u64::from(pace.every(uid)) + waits_ns,
+                waits_ns,
             });
             Cost {
+                wall_ns,
                 program_ns: wall_ns * self.capture_ns.len() as u64,
                 ticker_ns: ticks * self.tick_ns,
                 besides_ns: wall_ns * self.besides_percent / 100,
@@ -325,6 +372,7 @@ mod tests {
             tick_ns: 20_000,
             capture_ns: vec![20_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let mut pace = within(1.0, 100_000_000);
         // A start of 20 ms: what two seconds allow.
@@ -354,11 +402,13 @@ mod tests {
             tick_ns: 20_000,
             capture_ns: vec![20_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let idle = Machine {
             tick_ns: 1,
             capture_ns: vec![1],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let dear = Machine {
             besides_percent: 50,
@@ -389,12 +439,14 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![2_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         assert_eq!(cheap.settle(&mut within(5.0, 1_000_000), 100_000), 100_000);
         let dear = Machine {
             tick_ns: 900_000,
             capture_ns: vec![3_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         assert_eq!(dear.settle(&mut Pace::new(None, 100_000), 100_000), 100_000);
         assert_eq!(
@@ -405,11 +457,41 @@ mod tests {
     }
 
     #[test]
+    fn waits_are_records_as_asked_unless_they_take_too_much_of_the_budget() {
+        let dear = Machine {
+            tick_ns: 20_000,
+            capture_ns: vec![20_000; 2],
+            besides_percent: 50,
+            waits: 400,
+            wait_ns: 4_000,
+        };
+        let mut pace = within(1.0, 100_000_000);
+        dear.settle(&mut pace, ASKED_NS);
+        assert!(pace.interval_ns(ASKED_NS) > 20_000_000);
+        assert_eq!(pace.wait_ns(ASKED_NS), ASKED_NS);
+
+        let too_often = Machine {
+            waits: 20_000,
+            besides_percent: 0,
+            ..dear.clone()
+        };
+        let mut longest_ns = 0;
+        for _ in 0..40 {
+            pace.adjust(&too_often.run(&pace, ASKED_NS), ASKED_NS);
+            longest_ns = longest_ns.max(pace.wait_ns(ASKED_NS));
+        }
+        assert!(longest_ns > 2_000_000, "{longest_ns}");
+        dear.settle(&mut pace, ASKED_NS);
+        assert_eq!(pace.wait_ns(ASKED_NS), ASKED_NS);
+    }
+
+    #[test]
     fn the_interval_grows_until_the_budget_holds_and_shrinks_again() {
         let busy = Machine {
             tick_ns: 25_000,
             capture_ns: vec![15_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let mut pace = within(1.0, 100_000_000);
         let interval_ns = busy.settle(&mut pace, 1_000_000);
@@ -423,6 +505,7 @@ mod tests {
             tick_ns: 1_000,
             capture_ns: vec![1_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         assert_eq!(idle.settle(&mut pace, 1_000_000), 1_000_000);
     }
@@ -433,6 +516,7 @@ mod tests {
             tick_ns: 20_000,
             capture_ns: vec![20_000],
             besides_percent,
+            ..NO_WAITS
         };
         let mut pace = within(4.0, 100_000_000);
         machine(2).settle(&mut pace, 1_000_000);
@@ -509,6 +593,7 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![200_000; 3],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let mut pace = within(2.0, 100_000_000);
         let before_ns = alike.settle(&mut pace, 1_000_000);
@@ -516,6 +601,7 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![3_000, 30_000, 3_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         // At this interval it is within the budget by itself.
         let share = 30_000.0 * 100.0 / before_ns as f64;
@@ -531,6 +617,7 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![3_000, 3_000, 200_000, 3_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let mut pace = within(1.0, 100_000_000);
         let interval_ns = machine.settle(&mut pace, 1_000_000);
@@ -546,6 +633,7 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![3_000; 4],
             besides_percent: 0,
+            ..NO_WAITS
         };
         even.settle(&mut pace, 1_000_000);
         assert_eq!(pace.every(3), 1);
@@ -554,6 +642,7 @@ mod tests {
             tick_ns: 2_000,
             capture_ns: vec![200_000],
             besides_percent: 0,
+            ..NO_WAITS
         };
         let interval_ns = alone.settle(&mut pace, 1_000_000);
         assert!(

@@ -53,10 +53,10 @@ pub(super) fn point(probe: Probe, arg: u64) {
 pub(super) enum Length {
     /// Not as long as the interval that was asked for.
     Short,
-    /// That long, but not as long as the one in force in this thread.
+    /// That long, but not as long as what the budget has put in force for waits.
     LeftOut,
-    /// As long as the thread's interval: then it is a record of its own, whoever took the tick. Such waits bound
-    /// themselves to one an interval.
+    /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to one an
+    /// interval.
     Overdue,
 }
 
@@ -68,14 +68,12 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
     };
     let control = mapping.control();
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    let every = entry.every.load(Ordering::Relaxed).max(1);
     let lasted = process::now().saturating_sub(begin);
     let asked = control.interval_cycles[class].load(Ordering::Relaxed);
     if lasted < asked || control.switch.load(Ordering::Relaxed) != 1 {
         return Length::Short;
     }
-    let in_force = control.interval_in_force_cycles(class);
-    match lasted >= in_force.saturating_mul(every.into()) {
+    match lasted >= control.wait_in_force_cycles(class) {
         true => Length::Overdue,
         false => Length::LeftOut,
     }
@@ -452,7 +450,7 @@ impl Capture<'_> {
         let node = self.record(registers, now, generation);
         buffer::end_capture(self.entry);
         let took = process::now().saturating_sub(now);
-        cost::add_capture(self.control, self.entry, took);
+        cost::add_capture(self.control, self.entry, took, self.request.overdue);
         node
     }
 
@@ -560,7 +558,7 @@ impl Capture<'_> {
             usage
         };
         let mut bits = 0;
-        if request.forced {
+        if request.forced || request.overdue {
             bits |= flags::FORCED;
         }
         if request.begin != 0 {

@@ -15,12 +15,13 @@ const LONGEST_CAPTURE_NS: u64 = 1_000_000;
 const LONGEST_DELIVERY_NS: u64 = 150_000;
 const USUAL_DELIVERY_NS: u64 = 12_000;
 
-/// Adds a capture.
-pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: u64) {
-    add_own(
-        &entry.spent_cycles,
-        cycles.min(in_cycles(control, entry, LONGEST_CAPTURE_NS)),
-    );
+/// Adds a capture; `overdue`: of a wait that is a record because of its length.
+pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: u64, overdue: bool) {
+    let cycles = cycles.min(in_cycles(control, entry, LONGEST_CAPTURE_NS));
+    add_own(&entry.spent_cycles, cycles);
+    if overdue {
+        add_own(&entry.waits_cycles, cycles);
+    }
 }
 
 /// Adds the way of the signal whose handler runs; nothing when it is none of the sampler's.

@@ -143,6 +143,8 @@ pub struct ThreadEntry {
     pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
     /// Collector: CPU time of a thread that it found (`crate::registry::found`), before that.
     pub cpu_before_ns: AtomicU64,
+    /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
+    pub waits_cycles: AtomicU64,
 }
 
 impl ThreadEntry {

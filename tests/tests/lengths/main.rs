@@ -27,8 +27,12 @@ fn program() -> &'static Path {
 
 /// Records waits of these kinds; without any, of all.
 fn record(folder: &Path, kinds: &[&str], options: &[&str]) -> Recorded {
+    record_waits_of(MS, folder, kinds, options)
+}
+
+fn record_waits_of(ms: u64, folder: &Path, kinds: &[&str], options: &[&str]) -> Recorded {
     let program = program().to_str().expect("UTF-8");
-    let numbers = [MS, ROUNDS, THREADS].map(|n| n.to_string());
+    let numbers = [ms, ROUNDS, THREADS].map(|n| n.to_string());
     let mut command = vec![program];
     command.extend(numbers.iter().map(String::as_str));
     command.extend(kinds);
@@ -107,9 +111,19 @@ fn hooks_alone_record_every_long_wait() {
 }
 
 #[test]
-fn what_a_small_budget_leaves_out_is_counted_and_not_running() {
+fn a_small_budget_leaves_no_wait_out() {
     let folder = scratch();
-    let recorded = record(folder.path(), &["nanosleep", "read"], &["--budget", "1%"]);
+    // Shorter than the interval with which a budget begins.
+    let recorded = record_waits_of(8, folder.path(), &[], &["--budget", "1%"]);
+    wants_all(&recorded);
+}
+
+/// A budget that nothing fits into.
+#[test]
+fn what_a_budget_leaves_out_is_counted_and_not_running() {
+    let folder = scratch();
+    let options = ["--budget", "0.001%"];
+    let recorded = record(folder.path(), &["nanosleep", "read"], &options);
     let report = report(&recorded.trace);
     let waits_ns = 2 * THREADS * ROUNDS * MS * 1_000_000;
     let totals = &report["totals"];

@@ -111,12 +111,12 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
             .map(|loss| loss.count)
             .sum();
         let waits = match left_out {
-            0 => "shorter waits then are no records".to_owned(),
-            1 => "1 shorter wait is no record".to_owned(),
-            _ => format!("{left_out} shorter waits are no records"),
+            0 => String::new(),
+            1 => ": 1 shorter wait is no record, but time without evidence".to_owned(),
+            _ => format!(": {left_out} shorter waits are no records, but time without evidence"),
         };
         let text = format!(
-            "the interval of some threads was up to {} for a while: {waits}, but time without evidence",
+            "the interval of some threads was up to {} for a while{waits}",
             duration(longest_ns)
         );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
