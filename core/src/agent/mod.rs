@@ -579,6 +579,9 @@ pub struct Begun {
 
 /// A signal handler of the program's begins on the calling thread.
 pub fn handler_begins(restarts: bool) {
+    if !tls::has_thread_pointer() {
+        return;
+    }
     let block = tls::block();
     if block.has(flag::FOREIGN) {
         return;
