@@ -122,7 +122,10 @@ unsafe fn select_at_once(count: c_int, sets: [*mut fd_set; 3]) -> c_int {
                 *place = &raw mut *found;
             }
         }
-        let mut nothing = timeval { tv_sec: 0, tv_usec: 0 };
+        let mut nothing = timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        };
         let result = select::call(count, places[0], places[1], places[2], &mut nothing);
         if result > 0 {
             for (set, found) in sets.into_iter().zip(&found) {

@@ -161,7 +161,9 @@ fn signals_before_waits() {
     let missed = |command: &mut Command| {
         let output = run(command);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.trim().parse::<u32>().unwrap_or_else(|_| panic!("{output:?}"))
+        text.trim()
+            .parse::<u32>()
+            .unwrap_or_else(|_| panic!("{output:?}"))
     };
     let plain = missed(&mut Command::new(&program));
     let hooked = missed(&mut session().command(&program));

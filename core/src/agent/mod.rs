@@ -587,7 +587,10 @@ pub fn handler_begins(restarts: bool) {
         return;
     }
     let count = |word: &AtomicU32| {
-        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        word.store(
+            word.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
     };
     count(&block.handlers);
     if !restarts {

@@ -16,7 +16,6 @@ use core::mem::zeroed;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SA_RESTART, SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
-use stackbeat_core::agent;
 use stackbeat_core::fault;
 
 use super::{Action, SIG_HOLD};
@@ -94,7 +93,7 @@ fn first() -> Option<usize> {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn enter(index: usize) -> usize {
     let handler = HANDLERS[index].load(Ordering::Relaxed);
-    agent::handler_begins(handler & RESTARTS != 0);
+    stackbeat_core::agent::handler_begins(handler & RESTARTS != 0);
     handler & !RESTARTS
 }
 
@@ -112,6 +111,9 @@ pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
     let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
     let is_fault = fault::FAULTS.iter().any(|(number, _)| *number == signal);
     let is_entrance = behind(handler) != handler;
+    let Some(first) = first() else {
+        return handler;
+    };
     if is_none || is_fault || is_entrance || !start::was_preloaded() {
         return handler;
     }
@@ -123,10 +125,8 @@ pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
         let taken = word.compare_exchange(0, asked, Ordering::Relaxed, Ordering::Relaxed);
         taken.is_ok() || taken == Err(asked)
     };
-    match (first(), HANDLERS.iter().position(is_its_own)) {
-        (Some(first), Some(index)) => first + index * STRIDE,
-        _ => handler,
-    }
+    let index = HANDLERS.iter().position(is_its_own);
+    index.map_or(handler, |index| first + index * STRIDE)
 }
 
 /// Runs a call as `sigaction`, with entrances for what it installs and the program's own handlers in what it gives.

@@ -7,7 +7,9 @@
 
 use super::{CANCELLATION, OURS, mask_word};
 use core::ffi::{c_int, c_void};
-use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
+use libc::{
+    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t,
+};
 use stackbeat_core::agent;
 use stackbeat_core::sys;
 
