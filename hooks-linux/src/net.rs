@@ -1,7 +1,6 @@
 //! Sockets.
 
 use crate::descriptor;
-use crate::interrupted::{self, Handlers};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{
     MSG_DONTWAIT, MSG_PEEK, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
@@ -143,17 +142,13 @@ macro_rules! accepts {
         original!(fn $name(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t $(, $flags: $type)?) -> c_int = Accept);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t $(, $flags: $type)?) -> c_int {
-            let handlers = Handlers::so_far();
             if !agent::hit_quietly() {
                 $name::called();
             }
             let awaited = descriptor::read(socket).map(agent::written);
             let wait = agent::begin_wait_for(Probe::Accept, socket as u64, awaited);
-            let result = match handlers.cut_calls() && interrupted::is_unreadable(socket) {
-                // SAFETY: the caller's arguments, passed on.
-                false => unsafe { $name::call(socket, address, bytes $(, $flags)?) },
-                true => interrupted::fail(),
-            };
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call(socket, address, bytes $(, $flags)?) };
             wait.end(result as i64);
             descriptor::accepted(result);
             result

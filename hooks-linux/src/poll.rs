@@ -1,10 +1,9 @@
 //! Waiting for events. The kernel never restarts these after a signal, not even with SA_RESTART.
 
 use crate::descriptor;
-use crate::interrupted::{self, Handlers};
+use crate::interrupted::Handlers;
 use core::ffi::{c_int, c_long, c_void};
-use core::mem::zeroed;
-use core::ptr::{copy_nonoverlapping, null_mut};
+use core::ptr::null;
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
@@ -14,12 +13,6 @@ hooks! {
     wait fn aio_suspend(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll, count as c_long;
     wait fn aio_suspend64(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll, count as c_long;
 }
-
-/// No time to wait.
-const NOTHING: timespec = timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
 
 /// Whether a time in which to wait is not nothing; null: for ever.
 ///
@@ -31,9 +24,11 @@ unsafe fn is_some(time: *const timespec) -> bool {
 }
 
 /// The calls that wait for one of several descriptors. Where the condition holds, they may block, for
-/// what comes after `for`; `at once` is the same call without waiting; then the last expression is their end.
+/// what comes after `for`; then the last expression is their end. `under`: the signals that they block meanwhile.
 macro_rules! waits {
-    ($($name:ident($($arg:ident: $type:ty),*) = $probe:ident, $value:expr, if $may_wait:expr, for $awaited:expr, at once $at_once:expr, |$wait:ident, $result:ident| $end:expr;)*) => {$(
+    (mask) => { null() };
+    (mask $mask:expr) => { $mask };
+    ($($name:ident($($arg:ident: $type:ty),*) = $probe:ident, $value:expr, if $may_wait:expr, for $awaited:expr, $(under $mask:expr,)? |$wait:ident, $result:ident| $end:expr;)*) => {$(
         original!(fn $name($($arg: $type),*) -> c_int = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
@@ -50,10 +45,7 @@ macro_rules! waits {
                     return result;
                 }
                 let $wait = agent::begin_wait_for(Probe::$probe, $value as u64, $awaited);
-                let $result = match handlers.have_run() {
-                    false => $name::call($($arg),*),
-                    true => interrupted::unless_ready(|| $at_once),
-                };
+                let $result = handlers.run_masked(waits!(mask $($mask)?), || $name::call($($arg),*));
                 $end;
                 $result
             }
@@ -63,79 +55,30 @@ macro_rules! waits {
 
 waits! {
     poll(files: *mut pollfd, count: nfds_t, timeout_ms: c_int) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), at once poll::call(files, count, 0),
-        |wait, result| descriptor::polled(&wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __poll(files: *mut pollfd, count: nfds_t, timeout_ms: c_int) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), at once poll::call(files, count, 0),
-        |wait, result| descriptor::polled(&wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __poll_chk(files: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: size_t) = Poll, count, if timeout_ms != 0 && !files.is_null(),
-        for descriptor::polls(files, count as usize), at once __poll_chk::call(files, count, 0, room),
-        |wait, result| descriptor::polled(&wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), |wait, result| descriptor::polled(&wait, files, count as usize, result);
     ppoll(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) = Poll, count, if !files.is_null() && is_some(timeout),
-        for descriptor::polls(files, count as usize), at once ppoll::call(files, count, &NOTHING, mask),
-        |wait, result| descriptor::polled(&wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), under mask, |wait, result| descriptor::polled(&wait, files, count as usize, result);
     __ppoll_chk(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) = Poll, count, if !files.is_null() && is_some(timeout),
-        for descriptor::polls(files, count as usize), at once __ppoll_chk::call(files, count, &NOTHING, mask, room),
-        |wait, result| descriptor::polled(&wait, files, count as usize, result);
+        for descriptor::polls(files, count as usize), under mask, |wait, result| descriptor::polled(&wait, files, count as usize, result);
 
     // A `timeval` looks like a `timespec`.
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) = Select, count, if !read.is_null() && is_some(timeout.cast()),
-        for descriptor::selects(read, count), at once select_at_once(count, [read, write, except]),
-        |wait, result| descriptor::selected(&wait, read, count, result);
+        for descriptor::selects(read, count), |wait, result| descriptor::selected(&wait, read, count, result);
     __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) = Select, count, if !read.is_null() && is_some(timeout.cast()),
-        for descriptor::selects(read, count), at once select_at_once(count, [read, write, except]),
-        |wait, result| descriptor::selected(&wait, read, count, result);
+        for descriptor::selects(read, count), |wait, result| descriptor::selected(&wait, read, count, result);
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) = Select, count, if !read.is_null() && is_some(timeout),
-        for descriptor::selects(read, count), at once select_at_once(count, [read, write, except]),
-        |wait, result| descriptor::selected(&wait, read, count, result);
+        for descriptor::selects(read, count), under mask, |wait, result| descriptor::selected(&wait, read, count, result);
 
     epoll_wait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int) = EpollWait, poll, if timeout_ms != 0,
-        for descriptor::waits_for_events(poll), at once epoll_wait::call(poll, events, room, 0),
-        |wait, result| descriptor::events_came(&wait, poll, events, result);
+        for descriptor::waits_for_events(poll), |wait, result| descriptor::events_came(&wait, poll, events, result);
     epoll_pwait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int, mask: *const sigset_t) = EpollWait, poll, if timeout_ms != 0,
-        for descriptor::waits_for_events(poll), at once epoll_pwait::call(poll, events, room, 0, mask),
-        |wait, result| descriptor::events_came(&wait, poll, events, result);
+        for descriptor::waits_for_events(poll), under mask, |wait, result| descriptor::events_came(&wait, poll, events, result);
     epoll_pwait2(poll: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) = EpollWait, poll, if is_some(timeout),
-        for descriptor::waits_for_events(poll), at once epoll_pwait2::call(poll, events, room, &NOTHING, mask),
-        |wait, result| descriptor::events_came(&wait, poll, events, result);
-}
-
-/// What `select` gives that does not wait. Sets are written only where something is ready, as by one that a signal ends.
-///
-/// # Safety
-/// `sets` are null or have room for `count` descriptors.
-#[cold]
-#[inline(never)]
-unsafe fn select_at_once(count: c_int, sets: [*mut fd_set; 3]) -> c_int {
-    let bytes = usize::try_from(count).unwrap_or(0).div_ceil(64) * 8;
-    if bytes > size_of::<fd_set>() {
-        // Longer than a set of libc's, so that there is no room for what it says.
-        return 0;
-    }
-    // SAFETY: by contract; zeros are a set, and the kernel reads and writes that many bytes of each.
-    unsafe {
-        let mut found: [fd_set; 3] = zeroed();
-        let mut places = [null_mut(); 3];
-        for ((set, found), place) in sets.into_iter().zip(&mut found).zip(&mut places) {
-            if !set.is_null() {
-                copy_nonoverlapping(set.cast::<u8>(), (&raw mut *found).cast(), bytes);
-                *place = &raw mut *found;
-            }
-        }
-        let mut nothing = timeval {
-            tv_sec: 0,
-            tv_usec: 0,
-        };
-        let result = select::call(count, places[0], places[1], places[2], &mut nothing);
-        if result > 0 {
-            for (set, found) in sets.into_iter().zip(&found) {
-                if !set.is_null() {
-                    copy_nonoverlapping((&raw const *found).cast(), set.cast::<u8>(), bytes);
-                }
-            }
-        }
-        result
-    }
+        for descriptor::waits_for_events(poll), under mask, |wait, result| descriptor::events_came(&wait, poll, events, result);
 }
 
 original!(fn epoll_ctl(poll: c_int, operation: c_int, file: c_int, event: *mut epoll_event) -> c_int);

@@ -7,51 +7,22 @@
 use crate::{descriptor, env, lacking};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use core::mem::zeroed;
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::sys;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), if each_runs(-1, 0), tells child_ended(status);
-    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), if each_runs(-1, 0), tells child_ended(status);
-    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), if each_runs(pid, options), tells child_ended(status);
-    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), if each_runs(pid, options), tells child_ended(status);
-    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0, for agent::end_of_child(0), if each_runs(-1, options), tells child_ended(status);
-    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid, for agent::end_of_child(pid), if each_runs(pid, options), tells child_ended(status);
-    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id, for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 }), if all_run(kind, id, options), tells child_changed(info);
+    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
+    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
+    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
+    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
+    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
+    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
+    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id, for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info);
     wait fn system(command: *const c_char) -> c_int = Wait, 0, for agent::end_of_child(0);
     wait fn pclose(stream: *mut c_void) -> c_int = Wait, 0, for agent::end_of_child(0);
     hit fn exit(status: c_int) -> () = Exit, status;
-}
-
-/// Whether a call that waits for one of these children would wait.
-#[cold]
-fn all_run(kind: idtype_t, id: id_t, options: c_int) -> bool {
-    let asks = options | libc::WNOHANG | libc::WNOWAIT;
-    let arguments = [kind as usize, id as usize, 0, asks as usize, 0, 0];
-    if options & libc::WNOHANG != 0 || !sys::allows(libc::SYS_waitid, arguments) {
-        return false;
-    }
-    // SAFETY: the original fills in `info`, whose zeroed value is valid: without a child that has ended it has no pid.
-    unsafe {
-        let mut info = zeroed();
-        waitid::call(kind, id, &mut info, asks) == 0 && info.si_pid() == 0
-    }
-}
-
-/// The same for the number that `waitpid` is given.
-#[cold]
-fn each_runs(pid: pid_t, options: c_int) -> bool {
-    let options = options | libc::WEXITED;
-    match pid {
-        -1 => all_run(libc::P_ALL, 0, options),
-        0 => all_run(libc::P_PGID, 0, options),
-        1.. => all_run(libc::P_PID, pid as id_t, options),
-        _ => all_run(libc::P_PGID, pid.unsigned_abs(), options),
-    }
 }
 
 /// # Safety

@@ -138,7 +138,7 @@ impl Kept {
             let found = sigaction::call(self.signal, core::ptr::null(), &mut action) == 0;
             found.then(|| {
                 (
-                    action.sa_sigaction,
+                    entrance::behind(action.sa_sigaction),
                     action.sa_flags,
                     mask_word(&action.sa_mask),
                 )
@@ -393,11 +393,7 @@ macro_rules! handlers {
                 return result;
             }
             let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
-                let old = entrance::behind(call(entrance::to(signal, handler, $flags)));
-                if INTERRUPTS.load(Ordering::Relaxed) {
-                    follow_flags(signal);
-                }
-                return old;
+                return entrance::behind(call(entrance::to(signal, handler)));
             };
             let (old, _, _) = kept.asked();
             if !agent::owns_memory() {
@@ -437,7 +433,7 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
         return result;
     }
     let Some(kept) = ours(signal) else {
-        return entrance::behind(call(entrance::to(signal, handler, 0)));
+        return entrance::behind(call(entrance::to(signal, handler)));
     };
     let result = call(handler);
     if result == SIG_ERR {
@@ -463,24 +459,12 @@ unsafe extern "C-unwind" fn sigignore(signal: c_int) -> c_int {
     0
 }
 
-/// `siginterrupt` was called: what `signal` installs may not restart calls.
-static INTERRUPTS: AtomicBool = AtomicBool::new(false);
-
-#[cold]
-fn follow_flags(signal: c_int) {
-    // SAFETY: the original.
-    unsafe { entrance::follow_flags(signal, |new, old| sigaction::call(signal, new, old)) };
-}
-
 original!(fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     let Some(kept) = kept(signal) else {
-        INTERRUPTS.store(true, Ordering::Relaxed);
         // SAFETY: the caller's arguments, passed on.
-        let result = unsafe { siginterrupt::call(signal, interrupt) };
-        follow_flags(signal);
-        return result;
+        return unsafe { siginterrupt::call(signal, interrupt) };
     };
     let (handler, flags, mask) = kept.asked();
     let restart = if interrupt == 0 { SA_RESTART } else { 0 };

@@ -9,11 +9,12 @@
 //!       release fn … = Probe, argument, of [addresses] shared CONDITION by HOW;
 //!                                                 the same, and tells those that wait for the addresses
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
+//!       wait  fn …  = Probe, argument, ended by handlers;
+//!                                                 the same; ends after any handler (`interrupted`)
 //!       wait  fn …  = Probe, argument, for AWAITED;
 //!                                                 the same, for something that another thread lets go of
-//!       wait  fn …  = Probe, argument, for AWAITED, if CONDITION, tells FUNCTION(an argument);
-//!                                                 the same; the condition says whether it would wait, and the
-//!                                                 function gets the result and that argument
+//!       wait  fn …  = Probe, argument, for AWAITED, tells FUNCTION(an argument);
+//!                                                 the same; the function gets the result and that argument
 //!       wait  fn …  = Probe, argument, reads FILE if CONDITION;
 //!                                                 the same, until somebody writes to what is behind the
 //!                                                 descriptor
@@ -87,16 +88,12 @@ macro_rules! versions {
     )*};
 }
 
-/// Calls the original as a wait, for something that another thread lets go of when that is given. Where a handler that
-/// does not restart calls has run before, and it would wait, it ends as one that a signal ends.
+/// Calls the original as a wait, for something that another thread lets go of when that is given.
 macro_rules! waited {
-    ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))? $(, cut by $handlers:ident if $waits:expr)?) => {{
+    ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))?) => {{
         let wait = waited!(begin Probe::$probe, $value as u64 $(, $awaited)?);
-        let result = match false $(|| $handlers.cut_calls() && $waits)? {
-            // SAFETY: the arguments of the hook's caller, passed on.
-            false => unsafe { $name::call($($arg),*) },
-            true => $crate::interrupted::fail() as _,
-        };
+        // SAFETY: the arguments of the hook's caller, passed on.
+        let result = unsafe { $name::call($($arg),*) };
         wait.end_moving(result as i64, waited!(moved result $(, $moved($of))?));
         result
     }};
@@ -217,7 +214,7 @@ macro_rules! hooks {
         }
         hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, for $awaited:expr, if $waits:expr, tells $tell:ident($told:ident); $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, ended by handlers $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -225,7 +222,22 @@ macro_rules! hooks {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let result = waited!($name($($arg),*) = $probe, $value, for $awaited, cut by handlers if $waits);
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = handlers.run(|| unsafe { $name::call($($arg),*) });
+            wait.end_moving(result as i64, waited!(moved result $(, $moved($of))?));
+            result
+        }
+        hooks! { $($rest)* }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, for $awaited:expr, tells $tell:ident($told:ident); $($rest:tt)*) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let result = waited!($name($($arg),*) = $probe, $value, for $awaited);
             // SAFETY: the call has succeeded or failed with this argument of its caller's.
             unsafe { $tell(result, $told) };
             result
@@ -238,21 +250,19 @@ macro_rules! hooks {
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
-            unsafe extern "C-unwind" fn waiting($($arg: $type,)* object: u64, handlers: $crate::interrupted::Handlers) -> $result {
-                waited!($name($($arg),*) = $probe, $value, for agent::written(object) $(, moves $moved($of))?,
-                    cut by handlers if $crate::interrupted::is_unreadable($file))
+            unsafe extern "C-unwind" fn waiting($($arg: $type,)* object: u64) -> $result {
+                waited!($name($($arg),*) = $probe, $value, for agent::written(object) $(, moves $moved($of))?)
             }
-            let handlers = $crate::interrupted::Handlers::so_far();
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let may_wait = true $(&& $may_wait)?;
-            if may_wait && let Some(object) = $crate::descriptor::read($file) {
+            if true $(&& $may_wait)?
+                && let Some(object) = $crate::descriptor::read($file)
+            {
                 // SAFETY: the caller's arguments, passed on.
-                return unsafe { waiting($($arg,)* object, handlers) };
+                return unsafe { waiting($($arg,)* object) };
             }
-            waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?,
-                cut by handlers if may_wait && $crate::interrupted::is_unreadable($file))
+            waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
         hooks! { $($rest)* }
     };

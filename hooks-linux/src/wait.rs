@@ -1,9 +1,11 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
 use crate::fault;
-use crate::interrupted::{self, Handlers};
+use crate::interrupted::Handlers;
 use crate::lock::{is_shared_mutex, valid, word};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::mem::zeroed;
+use core::ptr::null;
 use libc::{
     CLOCK_REALTIME, clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t,
     sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
@@ -21,11 +23,11 @@ hooks! {
 
     hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait, semaphore;
     release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost, semaphore, of [semaphore as u64], shared is_shared_semaphore(semaphore), by How::Wake(1);
-    wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet, set;
-    wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet, set;
+    wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet, set, ended by handlers;
+    wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet, set, ended by handlers;
 
-    wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive, queue;
-    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend, queue, moves all(bytes);
+    wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive, queue, ended by handlers;
+    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend, queue, ended by handlers, moves all(bytes);
     wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive, queue;
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive, queue;
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = QueueSend, queue, moves all(bytes);
@@ -84,9 +86,9 @@ signal_waits! {
     sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) came if |result| result > 0;
 }
 
-/// The calls that wait for a handler to run, and always fail.
+/// The calls that wait for a handler to run, and always fail. `under`: the signals that they block meanwhile.
 macro_rules! handler_waits {
-    ($($name:ident($($arg:ident: $type:ty)?);)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty)?) under $mask:expr;)*) => {$(
         original!(fn $name($($arg: $type)?) -> c_int = SignalWait);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type)?) -> c_int {
@@ -95,11 +97,8 @@ macro_rules! handler_waits {
                 $name::called();
             }
             let wait = agent::begin_wait_for(Probe::SignalWait, 0, agent::written(agent::signals()));
-            let result = match handlers.have_run() {
-                // SAFETY: the caller's argument, passed on.
-                false => unsafe { $name::call($($arg)?) },
-                true => interrupted::fail(),
-            };
+            // SAFETY: the caller's argument, passed on.
+            let result = unsafe { handlers.run_masked($mask, || $name::call($($arg)?)) };
             wait.end(if result == -1 { 0 } else { result.into() });
             result
         }
@@ -107,11 +106,21 @@ macro_rules! handler_waits {
 }
 
 handler_waits! {
-    sigsuspend(mask: *const sigset_t);
-    __sigsuspend(mask: *const sigset_t);
-    sigpause(mask: c_int);
-    __xpg_sigpause(signal: c_int);
-    pause();
+    sigsuspend(mask: *const sigset_t) under mask;
+    __sigsuspend(mask: *const sigset_t) under mask;
+    sigpause(mask: c_int) under &first_signals(mask);
+    __xpg_sigpause(signal: c_int) under null();
+    pause() under null();
+}
+
+/// A set of these of the signals 1 to 32; signal 1 is bit 0.
+fn first_signals(mask: c_int) -> sigset_t {
+    // SAFETY: zeros are a valid set, which begins with the word of signals 1 to 64 (glibc's <bits/types/__sigset_t.h>).
+    unsafe {
+        let mut set: sigset_t = zeroed();
+        (&raw mut set).cast::<u64>().write(u64::from(mask as u32));
+        set
+    }
 }
 
 /// What a thread waits for that waits for a condition. One that processes share is taken for several: where
@@ -236,7 +245,6 @@ macro_rules! semaphore_waits {
         original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int = SemWait);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*) -> c_int {
-            let handlers = Handlers::so_far();
             if !agent::hit_quietly() {
                 $name::called();
                 agent::hit(Probe::SemWait, $first as u64);
@@ -253,10 +261,7 @@ macro_rules! semaphore_waits {
                 }
                 *libc::__errno_location() = error;
                 let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, posted($first));
-                let result = match handlers.cut_calls() {
-                    false => $name::call($first $(, $arg)*),
-                    true => interrupted::fail(),
-                };
+                let result = $name::call($first $(, $arg)*);
                 wait.end(result as i64);
                 result
             }

@@ -141,12 +141,13 @@ impl Costs {
             let hooks = seen.hooks.saturating_sub(before.hooks);
             cost.hooks_ns += hooks.saturating_mul(HOOK_NS).min(MOST_NS);
             if cycles > 0 {
+                let capture_ns = shared.cycles_to_ns(cycles).min(MOST_NS);
                 cost.threads.push(ThreadCost {
                     uid,
                     entry: index,
                     cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns).min(MOST_NS),
-                    capture_ns: shared.cycles_to_ns(cycles).min(MOST_NS),
-                    waits_ns: shared.cycles_to_ns(waits.min(cycles)).min(MOST_NS),
+                    capture_ns,
+                    waits_ns: shared.cycles_to_ns(waits).min(capture_ns),
                 });
             }
             seen

@@ -167,26 +167,36 @@ impl Pace {
             true => self.dear_hooks_ns + cost.program_ns as f64 * times,
             false => 0.0,
         };
-        let (due_ns, least_percent) = self.settle(budget, cost, allowed_ns);
-        let least_ns = allowed_ns * least_percent as f64 / 100.0;
         let waits_ns = cost.waits_ns() as f64;
-        let left_ns = (allowed_ns - rest_ns - due_ns - waits_ns).max(least_ns);
-        let change = ticks_ns as f64 / left_ns;
-        self.stretch = stretched(self.stretch, change, most(budget, shortest_ns));
         let of_ns = cost.program_ns.max(cost.wall_ns) as f64;
-        let waits_allowed_ns = of_ns * budget.percent / 100.0 * WAITS_PERCENT as f64 / 100.0;
-        let change = waits_ns / waits_allowed_ns.max(1.0);
-        self.waits_stretch = stretched(self.waits_stretch, change, self.stretch);
+        let waits_allowed_ns =
+            (of_ns * budget.percent / 100.0 * WAITS_PERCENT as f64 / 100.0).max(1.0);
+        // Waits within their part are owed by nobody.
+        let spent_ns = cost.total_ns() as f64 - waits_ns.min(waits_allowed_ns);
+        let (due_ns, least_percent) = self.settle(budget, cost, spent_ns, allowed_ns);
+        let least_ns = allowed_ns * least_percent as f64 / 100.0;
+        let left_ns = (allowed_ns - rest_ns - due_ns - waits_ns).max(least_ns);
+        let most = most(budget, shortest_ns);
+        self.waits_stretch = stretched(self.waits_stretch, waits_ns / waits_allowed_ns, most);
+        let stretch = stretched(self.stretch, ticks_ns as f64 / left_ns, most);
+        // A wait over the interval in force is a record.
+        self.stretch = stretch.max(self.waits_stretch);
     }
 
     /// Keeps the account of a declared budget. Gives what the next stretch has to pay back, ns (negative: may use
     /// besides), and the part of the budget that ticks have in any case, in percent.
-    fn settle(&mut self, budget: Budget, cost: &Cost, allowed_ns: f64) -> (f64, u64) {
+    fn settle(
+        &mut self,
+        budget: Budget,
+        cost: &Cost,
+        spent_ns: f64,
+        allowed_ns: f64,
+    ) -> (f64, u64) {
         if !budget.is_declared {
             return (0.0, LEAST_PERCENT);
         }
         let allowance_ns = |of_ns: f64| of_ns * budget.percent / 100.0;
-        self.owed_ns = (self.owed_ns + cost.total_ns() as f64 - allowed_ns)
+        self.owed_ns = (self.owed_ns + spent_ns - allowed_ns)
             .clamp(-allowance_ns(SAVED_NS), allowance_ns(OWED_NS));
         let due_ns = self.owed_ns * cost.program_ns as f64 / PAYBACK_NS;
         match self.owed_ns > 0.0 {
@@ -198,11 +208,13 @@ impl Pace {
     /// Gives what the captures at ticks would have cost with what is in force from here on, ns.
     fn adjust_threads(&mut self, budget: Budget, cost: &Cost) -> u64 {
         let at_ticks = |thread: &ThreadCost| ThreadCost {
-            capture_ns: thread.capture_ns - thread.waits_ns,
+            capture_ns: thread.capture_ns.saturating_sub(thread.waits_ns),
             ..*thread
         };
         let all_cpu_ns: u64 = cost.threads.iter().map(|t| t.cpu_ns).sum();
-        let all_ns = cost.captures_ns() - cost.waits_ns();
+        let all_ns: u64 = (cost.threads.iter().map(at_ticks))
+            .map(|t| t.capture_ns)
+            .sum();
         let mut then_ns = 0;
         for thread in cost.threads.iter().map(at_ticks) {
             let every = self.every(thread.uid);
@@ -483,6 +495,23 @@ mod tests {
         assert!(longest_ns > 2_000_000, "{longest_ns}");
         dear.settle(&mut pace, ASKED_NS);
         assert_eq!(pace.wait_ns(ASKED_NS), ASKED_NS);
+
+        // Ticks that cost next to nothing do not keep waits from growing longer.
+        let cheap_ticks = Machine {
+            tick_ns: 200,
+            capture_ns: vec![500],
+            ..too_often
+        };
+        let mut pace = within(1.0, 100_000_000);
+        let (mut spent_ns, mut of_ns) = (0, 0);
+        for _ in 0..200 {
+            let cost = cheap_ticks.run(&pace, ASKED_NS);
+            (spent_ns, of_ns) = (spent_ns + cost.total_ns(), of_ns + cost.program_ns);
+            pace.adjust(&cost, ASKED_NS);
+            assert!(pace.wait_ns(ASKED_NS) <= pace.interval_ns(ASKED_NS));
+        }
+        let share = spent_ns as f64 * 100.0 / of_ns as f64;
+        assert!(share < 4.0, "{share}");
     }
 
     #[test]

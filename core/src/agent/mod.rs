@@ -20,6 +20,8 @@
 //! `errno` is never touched.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod alarm;
 mod alternate;
 mod calls;
 mod capture;
@@ -52,9 +54,11 @@ use crate::sys::tls::{self, Block, flag};
 use crate::system_call::SystemCall;
 use crate::throttle;
 use crate::unwind;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use alarm::{Alarm, handler_begins, handlers_begun};
 pub use alternate::{alternate_stack, alternate_stack_changed};
 pub use calls::called;
 pub use children::{
@@ -566,46 +570,6 @@ pub fn undisturbed<T>(f: impl FnOnce() -> T) -> T {
     let result = f();
     gate::reopen(entry, before);
     result
-}
-
-/// How many signal handlers of the program's have begun on a thread. Both wrap.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Begun {
-    pub all: u32,
-    /// Those that were installed without SA_RESTART: calls that they interrupt end.
-    pub cutting: u32,
-}
-
-/// A signal handler of the program's begins on the calling thread.
-pub fn handler_begins(restarts: bool) {
-    if !tls::has_thread_pointer() {
-        return;
-    }
-    let block = tls::block();
-    if block.has(flag::FOREIGN) {
-        return;
-    }
-    let count = |word: &AtomicU32| {
-        word.store(
-            word.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-    };
-    count(&block.handlers);
-    if !restarts {
-        count(&block.cutting_handlers);
-    }
-}
-
-/// How many have begun on the calling thread.
-#[inline(always)]
-pub fn handlers_begun() -> Begun {
-    let block = tls::block();
-    Begun {
-        all: block.handlers.load(Ordering::Relaxed),
-        cutting: block.cutting_handlers.load(Ordering::Relaxed),
-    }
 }
 
 /// The calling thread has changed which signals it blocks.

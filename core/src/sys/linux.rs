@@ -620,6 +620,48 @@ pub unsafe fn alternate_stack(new: *const libc::stack_t) -> Result<libc::stack_t
     }
 }
 
+/// Makes a timer that sends this signal to the calling thread, with a value; `None` where the kernel or a filter refuses it.
+pub fn create_timer(signal: u32, value: usize) -> Option<i32> {
+    let mut timer = 0i32;
+    // SAFETY: a sigevent's zeroed value is valid; glibc's is the kernel's (include/uapi/asm-generic/siginfo.h), which reads it and
+    // fills in the timer's number.
+    unsafe {
+        let mut event: libc::sigevent = core::mem::zeroed();
+        event.sigev_value.sival_ptr = core::ptr::without_provenance_mut(value);
+        event.sigev_signo = signal as i32;
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_notify_thread_id = thread_id() as i32;
+        let arguments = [
+            libc::CLOCK_MONOTONIC as usize,
+            &raw const event as usize,
+            &raw mut timer as usize,
+            0,
+            0,
+            0,
+        ];
+        (syscall(libc::SYS_timer_create, arguments) == 0).then_some(timer)
+    }
+}
+
+/// Has a timer go off once, so many ns from now.
+pub fn start_timer(timer: i32, ns: u64) {
+    // Interval and value, two timespecs.
+    let times = [0u64, 0, 0, ns];
+    // SAFETY: the kernel reads an itimerspec.
+    unsafe {
+        syscall(
+            libc::SYS_timer_settime,
+            [timer as usize, 0, &raw const times as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Deletes a timer.
+pub fn delete_timer(timer: i32) {
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_timer_delete, [timer as usize, 0, 0, 0, 0, 0]) };
+}
+
 /// Bytes of stack that the kernel may need to deliver a signal.
 pub fn signal_frame_bytes() -> usize {
     /// include/uapi/linux/auxvec.h, since Linux 5.14 on x86 (arch/x86/include/uapi/asm/auxvec.h).

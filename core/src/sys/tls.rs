@@ -46,12 +46,12 @@ pub struct Block {
     pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
     pub switched: AtomicU32,
-    /// How many signal handlers of the program's have begun on this thread. Wraps.
+    /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
     pub held_since: AtomicU64,
-    /// Those of `handlers` that were installed without SA_RESTART.
-    pub cutting_handlers: AtomicU32,
+    /// The stack pointer with which the last of them began.
+    pub handler_sp: AtomicUsize,
 }
 
 /// Bits of [`Block::flags`].
@@ -101,7 +101,7 @@ impl Block {
             switched: AtomicU32::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicU64::new(0),
-            cutting_handlers: AtomicU32::new(0),
+            handler_sp: AtomicUsize::new(0),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Entrances to the program's handlers, which note on the thread that one begins.
 //!
-//! A program may look at a flag that its handler sets and then wait in `poll`. What comes in between is missed: without us within
-//! nanoseconds, with us as long as a hook takes before its call, which is long when a sample is taken there. So a hook has to know
-//! that a handler ran since it began, and then gives what the call would have given: EINTR.
+//! A program may look at a flag that its handler sets and then wait in `poll`. A signal that comes in between is missed: without us
+//! within nanoseconds, with us as long as a hook takes before its call, which is long when a sample is taken there. So a hook has
+//! to know that a handler ran since it began (`interrupted`).
 //!
 //! The kernel calls the entrance, which jumps to the handler. What the program asks for the handler is shown to it; the kernel knows
 //! all else (flags, mask) as the program gave it. An entrance belongs to its handler for good, so that nothing has to be kept in step.
@@ -12,10 +12,9 @@
 
 use crate::start;
 use core::ffi::c_int;
-use core::mem::zeroed;
-use core::ptr::{null, null_mut};
+use core::ptr::null;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::{SA_RESTART, SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
+use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
 use stackbeat_core::fault;
 
 use super::{Action, SIG_HOLD};
@@ -24,9 +23,6 @@ use super::{Action, SIG_HOLD};
 const ENTRANCES: usize = 128;
 /// Bytes of code from one entrance to the next.
 const STRIDE: usize = 16;
-
-/// Bit of a word of `HANDLERS`: the handler was installed with SA_RESTART. No address has it.
-const RESTARTS: usize = 1 << 63;
 
 /// Whose entrance it is; 0: nobody's yet.
 static HANDLERS: [AtomicUsize; ENTRANCES] = [const { AtomicUsize::new(0) }; ENTRANCES];
@@ -56,7 +52,7 @@ core::arch::global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "pushq %rdx",
     ".cfi_adjust_cfa_offset 8",
-    "movl %eax, %edi",
+    "movl %eax, %esi",
     "call {enter}",
     "popq %rdx",
     ".cfi_adjust_cfa_offset -8",
@@ -64,7 +60,10 @@ core::arch::global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "popq %rdi",
     ".cfi_adjust_cfa_offset -8",
-    "jmpq *%rax",
+    // As the kernel has it, for handlers without a prototype.
+    "movq %rax, %r11",
+    "xorl %eax, %eax",
+    "jmpq *%r11",
     ".cfi_endproc",
     ".size stackbeat_entrances, . - stackbeat_entrances",
     ".popsection",
@@ -89,25 +88,24 @@ fn first() -> Option<usize> {
     None
 }
 
-/// A handler begins; gives it.
+/// A handler for this signal begins; gives it.
 #[cfg(target_arch = "x86_64")]
-extern "C" fn enter(index: usize) -> usize {
-    let handler = HANDLERS[index].load(Ordering::Relaxed);
-    stackbeat_core::agent::handler_begins(handler & RESTARTS != 0);
-    handler & !RESTARTS
+extern "C" fn enter(signal: c_int, index: usize) -> usize {
+    stackbeat_core::agent::handler_begins(signal);
+    HANDLERS[index].load(Ordering::Relaxed)
 }
 
 /// The handler whose entrance this is, or what else the kernel knows.
 pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
     let place = first().and_then(|first| installed.checked_sub(first));
     match place.and_then(|place| HANDLERS.get(place / STRIDE)) {
-        Some(handler) => handler.load(Ordering::Relaxed) & !RESTARTS,
+        Some(handler) => handler.load(Ordering::Relaxed),
         None => installed,
     }
 }
 
-/// What to install for a handler of this signal with these flags: its entrance, if it has one.
-pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
+/// What to install for a handler of this signal: its entrance, if it has one.
+pub(super) fn to(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
     let is_fault = fault::FAULTS.iter().any(|(number, _)| *number == signal);
     let is_entrance = behind(handler) != handler;
@@ -117,13 +115,9 @@ pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
     if is_none || is_fault || is_entrance || !start::was_preloaded() {
         return handler;
     }
-    let asked = match flags & SA_RESTART {
-        0 => handler,
-        _ => handler | RESTARTS,
-    };
     let is_its_own = |word: &AtomicUsize| {
-        let taken = word.compare_exchange(0, asked, Ordering::Relaxed, Ordering::Relaxed);
-        taken.is_ok() || taken == Err(asked)
+        let taken = word.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok() || taken == Err(handler)
     };
     let index = HANDLERS.iter().position(is_its_own);
     index.map_or(handler, |index| first + index * STRIDE)
@@ -139,11 +133,15 @@ pub(super) unsafe fn install(
     old: *mut Action,
     call: impl FnOnce(*const Action, *mut Action) -> c_int,
 ) -> c_int {
+    // The original fails for these without a look at the rest.
+    if !(1..=64).contains(&signal) || is_libcs(signal) {
+        return call(new, old);
+    }
     // SAFETY: by contract, null or valid; read before written, they may be one.
     unsafe {
         let asked = new.as_ref().map(|new| {
             let mut asked = *new;
-            asked.sa_sigaction = to(signal, new.sa_sigaction, new.sa_flags);
+            asked.sa_sigaction = to(signal, new.sa_sigaction);
             asked
         });
         let result = call(asked.as_ref().map_or(null(), |asked| asked), old);
@@ -156,24 +154,7 @@ pub(super) unsafe fn install(
     }
 }
 
-/// The flags of a signal's handler have changed: it has the entrance for them.
-///
-/// # Safety
-/// `call` is the original of `sigaction`.
-pub(super) unsafe fn follow_flags(
-    signal: c_int,
-    call: impl Fn(*const Action, *mut Action) -> c_int,
-) {
-    // SAFETY: by contract, with local structures; a sigaction's zeroed value is valid.
-    unsafe {
-        let mut found: Action = zeroed();
-        if call(null(), &mut found) == 0 {
-            let handler = behind(found.sa_sigaction);
-            let wanted = to(signal, handler, found.sa_flags);
-            if handler != found.sa_sigaction && wanted != found.sa_sigaction {
-                found.sa_sigaction = wanted;
-                call(&found, null_mut());
-            }
-        }
-    }
+/// Whether libc keeps a signal to itself (`SIGCANCEL` and `SIGSETXID` of glibc's internal-signals.h).
+fn is_libcs(signal: c_int) -> bool {
+    matches!(signal, 32 | 33)
 }

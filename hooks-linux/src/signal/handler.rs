@@ -7,9 +7,7 @@
 
 use super::{CANCELLATION, OURS, mask_word};
 use core::ffi::{c_int, c_void};
-use libc::{
-    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t,
-};
+use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
 use stackbeat_core::agent;
 use stackbeat_core::sys;
 
@@ -114,7 +112,7 @@ unsafe extern "C-unwind" fn look(
     onward: *mut Onward,
 ) -> bool {
     // SAFETY: what the kernel passed.
-    if unsafe { agent::on_signal(info, context) } {
+    if unsafe { agent::Alarm::is(info) || agent::on_signal(info, context) } {
         return false;
     }
     let Some(kept) = OURS.into_iter().find(|k| k.signal == signal) else {
@@ -149,7 +147,7 @@ unsafe extern "C-unwind" fn look(
             (call.sp, call.info, call.context) = moved;
         }
     }
-    agent::handler_begins(flags & SA_RESTART != 0);
+    agent::handler_begins(signal);
     // SAFETY: by contract.
     unsafe { onward.write(call) };
     true

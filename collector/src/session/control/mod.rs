@@ -192,6 +192,7 @@ impl Session {
             control.interval_ns[*class as usize].store(ns as u32, Ordering::Relaxed);
             // Until the ticker has found out what the budget makes of it.
             control.kept_interval_ns[*class as usize].store(0, Ordering::Relaxed);
+            control.kept_wait_ns[*class as usize].store(0, Ordering::Relaxed);
         }
     }
 

@@ -1,0 +1,107 @@
+//! A signal that a thread sends itself into a call that it is about to make, by a timer.
+
+use super::process::AGENT;
+use super::registered;
+use crate::sys;
+use crate::sys::tls::{self, flag};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+/// When the signal comes. The call begins within a microsecond, unless the thread loses its processor.
+const SOON_NS: u64 = 50_000;
+
+/// The handler of a signal interrupts what lies so many bytes above it at most: the kernel's frame (11 KiB with AMX) and what a
+/// hook calls.
+const REACH: usize = 64 << 10;
+
+/// Bits of `Block::handlers` below the count.
+const SIGNAL_BITS: u32 = 8;
+
+/// Its address says that a signal is one of these.
+static MARK: u8 = 0;
+
+/// A handler of the program's for this signal begins on the calling thread.
+pub fn handler_begins(signal: c_int) {
+    if !tls::has_thread_pointer() {
+        return;
+    }
+    let block = tls::block();
+    if block.has(flag::FOREIGN) {
+        return;
+    }
+    let here = 0u8;
+    let count = (block.handlers.load(Ordering::Relaxed) >> SIGNAL_BITS).wrapping_add(1);
+    let handlers = count << SIGNAL_BITS | signal as u32 & ((1 << SIGNAL_BITS) - 1);
+    block.handlers.store(handlers, Ordering::Relaxed);
+    block
+        .handler_sp
+        .store((&raw const here).addr(), Ordering::Relaxed);
+}
+
+/// Changes whenever a handler begins on the calling thread.
+#[inline(always)]
+pub fn handlers_begun() -> u32 {
+    tls::block().handlers.load(Ordering::Relaxed)
+}
+
+/// A signal of ours that will come soon.
+#[derive(Debug)]
+#[must_use]
+pub struct Alarm {
+    timer: c_int,
+}
+
+impl Alarm {
+    /// Sends the calling thread a signal soon, for one whose handler has just run. `None`: that one would not have come into a
+    /// call that blocks the signals in `mask` (signal 1 is bit 0), or none of ours may.
+    pub fn set(mask: u64) -> Option<Alarm> {
+        let block = tls::block();
+        let (entry, _) = registered(block)?;
+        let last = block.handlers.load(Ordering::Relaxed) & ((1 << SIGNAL_BITS) - 1);
+        if last == 0 || mask & 1 << (last - 1) != 0 || !was_here(block) {
+            return None;
+        }
+        let free = AGENT.signals() & !sys::blocked_signals() & !mask;
+        if free == 0 || entry.unreachable.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let timer = sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr())?;
+        sys::start_timer(timer, SOON_NS);
+        Some(Alarm { timer })
+    }
+
+    /// The call is over.
+    pub fn end(self) {
+        sys::delete_timer(self.timer);
+    }
+
+    /// Whether a signal is one of these.
+    ///
+    /// # Safety
+    /// `info` is what the kernel passed to a handler with SA_SIGINFO.
+    pub unsafe fn is(info: *const libc::siginfo_t) -> bool {
+        // SAFETY: by contract; si_value is meaningful for SI_TIMER, which is looked at first.
+        unsafe {
+            (*info).si_code == libc::SI_TIMER
+                && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()
+        }
+    }
+}
+
+/// Whether the last handler ran on this thread's stack, below what runs now, or on its alternate stack: a child that shares the
+/// thread's memory may have the same thread pointer, and has another stack.
+fn was_here(block: &tls::Block) -> bool {
+    let here = 0u8;
+    let sp = block.handler_sp.load(Ordering::Relaxed);
+    if (&raw const here)
+        .addr()
+        .wrapping_sub(sp)
+        .wrapping_add(REACH / 4)
+        < REACH
+    {
+        return true;
+    }
+    // SAFETY: sets nothing.
+    let alternate = unsafe { sys::alternate_stack(core::ptr::null()) };
+    alternate.is_ok_and(|stack| sp.wrapping_sub(stack.ss_sp.addr()) < stack.ss_size)
+}
