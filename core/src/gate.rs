@@ -140,10 +140,11 @@ pub fn lighten(entry: &ThreadEntry, uid: u32) {
 /// is called when the gate was light: a full barrier on every processor that runs the thread's process;
 /// false where that failed.
 pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
-    let keeps_away = [&entry.in_flight, &entry.closed, &entry.unreachable];
+    let keeps_away = [&entry.in_flight, &entry.closed];
     if keeps_away
         .iter()
         .any(|word| word.load(Ordering::Relaxed) != 0)
+        || entry.is_out_of_reach(Ordering::Relaxed)
     {
         return false;
     }
@@ -158,8 +159,7 @@ pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
     }
     entry.in_flight.store(ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    let is_out_of_reach = entry.unreachable.load(Ordering::SeqCst) != 0;
-    if entry.closed.load(Ordering::SeqCst) != 0 || is_out_of_reach {
+    if entry.closed.load(Ordering::SeqCst) != 0 || entry.is_out_of_reach(Ordering::SeqCst) {
         entry.in_flight.store(0, Ordering::SeqCst);
         return false;
     }

@@ -29,7 +29,7 @@ mod waits;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-pub use thread::{CallCount, ThreadEntry, loss};
+pub use thread::{CallCount, OUT_OF_REACH, ThreadEntry, loss};
 pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch};
 
 /// First word of the mapping: `STKBEAT1` in memory order.

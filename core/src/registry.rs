@@ -290,7 +290,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.call_row,
         &e.every,
         &e.has_shown,
-        &e.unreachable,
+        &e.alternate,
     ] {
         word.store(0, Ordering::Relaxed);
     }

@@ -24,7 +24,8 @@ mod original {
 /// Numbers up to here are in [`LOOKED_AT`].
 const NUMBERS: usize = 512;
 
-/// A bit for each number of [`BLOCKING`], for futex calls and for those that send signals or enter a sandbox, for the assembly.
+/// A bit for each number of [`BLOCKING`], for futex calls and for those that send signals, enter a sandbox or
+/// ask for registers, for the assembly.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     bits[SYS_futex as usize / 64] |= 1 << (SYS_futex as usize % 64);
@@ -32,6 +33,10 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits[SYS_tgkill as usize / 64] |= 1 << (SYS_tgkill as usize % 64);
     bits[SYS_prctl as usize / 64] |= 1 << (SYS_prctl as usize % 64);
     bits[SYS_seccomp as usize / 64] |= 1 << (SYS_seccomp as usize % 64);
+    #[cfg(target_arch = "x86_64")]
+    {
+        bits[SYS_arch_prctl as usize / 64] |= 1 << (SYS_arch_prctl as usize % 64);
+    }
     let mut i = 0;
     while i < BLOCKING.len() {
         let number = BLOCKING[i].0 as usize;
@@ -129,6 +134,15 @@ unsafe extern "C-unwind" fn looked(
     }
     if number == SYS_seccomp {
         return sandbox::raw_seccomp([a, b, c], || call.original());
+    }
+    #[cfg(target_arch = "x86_64")]
+    if number == SYS_arch_prctl {
+        /// arch/x86/include/uapi/asm/prctl.h.
+        const ARCH_REQ_XCOMP_PERM: c_long = 0x1023;
+        if a == ARCH_REQ_XCOMP_PERM {
+            agent::frames_grow();
+        }
+        return call.original();
     }
     if number != SYS_futex {
         return call.wait(calls::probe_of(number).unwrap_or(Probe::FutexWait), None);

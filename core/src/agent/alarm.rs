@@ -62,7 +62,7 @@ impl Alarm {
             return None;
         }
         let free = AGENT.signals() & !sys::blocked_signals() & !mask;
-        if free == 0 || entry.unreachable.load(Ordering::Relaxed) != 0 {
+        if free == 0 || entry.is_out_of_reach(Ordering::Relaxed) {
             return None;
         }
         let timer = sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr())?;

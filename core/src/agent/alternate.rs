@@ -5,9 +5,10 @@
 //! stack run on ours in threads that have no other.
 
 use super::own_stack;
-use super::process::AGENT;
+use super::process::{self, AGENT};
 use super::{owns_memory, registered};
-use crate::layout::ThreadEntry;
+use crate::layout::{OUT_OF_REACH, ThreadEntry};
+use crate::registry;
 use crate::sys::{self, tls};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,8 +72,30 @@ pub fn alternate_stack_changed(new: &libc::stack_t) {
 
 /// One that is too small for our signals keeps them away.
 fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
-    let is_small = stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size < needed();
-    entry.unreachable.store(is_small.into(), Ordering::SeqCst);
+    let bytes = match stack.ss_flags & libc::SS_DISABLE {
+        0 => stack.ss_size.clamp(1, OUT_OF_REACH as usize - 1),
+        _ => 0,
+    };
+    let is_small = bytes != 0 && bytes < needed();
+    let out_of_reach = if is_small { OUT_OF_REACH } else { 0 };
+    let word = bytes as u32 | out_of_reach;
+    entry.alternate.store(word, Ordering::SeqCst);
+}
+
+/// The program is about to ask the kernel for registers that a frame has room for only then (AMX; `ARCH_REQ_XCOMP_PERM`).
+pub fn frames_grow() {
+    FRAME_BYTES.store(sys::largest_signal_frame_bytes(), Ordering::SeqCst);
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    let own = registry::threads(mapping)
+        .filter(|(_, entry)| entry.process.load(Ordering::Relaxed) == process::index());
+    for (_, entry) in own {
+        let bytes = entry.alternate.load(Ordering::SeqCst) & !OUT_OF_REACH;
+        if bytes != 0 && (bytes as usize) < needed() {
+            entry.alternate.fetch_or(OUT_OF_REACH, Ordering::SeqCst);
+        }
+    }
 }
 
 /// The calling thread's end: true when the kernel does not know ours any more.

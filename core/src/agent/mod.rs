@@ -20,8 +20,8 @@
 //! `errno` is never touched.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-#[cfg(any(target_os = "linux", target_os = "android"))]
 mod alarm;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod alternate;
 mod calls;
 mod capture;
@@ -57,9 +57,9 @@ use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alarm::{Alarm, handler_begins, handlers_begun};
-pub use alternate::{alternate_stack, alternate_stack_changed};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
 pub use calls::called;
 pub use children::{
     before_exec, before_fork, exec_failed, fork_child, fork_parent, lends_memory, vfork_begins,

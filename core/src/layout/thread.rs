@@ -112,8 +112,9 @@ pub struct ThreadEntry {
     pub signalled_cycles: AtomicU64,
     /// Owner: calls that have changed, or were about to change, which signals it blocks.
     pub mask_calls: AtomicU32,
-    /// Owner: 1 while its alternate signal stack has no room for a signal of ours.
-    pub unreachable: AtomicU32,
+    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and [`OUT_OF_REACH`] while that has no
+    /// room for a signal of ours.
+    pub alternate: AtomicU32,
 
     // Line 7: what it waits for, and who ends that. See `crate::waiters` for the protocol.
     /// Address, or what stands for a descriptor.
@@ -147,7 +148,15 @@ pub struct ThreadEntry {
     pub waits_cycles: AtomicU64,
 }
 
+/// Bit of [`ThreadEntry::alternate`].
+pub const OUT_OF_REACH: u32 = 1 << 31;
+
 impl ThreadEntry {
+    /// Whether no signal of ours may come to it.
+    pub fn is_out_of_reach(&self, order: Ordering) -> bool {
+        self.alternate.load(order) & OUT_OF_REACH != 0
+    }
+
     /// Whether the thread takes notice of this tick.
     pub fn is_turn(&self, tick: u32) -> bool {
         let every = self.every.load(Ordering::Relaxed);

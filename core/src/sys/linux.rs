@@ -662,17 +662,47 @@ pub fn delete_timer(timer: i32) {
     unsafe { syscall(libc::SYS_timer_delete, [timer as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Bytes of stack that the kernel may need to deliver a signal.
-pub fn signal_frame_bytes() -> usize {
+/// A signal's frame with the registers of AVX-512.
+const WITH_AVX_512: usize = 3632;
+
+/// Bytes of stack that the kernel may need to deliver a signal to a process that has asked for all registers it can have.
+pub fn largest_signal_frame_bytes() -> usize {
     /// include/uapi/linux/auxvec.h, since Linux 5.14 on x86 (arch/x86/include/uapi/asm/auxvec.h).
     const AT_MINSIGSTKSZ: libc::c_ulong = 51;
-    /// A frame with the registers of AVX-512, for kernels that do not tell.
-    const WITH_AVX_512: usize = 3632;
     // SAFETY: reads the auxiliary vector.
     match unsafe { libc::getauxval(AT_MINSIGSTKSZ) } {
+        // For kernels that do not tell.
         0 => WITH_AVX_512,
         bytes => bytes as usize,
     }
+}
+
+/// Bytes of stack that the kernel may need to deliver a signal to this process as it is. The tiles of AMX take 8 KiB in the frames
+/// of those that have asked for them only (Documentation/arch/x86/xstate.rst).
+pub fn signal_frame_bytes() -> usize {
+    match largest_signal_frame_bytes() {
+        largest if largest > WITH_AVX_512 && !has_dynamic_registers() => WITH_AVX_512,
+        largest => largest,
+    }
+}
+
+/// Whether the process may use registers that have to be asked for, as far as the kernel says.
+#[cfg(target_arch = "x86_64")]
+fn has_dynamic_registers() -> bool {
+    /// arch/x86/include/uapi/asm/prctl.h, since Linux 5.16.
+    const ARCH_GET_XCOMP_PERM: usize = 0x1022;
+    /// Bit of the tiles' data (`XFEATURE_XTILE_DATA`); those above are not known here.
+    const FIRST_DYNAMIC: u32 = 18;
+    let mut allowed = u64::MAX;
+    let arguments = [ARCH_GET_XCOMP_PERM, &raw mut allowed as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel fills in a word.
+    let result = unsafe { syscall(libc::SYS_arch_prctl, arguments) };
+    result != 0 || allowed >> FIRST_DYNAMIC & 1 != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_dynamic_registers() -> bool {
+    true
 }
 
 /// Takes one of these blocked signals of the calling thread off, if one pends that came from the process `sender` by tgkill.
