@@ -7,8 +7,9 @@ use crate::sys::tls::{self, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-/// When the signal comes. The call begins within a microsecond, unless the thread loses its processor.
+/// When the signal comes. The call begins within a microsecond, unless the thread loses its processor: so the signal comes again.
 const SOON_NS: u64 = 50_000;
+const AGAIN_NS: u64 = 1_000_000;
 
 /// The handler of a signal interrupts what lies so many bytes above it at most: the kernel's frame (11 KiB with AMX) and what a
 /// hook calls.
@@ -66,7 +67,7 @@ impl Alarm {
             return None;
         }
         let timer = sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr())?;
-        sys::start_timer(timer, SOON_NS);
+        sys::start_timer(timer, SOON_NS, AGAIN_NS);
         Some(Alarm { timer })
     }
 
@@ -75,16 +76,29 @@ impl Alarm {
         sys::delete_timer(self.timer);
     }
 
-    /// Whether a signal is one of these.
+    /// Whether a signal is one of these. No more of them come where the thread has left the call by a jump.
     ///
     /// # Safety
     /// `info` is what the kernel passed to a handler with SA_SIGINFO.
     pub unsafe fn is(info: *const libc::siginfo_t) -> bool {
-        // SAFETY: by contract; si_value is meaningful for SI_TIMER, which is looked at first.
-        unsafe {
-            (*info).si_code == libc::SI_TIMER
-                && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()
+        /// Where the timer's number is (include/uapi/asm-generic/siginfo.h, `_timer._tid`).
+        const TIMER_OFFSET: usize = 16;
+        // SAFETY: by contract; the value and the number are meaningful for SI_TIMER, which is looked at first.
+        let timer = unsafe {
+            if (*info).si_code != libc::SI_TIMER
+                || (*info).si_value().sival_ptr.addr() != (&raw const MARK).addr()
+            {
+                return false;
+            }
+            info.byte_add(TIMER_OFFSET).cast::<c_int>().read()
+        };
+        let is_in_call = tls::has_thread_pointer()
+            && registered(tls::block())
+                .is_some_and(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
+        if !is_in_call {
+            sys::delete_timer(timer);
         }
+        true
     }
 }
 

@@ -83,6 +83,8 @@ fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
 }
 
 /// The program is about to ask the kernel for registers that a frame has room for only then (AMX; `ARCH_REQ_XCOMP_PERM`).
+#[cold]
+#[inline(never)]
 pub fn frames_grow() {
     FRAME_BYTES.store(sys::largest_signal_frame_bytes(), Ordering::SeqCst);
     let Some(mapping) = process::mapping() else {

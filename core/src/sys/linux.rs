@@ -643,10 +643,10 @@ pub fn create_timer(signal: u32, value: usize) -> Option<i32> {
     }
 }
 
-/// Has a timer go off once, so many ns from now.
-pub fn start_timer(timer: i32, ns: u64) {
+/// Has a timer go off so many ns from now, below a second, and then at this distance.
+pub fn start_timer(timer: i32, ns: u64, distance_ns: u64) {
     // Interval and value, two timespecs.
-    let times = [0u64, 0, 0, ns];
+    let times = [0u64, distance_ns, 0, ns];
     // SAFETY: the kernel reads an itimerspec.
     unsafe {
         syscall(
