@@ -173,9 +173,15 @@ fn signals_before_waits() {
     );
 
     // In the hook for certain.
-    let output = run(session().command(&program).arg("fault"));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(text, "came 1: -1 EINTR\nready: 1\n");
+    let said = |how| {
+        let output = run(session().command(&program).arg(how));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(said("fault"), "came 1: -1 EINTR\nready: 1\n");
+    assert_eq!(
+        said("jump"),
+        "handlers 1, jumps 1, interrupted 0, timers 0\n"
+    );
 }
 
 #[test]

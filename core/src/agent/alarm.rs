@@ -1,7 +1,7 @@
 //! A signal that a thread sends itself into a call that it is about to make, by a timer.
 
 use super::process::AGENT;
-use super::registered;
+use super::{capture, registered, wake};
 use crate::sys;
 use crate::sys::tls::{self, flag};
 use core::ffi::c_int;
@@ -48,9 +48,7 @@ pub fn handlers_begun() -> u32 {
 /// A signal of ours that will come soon.
 #[derive(Debug)]
 #[must_use]
-pub struct Alarm {
-    timer: c_int,
-}
+pub struct Alarm(());
 
 impl Alarm {
     /// Sends the calling thread a signal soon, for one whose handler has just run. `None`: that one would not have come into a
@@ -62,43 +60,62 @@ impl Alarm {
         if last == 0 || mask & 1 << (last - 1) != 0 || !was_here(block) {
             return None;
         }
-        let free = AGENT.signals() & !sys::blocked_signals() & !mask;
-        if free == 0 || entry.is_out_of_reach(Ordering::Relaxed) {
+        // Of a child that shares memory, the timer would be left in the parent's.
+        if entry.is_out_of_reach(Ordering::Relaxed) || !wake::owns_memory() {
             return None;
         }
-        let timer = sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr())?;
-        sys::start_timer(timer, SOON_NS, AGAIN_NS);
-        Some(Alarm { timer })
+        // No handler jumps away with a timer that nobody knows.
+        let held = sys::hold_signals(u64::MAX)?;
+        let free = AGENT.signals() & !held.before() & !mask;
+        let timer = match free {
+            0 => None,
+            _ => sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr()),
+        };
+        if let Some(timer) = timer {
+            cancel();
+            block.alarm.store(timer as u32 + 1, Ordering::Relaxed);
+            sys::start_timer(timer, SOON_NS, AGAIN_NS);
+        }
+        held.release();
+        timer.map(|_| Alarm(()))
     }
 
     /// The call is over.
     pub fn end(self) {
-        sys::delete_timer(self.timer);
+        cancel();
     }
 
-    /// Whether a signal is one of these. No more of them come where the thread has left the call by a jump.
+    /// Whether a signal is one of these.
     ///
     /// # Safety
-    /// `info` is what the kernel passed to a handler with SA_SIGINFO.
-    pub unsafe fn is(info: *const libc::siginfo_t) -> bool {
-        /// Where the timer's number is (include/uapi/asm-generic/siginfo.h, `_timer._tid`).
-        const TIMER_OFFSET: usize = 16;
-        // SAFETY: by contract; the value and the number are meaningful for SI_TIMER, which is looked at first.
-        let timer = unsafe {
-            if (*info).si_code != libc::SI_TIMER
-                || (*info).si_value().sival_ptr.addr() != (&raw const MARK).addr()
-            {
-                return false;
-            }
-            info.byte_add(TIMER_OFFSET).cast::<c_int>().read()
+    /// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
+    pub unsafe fn is(info: *const libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
+        // SAFETY: by contract; the value is meaningful for SI_TIMER, which is looked at first.
+        let is_alarm = unsafe {
+            (*info).si_code == libc::SI_TIMER
+                && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()
         };
-        let is_in_call = tls::has_thread_pointer()
-            && registered(tls::block())
+        if is_alarm && tls::has_thread_pointer() {
+            let is_at_gate = registered(tls::block())
                 .is_some_and(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
-        if !is_in_call {
-            sys::delete_timer(timer);
+            // SAFETY: by contract.
+            let result = unsafe { capture::result_of(context) };
+            // The call has ended, or the thread has left it by a jump.
+            if result == -i64::from(libc::EINTR) || !is_at_gate {
+                cancel();
+            }
         }
-        true
+        is_alarm
+    }
+}
+
+/// No signal of these comes any more: the calling thread has left the call, or a handler runs in it, which ends it too.
+pub(super) fn cancel() {
+    let word = &tls::block().alarm;
+    let timer = word.load(Ordering::Relaxed);
+    if timer != 0 {
+        sys::delete_timer(timer as i32 - 1);
+        let _ = word.compare_exchange(timer, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

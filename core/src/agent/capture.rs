@@ -13,7 +13,7 @@ use super::cost;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use signal::{on_signal, registers_of};
+pub(super) use signal::{on_signal, registers_of, result_of};
 
 use super::own_stack;
 use super::stack;
@@ -407,6 +407,8 @@ impl Capture<'_> {
                     .episode
                     .store(episode.wrapping_add(1), Ordering::Release);
                 gate::reopen(self.entry, 0);
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                super::alarm::cancel();
                 let index = self.block.entry_index.load(Ordering::Relaxed);
                 waiters::leave(self.mapping, index, self.entry);
             }

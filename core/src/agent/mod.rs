@@ -352,7 +352,7 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     }
     let begin = process::now();
     let [pc, sp, fp] = at;
-    if gate_before == 0 || is_left(entry, sp) {
+    if gate_before == 0 || takes_over(entry, sp) {
         entry.episode_probe.store(probe as u32, Ordering::Relaxed);
         entry.episode_begin.store(begin, Ordering::Relaxed);
         entry.episode_arg.store(arg, Ordering::Relaxed);
@@ -416,7 +416,9 @@ fn turn_begins(entry: &ThreadEntry) {
 /// is in; or that was left by longjmp or cancellation: its frame lies below this one, on the same stack.
 #[cold]
 #[inline(never)]
-fn is_left(entry: &ThreadEntry, sp: u64) -> bool {
+fn takes_over(entry: &ThreadEntry, sp: u64) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    alarm::cancel();
     let low = entry.stack_low.load(Ordering::Relaxed);
     let own = low..entry.stack_high.load(Ordering::Relaxed);
     let outer = entry.registers[1].load(Ordering::Relaxed);

@@ -292,6 +292,8 @@ pub fn thread_exiting(id: u64) {
             ..Request::point(Probe::ThreadExit)
         });
     }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    super::alarm::cancel();
     // First no handler finds the entry any more, then it may become another thread's.
     block.set(flag::EXITED);
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -338,4 +340,6 @@ pub(super) fn forget(block: &Block) {
         .store(core::ptr::null_mut(), Ordering::Relaxed);
     block.flags.store(0, Ordering::Relaxed);
     block.guard.store(0, Ordering::Relaxed);
+    // Timers stay with the parent.
+    block.alarm.store(0, Ordering::Relaxed);
 }

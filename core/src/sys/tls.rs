@@ -8,7 +8,7 @@
 //! offset says, and there may be no memory. So each access looks at what libc keeps at the thread pointer first, and such a
 //! thread gets a block that stands for all of them: nothing is registered there, ever.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::layout::ThreadEntry;
 
@@ -36,8 +36,8 @@ pub struct Block {
     pub entry_index: AtomicU32,
     /// The process whose vfork began last, and none inside of its child.
     pub vfork_pid: AtomicU32,
-    /// 1: a poll has returned since the last capture and was not captured itself.
-    pub turned: AtomicU32,
+    /// The timer of `agent::alarm`, plus 1; 0: none.
+    pub alarm: AtomicU32,
     /// Counted while the entry is taken away by a fork.
     pub pending_allocations: AtomicU64,
     pub pending_bytes: AtomicU64,
@@ -45,7 +45,9 @@ pub struct Block {
     /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does not.
     pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
-    pub switched: AtomicU32,
+    pub switched: AtomicU16,
+    /// 1: a poll has returned since the last capture and was not captured itself.
+    pub turned: AtomicU16,
     /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
@@ -93,12 +95,13 @@ impl Block {
             flags: AtomicU32::new(flags),
             entry_index: AtomicU32::new(0),
             vfork_pid: AtomicU32::new(0),
-            turned: AtomicU32::new(0),
+            alarm: AtomicU32::new(0),
             pending_allocations: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
             pending_frees: AtomicU64::new(0),
             away: AtomicUsize::new(0),
-            switched: AtomicU32::new(0),
+            switched: AtomicU16::new(0),
+            turned: AtomicU16::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicU64::new(0),
             handler_sp: AtomicUsize::new(0),

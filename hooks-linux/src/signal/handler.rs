@@ -112,7 +112,7 @@ unsafe extern "C-unwind" fn look(
     onward: *mut Onward,
 ) -> bool {
     // SAFETY: what the kernel passed.
-    if unsafe { agent::Alarm::is(info) || agent::on_signal(info, context) } {
+    if unsafe { agent::Alarm::is(info, context) || agent::on_signal(info, context) } {
         return false;
     }
     let Some(kept) = OURS.into_iter().find(|k| k.signal == signal) else {

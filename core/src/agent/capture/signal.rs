@@ -105,3 +105,16 @@ pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> 
         is_wild: false,
     }
 }
+
+/// What the system call gives that a signal interrupted; anything where it interrupted none.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+pub(in crate::agent) unsafe fn result_of(context: *mut core::ffi::c_void) -> i64 {
+    // SAFETY: by contract it points to a `ucontext_t`.
+    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    #[cfg(target_arch = "x86_64")]
+    return machine.gregs[libc::REG_RAX as usize];
+    #[cfg(target_arch = "aarch64")]
+    return machine.regs[0] as i64;
+}
