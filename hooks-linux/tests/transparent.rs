@@ -221,6 +221,11 @@ fn handlers_on_the_stack_that_was_interrupted() {
 }
 
 #[test]
+fn faults_that_are_blocked_stay_pending() {
+    same("pending.c", &[], &[Probe::Malloc]);
+}
+
+#[test]
 fn children_that_share_thread_locals() {
     same("shared_block.c", &[], &[Probe::Read, Probe::Write]);
 }

@@ -2,7 +2,10 @@
 //! leave without saying so, exec, daemonize, limit resources or start very many threads.
 
 use stackbeat_proto::v1::loss::Cause;
-use stackbeat_tests::{Program, Recorded, compile, decode, run, scratch, verbatim, wait_until};
+use stackbeat_tests::json::array;
+use stackbeat_tests::{
+    Program, Recorded, compile, decode, json_of, run, scratch, verbatim, wait_until,
+};
 use std::path::Path;
 
 /// Compiles `WORK` with the rest of a C program, runs it both ways, and gives the recording.
@@ -30,6 +33,7 @@ const WORK: &str = r#"
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 __attribute__((noinline)) long work(long rounds) {
     long sum = 0;
@@ -61,6 +65,56 @@ fn closing_all_descriptors() {
     );
     assert_eq!(recorded.run.stdout(), "0 1\n");
     assert!(recorded.decode().sample_count() > 5);
+}
+
+/// A raw clone, at work beside its parent: both use one thread-local block.
+#[test]
+fn children_on_their_parents_memory_are_no_part_of_it() {
+    let folder = scratch();
+    let recorded = both_ways(
+        folder.path(),
+        r#"
+        #include <sched.h>
+        static char stack[256 << 10];
+        __attribute__((noinline)) int of_the_child(void *pipe) {
+            const int *p = pipe;
+            char c = 0;
+            long sum = 0;
+            for (int i = 0; i < 300; i++) {
+                for (volatile long j = 0; j < 300000; j++) sum += j;
+                if (write(p[1], &c, 1) != 1 || read(p[0], &c, 1) != 1) return 1;
+            }
+            return sum == 7;
+        }
+        int main(void) {
+            int p[2], status;
+            if (pipe(p)) return 1;
+            int pid = clone(of_the_child, stack + sizeof stack, CLONE_VM | SIGCHLD, p);
+            for (int i = 0; i < 300; i++) {
+                struct timespec time = {0, 300000};
+                nanosleep(&time, NULL);
+                for (volatile long j = 0; j < 200000; j++) {}
+            }
+            waitpid(pid, &status, 0);
+            printf("%d\n", status);
+            return 0;
+        }"#,
+    );
+    let trace = recorded.trace.to_str().expect("UTF-8");
+    let info = json_of(&["info", "--json", "--check", trace]);
+    assert!(array(&info, "violations").next().is_none(), "{info}");
+    let report = json_of(&["report", "--json", "--top", "0", trace]);
+    let functions: Vec<_> = array(&report, "functions")
+        .map(|f| f["name"].to_string())
+        .collect();
+    assert!(
+        functions.iter().any(|name| name.contains("main")),
+        "{functions:?}"
+    );
+    assert!(
+        !functions.iter().any(|name| name.contains("of_the_child")),
+        "{functions:?}"
+    );
 }
 
 #[test]

@@ -189,6 +189,9 @@ fn capture(request: &Request, registers: &Registers) -> u32 {
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };
+    if is_of_another(entry) {
+        return 0;
+    }
     if request.interrupted.is_none()
         && let Some(mapping) = process::mapping()
     {
@@ -217,6 +220,13 @@ fn capture(request: &Request, registers: &Registers) -> u32 {
         request,
     }
     .run(request.interrupted.unwrap_or(registers))
+}
+
+/// Whether the caller is a child on its parent's memory and thread-local block (a raw clone with CLONE_VM): what it does would
+/// become the parent's samples.
+fn is_of_another(entry: &ThreadEntry) -> bool {
+    let tid = sys::thread_id();
+    tid != 0 && tid != entry.tid.load(Ordering::Relaxed)
 }
 
 /// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more

@@ -3,7 +3,7 @@
 pub use super::raw::call_on;
 use super::{Backing, Errno, Usage, raw};
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(not(loom))]
 use crate::sandbox;
@@ -94,12 +94,12 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
         Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
         Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
     };
-    // SAFETY: the kernel chooses the address, so nothing that is mapped is replaced.
+    // SAFETY: without MAP_FIXED nothing that is mapped is replaced.
     let address = unsafe {
         call(
             libc::SYS_mmap,
             [
-                0,
+                place_for(length),
                 length,
                 protection as usize,
                 flags as usize,
@@ -109,6 +109,19 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
         )?
     };
     Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Where the kernel is asked to map so many bytes: far below the libraries. Otherwise it takes what the program has unmapped a
+/// moment ago, which some look at (mincore), and what the program maps lies elsewhere than without us.
+fn place_for(length: usize) -> usize {
+    const BELOW: usize = 16 << 30;
+    const ROOM: usize = 8 << 30;
+    const PAGE: usize = 4096;
+    static USED: AtomicUsize = AtomicUsize::new(0);
+
+    let here = (&raw const USED).addr() & !(PAGE - 1);
+    let used = USED.fetch_add(length.next_multiple_of(PAGE), Ordering::Relaxed) % ROOM;
+    here.checked_sub(BELOW).map_or(0, |low| low + used)
 }
 
 /// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
@@ -549,12 +562,13 @@ pub struct HeldSignals {
     under_way: sandbox::UnderWay,
 }
 
-/// As [`block_signals`]; `None`: a filter does not allow it, and nothing has changed.
+/// The calling thread blocks these signals as well; `None`: a filter does not allow it, and nothing has changed.
 #[inline(never)]
 pub fn hold_signals(mask: u64) -> Option<HeldSignals> {
     let mut before = 0u64;
     let (from, to) = (&raw const mask as usize, &raw mut before as usize);
-    let arguments = [libc::SIG_SETMASK as usize, from, to, 8, 0, 0];
+    // What the program blocks stays blocked.
+    let arguments = [libc::SIG_BLOCK as usize, from, to, 8, 0, 0];
     // Until the end: who installs a filter for all threads waits for the release.
     let under_way = sandbox::UnderWay::begin();
     if !sandbox::allows(libc::SYS_rt_sigprocmask, &arguments) {
