@@ -8,7 +8,7 @@
 //! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
 //! (`agent::child_ended`). Where a thread sends itself the signal, nothing has to run on its way: a hook notes it before.
 
-use crate::signal::{sigaction, with_all_blocked};
+use crate::signal::{room, sigaction, with_all_blocked};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
@@ -99,10 +99,11 @@ pub(crate) unsafe fn replace(signal: c_int, new: *const Action, old: *mut Action
     unsafe {
         let new = match new.as_ref() {
             // A child of vfork is about to run another program, with the default.
-            Some(asked) if asked.sa_sigaction == SIG_DFL && agent::owns_memory() => &raw const ours,
-            _ => new,
+            Some(asked) if asked.sa_sigaction == SIG_DFL && agent::owns_memory() => Some(ours),
+            asked => asked.copied(),
         };
-        let result = sigaction::call(signal, new, old);
+        let call = |new, old| sigaction::call(signal, new, old);
+        let result = room::install(signal, new, old, call);
         if result == 0
             && let Some(old) = old.as_mut()
             && old.sa_sigaction == OURS as usize

@@ -13,6 +13,7 @@
 
 mod entrance;
 mod handler;
+pub(crate) mod room;
 
 use crate::fault;
 use core::ffi::c_int;

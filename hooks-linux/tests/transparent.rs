@@ -221,6 +221,11 @@ fn handlers_on_the_stack_that_was_interrupted() {
 }
 
 #[test]
+fn handlers_that_need_their_small_stack() {
+    same("small_handler.c", &[], &[]);
+}
+
+#[test]
 fn faults_that_are_blocked_stay_pending() {
     same("pending.c", &[], &[Probe::Malloc]);
 }

@@ -175,6 +175,7 @@ impl Segmenter {
             delta.cpu_ns -= before;
         }
         let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
+        let own_waits = u64::from(blocks && has_given_up(row, probe.cause(), &delta));
         let inside = if blocks {
             split_off_call(&mut delta, row, begin - from, end - begin)
         } else {
@@ -197,7 +198,7 @@ impl Segmenter {
         // One that lies inside of a wait comes after the switch of that.
         let is_inside = row.flags & flags::INSIDE != 0;
         let preempted =
-            !is_inside && row.rusage.is_some() && voluntary <= u64::from(blocks) && !came_waiting;
+            !is_inside && row.rusage.is_some() && voluntary <= own_waits && !came_waiting;
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         // A burst that no tick met is that of a stack which one has met there.
         let busy_ns = match preempted && involuntary > 0 {
@@ -300,7 +301,7 @@ impl Segmenter {
             delta = difference(&delta, &a_amounts);
         }
         let b_to = if blocks { begin } else { end };
-        let never_waited = !lost && !is_inside && voluntary <= u64::from(blocks) && !came_waiting;
+        let never_waited = !lost && !is_inside && voluntary <= own_waits && !came_waiting;
         if never_waited && a_end == b_begin && off.is_none() {
             // Off the CPU without having given it up: others had it, or the host, or an interrupt.
             a_amounts.runnable_ns = a_wall.saturating_sub(a_amounts.cpu_ns);
@@ -627,6 +628,16 @@ impl Segmenter {
             self.held.push(segment, out);
         }
     }
+}
+
+/// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not because others
+/// had it. `delta`: what was used since the sample before, the call included.
+fn has_given_up(row: &SampleRow, cause: Cause, delta: &Amounts) -> bool {
+    let was_off = row.duration_ns >= SHORT_CALL_NS && delta.cpu_ns <= row.duration_ns / 2;
+    // Files and sockets may be at work for long.
+    let may_be_preempted =
+        matches!(cause, Cause::Io | Cause::Net) && delta.involuntary_switches > 0;
+    was_off && !may_be_preempted
 }
 
 /// What was taken for a gap, and is part of a wait.

@@ -252,6 +252,9 @@ impl Finisher<'_> {
                 drain.drainer.census.say(packet::Body::CallCounts(counts));
             }
         }
+        if drain.was_cut {
+            drain.drainer.census.contradictions += 1;
+        }
         for (cause, count) in session_losses(&drain.drainer, self.shared) {
             drain.drainer.census.say(packet::Body::Loss(v1::Loss {
                 thread_uid: 0,

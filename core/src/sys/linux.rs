@@ -948,3 +948,27 @@ pub fn remove(path: &CStr) {
         )
     };
 }
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_mapped_where_the_program_has_unmapped_something() {
+        const BYTES: usize = 64 << 10;
+        for _ in 0..20 {
+            // SAFETY: a mapping of the test's own.
+            let gone = unsafe {
+                let (read_write, flags) = (
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                );
+                let at = libc::mmap(core::ptr::null_mut(), BYTES, read_write, flags, -1, 0);
+                libc::munmap(at, BYTES);
+                at.addr()
+            };
+            let ours = map(BYTES, Backing::Anonymous, 0).expect("mapped").addr();
+            assert!(ours.abs_diff(gone) >= BYTES, "{ours:#x} {gone:#x}");
+        }
+    }
+}

@@ -12,12 +12,11 @@
 
 use crate::start;
 use core::ffi::c_int;
-use core::ptr::null;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
 use stackbeat_core::fault;
 
-use super::{Action, SIG_HOLD};
+use super::{Action, SIG_HOLD, room};
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 128;
@@ -144,7 +143,7 @@ pub(super) unsafe fn install(
             asked.sa_sigaction = to(signal, new.sa_sigaction);
             asked
         });
-        let result = call(asked.as_ref().map_or(null(), |asked| asked), old);
+        let result = room::install(signal, asked, old, call);
         if result == 0
             && let Some(old) = old.as_mut()
         {

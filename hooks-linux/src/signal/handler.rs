@@ -130,6 +130,11 @@ unsafe extern "C-unwind" fn look(
     } else {
         0
     };
+    // As `room` has it for other signals.
+    let away = match flags & SA_ONSTACK {
+        0 => 0,
+        _ => OURS.into_iter().fold(0, |set, kept| set | kept.bit()),
+    };
     // SAFETY: the context is the kernel's.
     let interrupted = unsafe { &*context.cast::<libc::ucontext_t>() };
     let mut call = Onward {
@@ -138,7 +143,7 @@ unsafe extern "C-unwind" fn look(
         info,
         context,
         sp: onward.addr() + size_of::<Onward>(),
-        mask: (mask_word(&interrupted.uc_sigmask) | mask | own | CANCELLATION) as u64,
+        mask: (mask_word(&interrupted.uc_sigmask) | mask | own | away | CANCELLATION) as u64,
         _unused: 0,
     };
     if flags & SA_ONSTACK == 0 {

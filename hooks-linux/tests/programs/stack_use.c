@@ -126,6 +126,13 @@ static void *wakes_late(void *p) {
     syscall(SYS_futex, &word, FUTEX_WAKE, 1, 0, 0, 0);
     return p;
 }
+static void start_holder(void) {
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+    half = holds_mutex;
+    start_other();
+    pthread_detach(other);
+}
 static void lock_and_start(void) { pthread_mutex_lock(&mutex); start_other(); }
 static void wrlock_and_start(void) { pthread_rwlock_wrlock(&rwlock); start_other(); }
 static void clear_and_start(void) { word = 0; start_other(); }
@@ -139,6 +146,7 @@ CALL(a_memalign, void *p; if (!posix_memalign(&p, 64, 100)) free(p))
 CALL(a_mmap, munmap(mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096))
 CALL(a_mutex, pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex))
 CALL(a_contended_mutex, pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex); pthread_join(other, NULL))
+CALL(a_contended_lock, pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex))
 CALL(an_awaited_mutex, pthread_mutex_unlock(&mutex); pthread_join(other, NULL))
 CALL(a_rwlock, pthread_rwlock_rdlock(&rwlock); pthread_rwlock_unlock(&rwlock))
 CALL(an_awaited_rwlock, pthread_rwlock_unlock(&rwlock); pthread_join(other, NULL))
@@ -152,6 +160,9 @@ CALL(a_barrier, pthread_barrier_wait(&barrier); pthread_join(other, NULL))
 CALL(a_join, pthread_join(other, NULL))
 CALL(a_thread, pthread_t t; pthread_create(&t, NULL, half, NULL); pthread_join(t, NULL))
 CALL(a_futex, syscall(SYS_futex, &word, FUTEX_WAIT, 0, &moment, 0, 0))
+CALL(a_raw_sleep, syscall(SYS_nanosleep, &moment, NULL))
+CALL(a_raw_poll, struct pollfd p = {pair[0], POLLIN, 0}; syscall(SYS_poll, &p, 1, 1))
+CALL(a_raw_read, (void)!write(pipes[1], "x", 1); syscall(SYS_read, pipes[0], buffer, 1))
 CALL(a_woken_futex, syscall(SYS_futex, &word, FUTEX_WAIT, 0, 0, 0, 0); pthread_join(other, NULL))
 CALL(a_pipe, (void)!write(pipes[1], "x", 1); (void)!read(pipes[0], buffer, 1))
 CALL(an_awaited_pipe, (void)!write(pipes[1], "x", 1); pthread_join(other, NULL))
@@ -200,6 +211,7 @@ static struct {
 #define ROW(name, ...) {#name, name, __VA_ARGS__}
     ROW(a_malloc), ROW(a_calloc), ROW(a_realloc), ROW(a_memalign), ROW(a_mmap), ROW(a_mutex),
     ROW(a_contended_mutex, start_other, holds_mutex), ROW(an_awaited_mutex, lock_and_start, waits_for_mutex),
+    ROW(a_contended_lock, start_holder), ROW(a_raw_sleep), ROW(a_raw_poll), ROW(a_raw_read),
     ROW(a_rwlock), ROW(an_awaited_rwlock, wrlock_and_start, waits_for_rwlock), ROW(a_timed_condition),
     ROW(an_awaited_condition, start_other, waits_for_condition), ROW(a_timed_semaphore),
     ROW(an_awaited_semaphore, start_other, waits_for_semaphore), ROW(a_barrier, start_other, at_barrier),

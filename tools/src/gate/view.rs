@@ -207,7 +207,8 @@ impl Gate {
         }
         format!(
             "{:+.1} … {:+.1} %",
-            100.0 * c.interval.low,
+            // Estimates of noisy runs may lie below nothing.
+            100.0 * c.interval.low.max(-1.0),
             100.0 * c.interval.high
         )
     }
@@ -550,7 +551,8 @@ pub fn size(metric: Metric, share: f64, level: f64) -> String {
 /// The smallest change that would have been seen.
 fn seen(row: &Row) -> Option<String> {
     let c = &row.comparison;
-    let is_known = c.smallest_seen.is_finite();
+    // Who would have seen no less than the whole has not looked.
+    let is_known = c.smallest_seen < 1.0;
     is_known.then(|| size(row.metric, c.smallest_seen, c.baseline_median))
 }
 

@@ -72,6 +72,12 @@ pub fn report(
     out
 }
 
+/// Whether records or entries contradicted themselves.
+fn is_damaged(facts: &Facts) -> bool {
+    let damaged = losses::name(loss::Cause::Damaged);
+    facts.losses.iter().any(|loss| loss.cause == damaged)
+}
+
 /// What was recorded, in two lines, and what was not.
 pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
@@ -97,6 +103,9 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
             None => "",
         },
         match r.outcome {
+            "finished" if is_damaged(facts) => layout
+                .style
+                .warning("damaged: the program has written over the recording's memory, so figures may be wrong"),
             "finished" if r.unrecorded.is_empty() => "complete".to_string(),
             "finished" => "complete but for what ran unrecorded".to_string(),
             other => layout.style.warning(&other.replace('_', " ")),

@@ -279,6 +279,28 @@ fn the_switch_of_a_wait_itself_does_not_make_a_gap_before_it() {
     assert_eq!(gap_ns(2), 50 * MS - 5_000);
 }
 
+/// The one switch is that of a sleep that nobody saw, not that of the call, from which others took the CPU.
+#[test]
+fn a_call_that_was_at_work_has_not_given_the_cpu_up() {
+    let gap_ns = |probe, cpu_ns| {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], LEAF_PC);
+            t.run(ab, 0, Probe::Running).rusage = Some(Rusage::default());
+            t.vanish(50 * MS);
+            t.totals.cpu_ns += cpu_ns;
+            t.block(ab, probe, 5 * MS, (0, 0)).rusage = Some(Rusage {
+                voluntary_switches: 1,
+                involuntary_switches: 1,
+                ..Rusage::default()
+            });
+        });
+        all.totals[0].1.gap_ns
+    };
+    assert_eq!(gap_ns(Probe::Poll, 0), 0);
+    assert!(gap_ns(Probe::Read, 0) > 40 * MS);
+    assert!(gap_ns(Probe::Poll, 4 * MS) > 40 * MS);
+}
+
 #[test]
 fn a_short_call_that_did_not_wait_speaks_for_the_time_around_it() {
     let (trace, all) = play(|b, t| {

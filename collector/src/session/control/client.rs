@@ -10,8 +10,8 @@ use super::socket;
 
 /// How long a session may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long those of other users may take, whom root asks too, all together: anybody may listen under such a name.
-const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(1);
+/// How long all together may take that are asked for a list: anybody may listen under such a name.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(1);
 /// Sessions that are asked at the same time.
 const MOST_ASKED: usize = 256;
 /// Between two looks at those that take no connection.
@@ -56,8 +56,8 @@ pub struct Found {
     pub status: Result<SessionStatus, ControlError>,
 }
 
-/// All live sessions on this machine, also those of other users. These are asked together, and those of others than this
-/// user may take [`PATIENCE_WITH_OTHERS`] in all.
+/// All live sessions on this machine, also those of other users. These are asked together, and may take
+/// [`PATIENCE_WITH_ALL`].
 pub fn list() -> Vec<Found> {
     let mut found = Round::begin(socket::sessions()).run();
     found.sort_by(|a, b| a.session.cmp(&b.session));
@@ -108,13 +108,12 @@ impl Round {
     }
 
     fn ask(&mut self, session: String) {
-        let now = Instant::now();
-        let until_others = self.began + PATIENCE_WITH_OTHERS;
+        let until = self.began + PATIENCE_WITH_ALL;
         let stream = match socket::connect_at_once(&session) {
             Ok(stream) => stream,
             // Its queue of connections is full: it may be busy.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                match now < until_others {
+                match Instant::now() < until {
                     true => self.waiting.push_back(session),
                     false => self.give_up(session, io::ErrorKind::TimedOut.into()),
                 }
@@ -149,10 +148,7 @@ impl Round {
                     true => MAX_REPLY,
                     false => MAX_OTHERS_STATUS,
                 },
-                until: match owner == own {
-                    true => now + PATIENCE,
-                    false => until_others,
-                },
+                until,
             }),
             Err(error) => self.give_up(session, error),
         }
