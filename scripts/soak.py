@@ -220,7 +220,8 @@ class Side:
         self.folder, self.name = folder / name, name
         (self.folder / "d").mkdir(parents=True)
         self.log = self.folder / "log"
-        environment = dict(os.environ, W=str(folder.parent / "w"), PORT=str(port), END=str(int(time.time() + seconds)))
+        # A folder for temporary files that others than root may use as well.
+        environment = dict(os.environ, TMPDIR="/tmp", W=str(folder.parent / "w"), PORT=str(port), END=str(int(time.time() + seconds)))
         user = as_user(program, self.folder)
         self.process = subprocess.Popen(
             [*user, *prefix, "sh", "-c", "ulimit -c unlimited; " + LOOP],
@@ -312,6 +313,8 @@ def start(program, folder, port, seconds, options):
 def compared(program, sides):
     """What differs from the first repetition of the plain run."""
     wrong, (first, status) = [], (sides[0].repetitions() or [("", "")])[0]
+    if not normalized(program, first).strip():
+        wrong.append("plain: says nothing, so nothing is compared")
     for side in sides:
         repetitions = side.repetitions()
         if not repetitions:
