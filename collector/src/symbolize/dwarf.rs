@@ -5,7 +5,9 @@ use super::debug_files::{Buffers, Files};
 use super::demangle::is_mangled;
 use super::elf::{Elf, ElfFile};
 use super::scopes::Scopes;
-use addr2line::gimli::{self, AttributeValue, EndianSlice, RunTimeEndian, UnitOffset, UnitRef};
+use addr2line::gimli::{
+    self, AttributeValue, EndianSlice, RunTimeEndian, SectionId, UnitOffset, UnitRef,
+};
 use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
@@ -49,10 +51,10 @@ impl<'a> Dwarf<'a> {
         buffers: &'a Buffers,
     ) -> Option<Dwarf<'a>> {
         elf.section_by_name(".debug_info")?;
-        let mut dwarf = gimli::Dwarf::load(|id| section(elf, Some(id.name()), buffers)).ok()?;
+        let mut dwarf = gimli::Dwarf::load(|id| section(elf, named(id), buffers)).ok()?;
         if let Some(supplementary) = supplementary {
             dwarf
-                .load_sup(|id| section(supplementary, Some(id.name()), buffers))
+                .load_sup(|id| section(supplementary, named(id), buffers))
                 .ok()?;
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
@@ -67,6 +69,10 @@ impl<'a> Dwarf<'a> {
     /// The frames at an address, innermost first; empty when DWARF does not cover it.
     pub fn frames(&self, svma: u64) -> Vec<DwarfFrame> {
         let mut out = Vec::new();
+        // The call before address 0 (see `Names::at`): addr2line adds one to what it looks for.
+        if svma == u64::MAX {
+            return out;
+        }
         let Ok(mut frames) = self.resolve(self.context.find_frames(svma)) else {
             return out;
         };
@@ -128,13 +134,27 @@ impl<'a> Dwarf<'a> {
         }
         path.push(load.path.as_ref()?.to_string().ok()?);
         let elf = self.files.alloc(ElfFile::open(&path).ok()?).parse().ok()?;
-        let mut dwarf = gimli::Dwarf::load(|id| section(&elf, id.dwo_name(), self.buffers)).ok()?;
+        let mut dwarf =
+            gimli::Dwarf::load(|id| section(&elf, named(id).and(id.dwo_name()), self.buffers))
+                .ok()?;
         let header = dwarf.units().next().ok()??;
         if dwarf.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
             return None;
         }
         dwarf.make_dwo(&load.parent);
         Some(Arc::new(dwarf))
+    }
+}
+
+/// The name of a section that frames are found with; `None` for those about variables and macros, which are large and
+/// often compressed.
+fn named(id: SectionId) -> Option<&'static str> {
+    match id {
+        SectionId::DebugLoc
+        | SectionId::DebugLocLists
+        | SectionId::DebugMacinfo
+        | SectionId::DebugMacro => None,
+        _ => Some(id.name()),
     }
 }
 
