@@ -234,10 +234,12 @@ class Side:
         recorder = program = 0
         for pid in tree(all_processes, self.process.pid):
             if pid in all_processes:
+                parent, resident, *_ = all_processes[pid]
                 if is_recorder(pid):
-                    recorder += all_processes[pid][1]
-                else:
-                    program += all_processes[pid][1]
+                    recorder += resident
+                # A child of vfork has its parent's memory.
+                elif resident != all_processes.get(parent, (0, None))[1]:
+                    program += resident
         # Without a program the recorder starts, or writes down its names.
         if program:
             self.recorder_memory.append(recorder)
