@@ -1,7 +1,7 @@
 #!/bin/bash
 # Compares times in traces with exact times of the same runs, and writes the table of docs/slices.md.
 #
-#     scripts/ground-truth.sh [--print]     (--print: show the table, change nothing)
+#     scripts/ground-truth.sh [--print [CLOCK]]     (--print: show the table, change nothing; CLOCK: see `record --clock`)
 #
 # Programs are compiled with -finstrument-functions and a logger that measures every call
 # (tests/ground-truth). STACKBEAT names the binary to test; otherwise it is built.
@@ -25,7 +25,7 @@ ${CC:-cc} -O1 -g -finstrument-functions -rdynamic -pthread \
   echo "|---|---|---|---|---|---|---|"
   for shape in recursion short mixed phases; do
     for interval in 1ms 100us; do
-      TRUTH="$work/truth" "$STACKBEAT" record --interval "$interval" --budget 0 -o "$work/run.beat" \
+      TRUTH="$work/truth" "$STACKBEAT" record --interval "$interval" --budget 0 --clock "${2:-tick}" -o "$work/run.beat" \
         -- "$work/shapes" "$shape" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
       "$compare" "$shape, $interval" "$work/run.beat" "$work/truth"
       rm -f "$work/run.beat" "$work/truth"

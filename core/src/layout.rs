@@ -35,7 +35,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 15;
+pub const ABI_VERSION: u32 = 16;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -227,6 +227,17 @@ pub enum ClockSource {
     Monotonic = 1,
 }
 
+/// What says when a thread is sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SamplingClock {
+    /// The collector advances tick words, which hooks look at, and interrupts the threads whose hooks would come too late.
+    #[default]
+    Tick = 0,
+    /// The kernel interrupts each thread when it has computed for an interval; tick words stand still.
+    Kernel = 1,
+}
+
 /// Offset 4096. The collector writes; agents read, except where noted.
 #[repr(C, align(4096))]
 #[derive(Debug, Default)]
@@ -302,15 +313,36 @@ pub struct Control {
     pub filters: AtomicU32,
     /// Agents add: processes that stay out of the session because their address space is limited (RLIMIT_AS).
     pub processes_without_room: AtomicU32,
+    /// What says when a thread is sampled: a [`SamplingClock`].
+    pub sampling_clock: AtomicU32,
+    /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
+    pub clock_calls: AtomicU32,
 }
 
 impl Control {
+    /// Whether the kernel says when threads are sampled.
+    #[inline]
+    pub fn has_kernel_clock(&self) -> bool {
+        self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Kernel as u32
+    }
+
     /// What lies between two captures of a class' threads at a tick, ns; 0: there is no interval.
     pub fn interval_in_force_ns(&self, class: usize) -> u32 {
         let class = class.min(CLASSES - 1);
         match self.kept_interval_ns[class].load(Ordering::Relaxed) {
             0 => self.interval_ns[class].load(Ordering::Relaxed),
             kept => kept,
+        }
+    }
+
+    /// The same in cycles.
+    pub fn interval_in_force_cycles(&self, class: usize) -> u64 {
+        let class = class.min(CLASSES - 1);
+        let asked = self.interval_cycles[class].load(Ordering::Relaxed);
+        let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
+        match self.kept_interval_ns[class].load(Ordering::Relaxed) {
+            kept_ns if kept_ns == 0 || kept_ns == asked_ns || asked_ns == 0 => asked,
+            kept_ns => asked.saturating_mul(kept_ns.into()) / u64::from(asked_ns),
         }
     }
 
@@ -392,7 +424,9 @@ pub struct ProcessEntry {
     pub sandboxed: AtomicU32,
     /// CPU time of the process when the agent switched itself off for them, or at its exec, ns.
     pub unseen_from_ns: AtomicU64,
-    pub reserved: [AtomicU64; 7],
+    /// 1: the program has a handler of its own for `signal`.
+    pub handles_signal: AtomicU32,
+    pub reserved: [AtomicU32; 13],
 }
 
 /// Bits of [`ProcessEntry::sandboxed`].

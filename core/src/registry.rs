@@ -99,6 +99,7 @@ fn clear_process(entry: &ProcessEntry) {
         &entry.fatal_thread_uid,
         &entry.fatal_tid,
         &entry.fatal_node,
+        &entry.handles_signal,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -272,6 +273,8 @@ fn clear_thread(e: &ThreadEntry) {
         word.store(0, Ordering::Relaxed);
     }
     for word in [
+        &e.clock_descriptor,
+        &e.wants_clock,
         &e.last_tick,
         &e.buffer,
         &e.capturing,

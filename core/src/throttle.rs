@@ -12,6 +12,7 @@ use crate::layout::{
     CLASSES, Control, PHASES, TICK_BY_CYCLES, TICK_PARKED, TICK_RUNNING, ThreadEntry, Tick,
 };
 use crate::sync::{Ordering, fence, read_own};
+use core::ops::Range;
 
 /// What a hook that saw a new tick is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,32 @@ pub fn due(
         }
         tick => Due::Capture { tick, wake: false },
     }
+}
+
+/// Intervals for which a thread's moments are an interval apart: so a time holds one as often as its length says, and no
+/// rhythm of the program falls in with them for long.
+const EQUALLY_SPACED: u64 = 32;
+
+/// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter was 0, drawn
+/// at random but always the same. Whether one lies in this time (cycles), which is shorter than the interval: as likely
+/// as a tick would be.
+pub fn has_moment(uid: u32, interval: u64, time: Range<u64>) -> bool {
+    let Some(first) = time.start.checked_div(interval) else {
+        return false;
+    };
+    let moment = |i: u64| {
+        let drawn = mixed(i / EQUALLY_SPACED ^ u64::from(uid) << 40);
+        let part = (u128::from(drawn) * u128::from(interval)) >> 64;
+        i.saturating_mul(interval).saturating_add(part as u64)
+    };
+    time.contains(&moment(first)) || time.contains(&moment(first.saturating_add(1)))
+}
+
+/// A number in which each bit depends on each of this one's (the finalizer of MurmurHash3).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ number >> 33
 }
 
 /// The tick word of a thread.
@@ -159,4 +186,35 @@ pub fn is_parked(control: &Control) -> bool {
 /// Ticker: leaves the parked state by itself. Follow with [`Ticker::resume`].
 pub fn unpark(control: &Control) {
     control.parked.store(0, Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_moment;
+
+    /// Calls of any length are met in proportion to it, by each thread's own moments.
+    #[test]
+    fn a_moment_lies_in_a_time_as_often_as_a_tick_would() {
+        const INTERVAL: u64 = 3_000_017;
+        for length in [INTERVAL / 20, INTERVAL / 3, INTERVAL - 1] {
+            let met = |uid| {
+                let starts = (0..20_000u64).map(|i| 1 << 50 | i * 7_654_321);
+                let times = starts.map(|start| start..start + length);
+                times
+                    .filter(|time| has_moment(uid, INTERVAL, time.clone()))
+                    .count()
+            };
+            let share = met(1) as f64 / 20_000.0;
+            let expected = length as f64 / INTERVAL as f64;
+            assert!((share - expected).abs() < 0.02, "{share} of {expected}");
+            assert_ne!(met(1), met(2));
+        }
+        // Each moment is met once, by calls that follow one another.
+        let calls = (0..100_000u64).map(|i| i * 30_000..(i + 1) * 30_000);
+        let met = calls
+            .filter(|call| has_moment(3, INTERVAL, call.clone()))
+            .count() as u64;
+        assert!(met.abs_diff(100_000 * 30_000 / INTERVAL) <= 1, "{met}");
+        assert!(!has_moment(1, 0, 0..10));
+    }
 }

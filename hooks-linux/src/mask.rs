@@ -1,8 +1,10 @@
 //! Calls by which a thread changes which signals it blocks. One that blocks the first of our signals has those that
-//! are under way arrive before, and can be interrupted by the second.
+//! are under way arrive before, and can be interrupted by the second. Under the kernel's clock, which stops for nothing,
+//! the first stays open and the thread is told that it is blocked.
 
 use crate::signal;
 use core::ffi::c_int;
+use core::ptr::null;
 use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, sigset_t};
 use stackbeat_core::{agent, sys};
 
@@ -11,6 +13,10 @@ macro_rules! masks {
         original!(fn $name(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+            if agent::leaves_signal_open() && signal::is_first_free() {
+                // SAFETY: the caller's arguments, passed on.
+                return unsafe { pretend(how, set, old, |how, set, old| $name::call(how, set, old)) };
+            }
             // SAFETY: by the caller's contract, null or valid.
             let was_open = unsafe { set.as_ref() }.is_some_and(|set| prepare(how, set));
             // SAFETY: the caller's arguments, passed on.
@@ -28,6 +34,59 @@ macro_rules! masks {
     )*};
 }
 masks! { pthread_sigmask sigprocmask }
+
+/// Makes such a call without the first signal, and notes what the program believes.
+///
+/// # Safety
+/// The pointers are null or valid.
+unsafe fn pretend(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+    call: impl FnOnce(c_int, *const sigset_t, *mut sigset_t) -> c_int,
+) -> c_int {
+    let before = agent::blocks_signal();
+    // SAFETY: by contract; both may be one place, so this is read before that is written.
+    let wanted = unsafe { set.as_ref() }.copied();
+    let (mut given, mut after) = (wanted, before);
+    if let Some(given) = &mut given {
+        // SAFETY: a valid set.
+        let has_first = unsafe { libc::sigismember(given, SIGURG) == 1 };
+        after = match how {
+            SIG_BLOCK => before || has_first,
+            SIG_SETMASK => has_first,
+            _ => before && !has_first,
+        };
+        if matches!(how, SIG_BLOCK | SIG_SETMASK) {
+            // SAFETY: as above.
+            unsafe { libc::sigdelset(given, SIGURG) };
+        }
+    }
+    let result = call(
+        how,
+        given.as_ref().map_or(null(), |set| &raw const *set),
+        old,
+    );
+    if result != 0 {
+        return result;
+    }
+    // SAFETY: by contract; filled by the call.
+    if before && let Some(old) = unsafe { old.as_mut() } {
+        // SAFETY: a valid set.
+        unsafe { libc::sigaddset(old, SIGURG) };
+    }
+    agent::set_blocks_signal(after);
+    agent::mask_changes();
+    result
+}
+
+/// The program has a handler for the first signal: where it believes to block that, it does.
+pub(crate) fn close_first() {
+    if agent::blocks_signal() {
+        agent::set_blocks_signal(false);
+        sys::block_signals(agent::mask() | sys::signal_bit(SIGURG as u32));
+    }
+}
 
 original!(fn sigpending(set: *mut sigset_t) -> c_int);
 /// One of ours that pends is taken off before, and none is sent meanwhile.

@@ -126,8 +126,14 @@ impl Kept {
             *(&raw mut action.sa_mask).cast::<usize>() = mask | undisturbed();
             sigaction::call(self.signal, &action, null_mut());
         }
-        if is_ignored && core::ptr::eq(self, &FIRST) {
-            start_second();
+        if core::ptr::eq(self, &FIRST) {
+            if is_ignored {
+                start_second();
+            }
+            if is_own {
+                crate::mask::close_first();
+                agent::signal_is_handled();
+            }
         }
     }
 
@@ -223,6 +229,11 @@ pub(crate) fn start() {
     agent::watch_masks(|mask| look_at_mask(mask as usize));
     // The calling thread takes part already.
     look_at_mask(agent::mask() as usize);
+}
+
+/// Whether the first signal means nothing to the program, so that it may come where the program blocks it.
+pub(crate) fn is_first_free() -> bool {
+    FIRST.is_active.load(Ordering::Acquire) && FIRST.asked().0 == SIG_DFL
 }
 
 /// Whether a thread with this mask can be reached by the second signal only.

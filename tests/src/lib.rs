@@ -295,6 +295,25 @@ pub fn info(trace: &Path) -> serde_json::Value {
     json_of(&["info", "--json", trace.to_str().expect("UTF-8")])
 }
 
+/// Whether the kernel lets us have its clock. Where it does not, `record --clock kernel` says that before the program starts.
+pub fn has_kernel_clock() -> bool {
+    let folder = scratch();
+    let trace = folder.path().join("try.beat");
+    let program = Program::new(["true"]).options(&["--clock", "kernel"]);
+    let tried = run(program.recorded_command(&trace));
+    if tried.output.status.success() {
+        return true;
+    }
+    let message = tried.stderr();
+    assert!(
+        message.contains("perf_event_open") && message.contains("leave `--clock kernel` out"),
+        "{message}"
+    );
+    assert!(!trace.exists());
+    eprintln!("not here: {message}");
+    false
+}
+
 /// The text as it is.
 pub fn verbatim(text: &str) -> String {
     text.to_owned()

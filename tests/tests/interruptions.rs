@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackbeat_tests::json::figure;
-use stackbeat_tests::{Program, info, run, scratch, workspace};
+use stackbeat_tests::json::{figure, number};
+use stackbeat_tests::{Program, has_kernel_clock, info, run, scratch, workspace};
 
 /// Rows of the witness: a name and three numbers.
 const ROWS: usize = 64;
@@ -72,7 +72,7 @@ impl Witness {
     }
 }
 
-/// Runs a script with and without stackbeat and compares what the witness saw.
+/// Runs a script with and without stackbeat, under each clock, and compares what the witness saw.
 #[track_caller]
 fn undisturbed(text: &str) {
     let folder = scratch();
@@ -81,7 +81,28 @@ fn undisturbed(text: &str) {
     let plain = witness.script(&text).run();
     assert_eq!(plain.shell_status(), 0, "{}", plain.stderr());
     let without = witness.counts();
-    let script = witness.script(&text);
+    // Nothing that was never interrupted proves anything.
+    let ticks = beside(&witness, &text, &without, &["--clock", "tick"]);
+    let sent = figure(&ticks, "signals_sent");
+    assert!(sent > 20, "{sent} signals");
+    if has_kernel_clock() {
+        let kernel = beside(&witness, &text, &without, &["--clock", "kernel"]);
+        let samples = number(&kernel["counts"], "samples");
+        assert!(samples > 100, "{samples} samples");
+        assert_eq!(figure(&kernel, "signals_held_back"), 0);
+    }
+}
+
+/// The same run, recorded with these options. Gives what the trace says about itself.
+#[track_caller]
+fn beside(
+    witness: &Witness,
+    text: &str,
+    without: &BTreeMap<String, Counts>,
+    options: &[&str],
+) -> serde_json::Value {
+    let folder = scratch();
+    let script = witness.script(text).options(options);
     let recorded = script.record(folder.path());
     assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
     let with = witness.counts();
@@ -91,12 +112,10 @@ fn undisturbed(text: &str) {
         let before = without.get(name).copied().unwrap_or_default();
         assert!(
             counts.interrupted <= before.interrupted && counts.cut <= before.cut,
-            "{name}: {counts:?} while recorded, {before:?} without"
+            "{name}: {counts:?} while recorded ({options:?}), {before:?} without"
         );
     }
-    // Nothing that was never interrupted proves anything.
-    let sent = figure(&info(&recorded.trace), "signals_sent");
-    assert!(sent > 20, "{sent} signals");
+    info(&recorded.trace)
 }
 
 #[test]

@@ -66,6 +66,8 @@ struct Config {
     buffer_bytes: u64,
     mode: &'static str,
     follow_children: bool,
+    /// What says when a thread is sampled: `tick` or `kernel`.
+    clock: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -168,6 +170,10 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 _ => "endless",
             },
             follow_children: config.follow_children,
+            clock: match config.sampling_clock() {
+                stackbeat_proto::v1::config::SamplingClock::Tick => "tick",
+                stackbeat_proto::v1::config::SamplingClock::Kernel => "kernel",
+            },
         },
         counts: Counts {
             processes: trace.processes().len(),
@@ -367,7 +373,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     line(
         "settings",
         format!(
-            "depth {}, buffer {}, {}, children {}",
+            "depth {}, buffer {}, {}, children {}, sampled by {}",
             info.config.depth_limit,
             units::bytes(info.config.buffer_bytes),
             info.config.mode,
@@ -375,6 +381,10 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
                 "followed"
             } else {
                 "not followed"
+            },
+            match info.config.clock {
+                "kernel" => "the kernel's clock",
+                _ => "ticks",
             }
         ),
     );

@@ -57,6 +57,14 @@ pub enum RecordError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "the kernel's clock cannot be had (perf_event_open): {advice}, or leave `--clock kernel` out"
+    )]
+    NoKernelClock {
+        advice: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("a thread of the collector cannot be started")]
     Thread(#[source] io::Error),
     #[error(transparent)]

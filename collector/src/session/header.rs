@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fs;
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::layout::Mode;
+use stackbeat_core::layout::{Mode, SamplingClock};
 use stackbeat_core::probe::Category;
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1::{Config, SessionHeader, config};
@@ -62,6 +62,11 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
             commit: options.commit.clone(),
             hooks_only: !options.interrupt_running,
             shares_processor: options.shares_processor,
+            sampling_clock: match options.clock {
+                SamplingClock::Tick => config::SamplingClock::Tick,
+                SamplingClock::Kernel => config::SamplingClock::Kernel,
+            }
+            .into(),
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.

@@ -48,7 +48,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE};
+use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE, SamplingClock};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
@@ -71,6 +71,7 @@ use meter::Meter;
 use outside::Watcher;
 use program::Program;
 use sampler::Sampler;
+use sampler::kernel_clock;
 use shared::Shared;
 use spawn::{SignalState, Start};
 use supervise::{Supervisor, Wake};
@@ -93,6 +94,17 @@ pub(crate) struct Ended {
     pub own_cpu: Option<Duration>,
     /// What it has read and written.
     pub transfers: Option<Transfers>,
+}
+
+/// Whether the kernel would sample threads by its own clock ([`SamplingClock::Kernel`]).
+///
+/// # Errors
+/// Why not, and what to do about it.
+pub fn probe_kernel_clock() -> Result<(), (std::io::Error, String)> {
+    kernel_clock::probe().map_err(|error| {
+        let advice = kernel_clock::advice(&error);
+        (error, advice)
+    })
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
@@ -251,6 +263,10 @@ fn begin(
     let source = clock::best_source();
     if source == ClockSource::Monotonic {
         warnings.push(Warning::NoCycleCounter);
+    }
+    if options.clock == SamplingClock::Kernel {
+        probe_kernel_clock()
+            .map_err(|(source, advice)| RecordError::NoKernelClock { advice, source })?;
     }
     let start = Snapshot::take(source);
     let session_id = header::session_id();

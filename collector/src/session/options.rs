@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stackbeat_core::layout::Mode;
+use stackbeat_core::layout::{Mode, SamplingClock};
 use stackbeat_core::probe::{self, Category};
 use stackbeat_proto::v1::loss::Cause;
 
@@ -68,6 +68,8 @@ pub struct Options {
     pub cpus: Option<CpuList>,
     /// Interrupt threads that run without passing a hook.
     pub interrupt_running: bool,
+    /// What says when threads are sampled.
+    pub clock: SamplingClock,
     /// Compress the packets of the trace.
     pub compress: bool,
     /// When dumps are written by themselves.
@@ -157,6 +159,7 @@ impl Options {
             wait_children: false,
             cpus: None,
             interrupt_running: true,
+            clock: SamplingClock::Tick,
             compress: false,
             dumps: Dumps::default(),
             counters_ns: Some(100_000_000),

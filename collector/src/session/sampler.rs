@@ -12,6 +12,7 @@
 mod cold;
 mod found;
 mod kernel;
+pub mod kernel_clock;
 mod signals;
 mod strangers;
 
@@ -187,6 +188,17 @@ impl Sampler {
         let index = entry.tick_index.load(Ordering::Relaxed) as usize;
         let class = (index / PHASES).min(CLASSES - 1);
         self.hot[class][index % PHASES].push(thread);
+    }
+
+    /// The threads that are new, for another clock than ticks. Hand them back to [`Sampler::forget`].
+    fn take_threads(&mut self) -> impl Iterator<Item = Thread> + use<> {
+        let hot = std::mem::take(&mut self.hot);
+        hot.into_iter().flatten().flatten()
+    }
+
+    /// Whether the pids of the process with this entry mean its threads here.
+    fn is_ours(&self, process: u32) -> bool {
+        self.processes.get(&process).is_some_and(|p| p.is_ours)
     }
 
     /// Threads of a class that were active of late.

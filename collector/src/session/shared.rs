@@ -246,6 +246,8 @@ impl Shared {
         control.parked.store(0, Ordering::SeqCst);
         sys::wake(&control.parked, 1);
         sys::wake(&control.switch, 1);
+        control.clock_calls.fetch_add(1, Ordering::SeqCst);
+        sys::wake(&control.clock_calls, 1);
     }
 
     /// Asks the drain for something; it is done with its next pass, which comes soon.

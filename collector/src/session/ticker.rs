@@ -18,6 +18,7 @@ use super::budget::Keeper;
 use super::jit_maps::JitMaps;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::pace::Budget;
+use super::sampler::kernel_clock::KernelClock;
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 use super::unix_peers::UnixPeers;
@@ -53,6 +54,8 @@ const SLICE_NS: u64 = 100_000;
 const PARTS: u64 = 1024;
 /// While switched off: distance between two looks whether threads need entries, ns.
 const RESTING_LOOK_NS: u64 = 100_000_000;
+/// Distance between two looks at what changes while the kernel samples threads, ns.
+const CLOCK_LOOK_NS: u64 = 50_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
@@ -89,6 +92,11 @@ pub fn run(
     let asked = asked_ns(&schedules);
     let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
     keeper.begin(shared, &sampler, asked);
+    if control.has_kernel_clock() {
+        follow_kernel_clock(shared, &mut sampler, &mut ticker, &mut keeper);
+        keeper.finish(shared);
+        return;
+    }
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
     let mut pool_looks = 0u16;
@@ -226,6 +234,61 @@ fn keep_counting(shared: &Shared) {
         reserve_threads(shared);
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The kernel says when threads are sampled: the words stand still, and newcomers are given to its clock.
+fn follow_kernel_clock(
+    shared: &Shared,
+    sampler: &mut Sampler,
+    ticker: &mut Ticker,
+    keeper: &mut Keeper,
+) {
+    let control = shared.mapping.control();
+    let mut clock = KernelClock::default();
+    let mut pool_looks = 0;
+    let mut random = Random(clock::cycles() | 1);
+    let mut unix_peers = UnixPeers::new();
+    let mut jit_maps = JitMaps::default();
+    while !shared.stopping() {
+        if !is_on(shared) {
+            clock.count(false);
+            rest(shared, ticker);
+            clock.count(true);
+            keeper.start_over(shared, sampler);
+            continue;
+        }
+        let calls = control.clock_calls.load(Ordering::SeqCst);
+        let now = now_ns();
+        count(&shared.figures.ticks, 1);
+        reserve_threads(shared);
+        watch_pool(shared, &mut pool_looks, &mut random);
+        unix_peers.step(&shared.mapping, now);
+        let next_ns = sampler.look_for_threads(shared, now);
+        jit_maps.step(shared, sampler.processes(), now);
+        let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
+        let active = clock.follow(
+            shared,
+            sampler,
+            asked_ns.map(|asked| keeper.interval_ns(asked)),
+        );
+        for (class, asked) in asked_ns.into_iter().enumerate() {
+            keeper.asked(class, asked);
+        }
+        keeper.woke(shared, sampler, active, asked_ns);
+        let shortest = asked_ns.into_iter().min().unwrap_or(1);
+        count(&shared.figures.intervals_asked_ns, shortest);
+        count(
+            &shared.figures.intervals_kept_ns,
+            keeper.interval_ns(shortest),
+        );
+        let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
+        sys::wait(&control.clock_calls, calls, Some(wait_ns));
+    }
+    jit_maps.look(shared, now_ns());
+    shared
+        .figures
+        .ticker_cpu_ns
+        .store(sys::thread_cpu_ns(), Ordering::Relaxed);
 }
 
 /// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes

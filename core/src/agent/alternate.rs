@@ -4,6 +4,7 @@
 //! The program does not see ours: its hook of `sigaltstack` shows none. Its handlers that ask for an alternate
 //! stack run on ours in threads that have no other.
 
+use super::kernel_clock;
 use super::own_stack;
 use super::process::{self, AGENT};
 use super::{owns_memory, registered};
@@ -67,6 +68,12 @@ pub(super) fn install(entry: &ThreadEntry) {
 pub fn alternate_stack_changed(new: &libc::stack_t) {
     if let Some((entry, _)) = registered(tls::block()) {
         note(entry, new);
+        if let Some(mapping) = process::mapping()
+            && !entry.is_out_of_reach(Ordering::Relaxed)
+            && entry.wants_clock.load(Ordering::Relaxed) == 0
+        {
+            kernel_clock::want(mapping.control(), entry);
+        }
     }
 }
 
@@ -98,6 +105,7 @@ pub fn frames_grow() {
             entry.alternate.fetch_or(OUT_OF_REACH, Ordering::SeqCst);
         }
     }
+    kernel_clock::stop_where(|entry| entry.is_out_of_reach(Ordering::SeqCst));
 }
 
 /// The calling thread's end: true when the kernel does not know ours any more.

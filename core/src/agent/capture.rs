@@ -58,6 +58,9 @@ pub(super) enum Length {
     /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to one an
     /// interval.
     Overdue,
+    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands for a tick
+    /// where there are none.
+    Met,
 }
 
 /// The length of a wait that began at `begin` and is over.
@@ -70,8 +73,19 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     let lasted = process::now().saturating_sub(begin);
     let asked = control.interval_cycles[class].load(Ordering::Relaxed);
-    if lasted < asked || control.switch.load(Ordering::Relaxed) != 1 {
+    if control.switch.load(Ordering::Relaxed) != 1 {
         return Length::Short;
+    }
+    if lasted < asked {
+        let is_met = control.has_kernel_clock() && {
+            let in_force = control.interval_in_force_cycles(class);
+            let uid = entry.uid.load(Ordering::Relaxed);
+            throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))
+        };
+        return match is_met {
+            true => Length::Met,
+            false => Length::Short,
+        };
     }
     match lasted >= control.wait_in_force_cycles(class) {
         true => Length::Overdue,
@@ -91,12 +105,14 @@ pub(super) fn leave_out(entry: &ThreadEntry) {
 #[inline(never)]
 pub(super) fn wait(wait: &Wait, entry: &ThreadEntry, result: i64, length: Length) {
     let overdue = length == Length::Overdue;
+    let is_met = length == Length::Met;
     let mut node = 0;
-    if overdue || !is_left_to_a_signal() {
+    if overdue || is_met || !is_left_to_a_signal() {
         node = away(|| Request {
             arg: Some((wait.arg, result)),
             begin: wait.begin,
             overdue,
+            is_met,
             ..Request::point(wait.probe)
         });
     }
@@ -299,10 +315,13 @@ impl Capture<'_> {
         if let Some(kind) = request.counted() {
             return self.run_counted(kind, registers);
         }
-        if request.interrupted.is_none() && request.begin == 0 {
+        if request.begin == 0 && !request.is_of_sampler() {
             self.open_stale_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
+        if request.is_met {
+            return if is_on { self.run_met(registers) } else { 0 };
+        }
         let tick = self.tick.0.load(Ordering::Relaxed);
         if !is_on && !request.exempt {
             if tick < TICK_RUNNING {
@@ -375,6 +394,18 @@ impl Capture<'_> {
         node
     }
 
+    /// The sampling clock has met the thread without a tick.
+    fn run_met(&mut self, registers: &Registers) -> u32 {
+        let now = process::now();
+        let node = self.capture(registers, now);
+        self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
+        let interval_ns = self.interval_ns();
+        self.scratch
+            .counted
+            .catch_up(self.block, self.entry, interval_ns);
+        node
+    }
+
     /// The thread's interval in force; 0: there is none.
     fn interval_ns(&self) -> u32 {
         let class = self.entry.class.load(Ordering::Relaxed) as usize;
@@ -429,7 +460,7 @@ impl Capture<'_> {
     fn is_inside_of_wait(&self) -> bool {
         let request = self.request;
         self.entry.closed.load(Ordering::Relaxed) != 0
-            && request.interrupted.is_none()
+            && !request.is_of_sampler()
             && request.begin != self.entry.episode_begin.load(Ordering::Relaxed)
     }
 

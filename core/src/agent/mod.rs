@@ -8,6 +8,7 @@
 //! - `wake`: waits that other threads end, and ending them
 //! - `fault`: signals that end the process, where somebody wants to know of them
 //! - `withdraw`: hooks that are too dear for the budget go
+//! - `kernel_clock`: the clock that the kernel keeps for a thread
 //! - `lent`: memory for what an exec takes
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
@@ -30,6 +31,7 @@ mod cost;
 mod counted;
 mod event;
 mod fault;
+mod kernel_clock;
 mod lent;
 mod main_stack;
 mod own_stack;
@@ -69,6 +71,7 @@ pub use event::event;
 pub use fault::{child_ended, watches_crashes};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use fault::{interrupted, lives_on, on_fault, with_room};
+pub use kernel_clock::stop_kernel_clock;
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use process::{
@@ -495,16 +498,19 @@ impl Wait {
         if is_poll {
             turn_begins(entry);
         }
-        // Without a switch it has not waited: only those that have look at the clock.
+        // Without a switch it has not waited: only those that have look at the clock. All do where no ticks come, because
+        // the kernel's clock does not see what they work in the kernel.
         let length = match switched {
-            Some(false) => capture::Length::Short,
+            Some(false) if !process::has_kernel_clock() => capture::Length::Short,
             _ => capture::length(entry, self.begin),
         };
         let is_overdue = length == capture::Length::Overdue;
+        let is_due =
+            is_overdue || length == capture::Length::Met || !throttle::is_quiet(tick, entry);
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if let Some(long) = long {
             capture::long_wait(self, result, long, is_overdue);
-        } else if (is_overdue || !throttle::is_quiet(tick, entry)) && is_enabled(self.probe) {
+        } else if is_due && is_enabled(self.probe) {
             capture::wait(self, entry, result, length);
         } else {
             if length == capture::Length::LeftOut && is_enabled(self.probe) {
@@ -581,6 +587,33 @@ pub fn mask_changes() {
         entry
             .mask_calls
             .store(calls.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// Whether the session's first signal is to stay open in the calling thread where the program blocks it, because it comes at
+/// any time in which the thread computes: one that pends would end a later call.
+#[inline]
+pub fn leaves_signal_open() -> bool {
+    process::is_active() && process::has_kernel_clock() && owns_memory()
+}
+
+/// Whether the program blocks it all the same, as far as it knows.
+pub fn blocks_signal() -> bool {
+    tls::block().blocks_signal.load(Ordering::Relaxed) != 0
+}
+
+/// It does from now on, or not any more.
+pub fn set_blocks_signal(blocks: bool) {
+    tls::block()
+        .blocks_signal
+        .store(blocks.into(), Ordering::Relaxed);
+}
+
+/// The program handles the session's first signal itself: the kernel's clock does not use it in this process.
+pub fn signal_is_handled() {
+    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+        process.handles_signal.store(1, Ordering::SeqCst);
+        stop_kernel_clock();
     }
 }
 

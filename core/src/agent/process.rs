@@ -173,6 +173,12 @@ pub(super) fn slow_turn_cycles() -> Option<u64> {
     (cycles != 0).then_some(cycles)
 }
 
+/// Whether the kernel says when threads are sampled.
+#[inline(always)]
+pub(super) fn has_kernel_clock() -> bool {
+    mapping().is_some_and(|m| m.control().has_kernel_clock())
+}
+
 /// Tells those outside which epoch is current.
 pub(super) fn publish_epoch(mapping: &Mapping) {
     let epoch = epoch();

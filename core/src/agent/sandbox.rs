@@ -5,7 +5,7 @@
 //! the process' entry says so, with the CPU time up to here.
 
 use super::capture::{self, Request};
-use super::{patience, process, registered};
+use super::{kernel_clock, patience, process, registered};
 use crate::gate;
 use crate::layout::{ClockSource, sandboxed};
 use crate::mapping::Mapping;
@@ -90,6 +90,7 @@ pub fn enters_sandbox(sandbox: Sandbox) -> Option<Entering> {
     if !entering.is_interrupted() {
         process::AGENT.forget_signals();
         process::publish_signal(mapping);
+        kernel_clock::stop_where(|_| true);
         let entry = registered(tls::block());
         entering.gate_before = entry.map(|(entry, _)| gate::close(entry, patience::await_signal));
     }

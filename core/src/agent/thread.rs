@@ -2,7 +2,7 @@
 
 use super::capture::{self, More, Request};
 use super::main_stack;
-use super::{children, own_stack, patience, process, wake};
+use super::{children, kernel_clock, own_stack, patience, process, wake};
 use crate::gate;
 use crate::probe::Probe;
 use crate::record::{self, RecordBuffer};
@@ -195,6 +195,9 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     super::alternate::install(entry);
+    if !entry.is_out_of_reach(Ordering::Relaxed) {
+        kernel_clock::want(mapping.control(), entry);
+    }
     true
 }
 
@@ -294,6 +297,10 @@ pub fn thread_exiting(id: u64) {
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     super::alarm::cancel();
+    if process::has_kernel_clock() && super::owns_memory() {
+        // What comes from here on would find the thread without a stack of ours.
+        sys::block_signals(sys::blocked_signals() | process::AGENT.signals());
+    }
     // First no handler finds the entry any more, then it may become another thread's.
     block.set(flag::EXITED);
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);

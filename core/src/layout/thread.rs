@@ -20,7 +20,7 @@ pub mod loss {
 }
 
 /// Room for kinds of system calls that do not exist yet.
-const SYSTEM_CALL_PLACES: usize = 23;
+const SYSTEM_CALL_PLACES: usize = 22;
 const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
 
 /// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks at both.
@@ -146,6 +146,10 @@ pub struct ThreadEntry {
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicU64,
+    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: none (futex word).
+    pub clock_descriptor: AtomicU32,
+    /// Owner: 1 while such signals may come.
+    pub wants_clock: AtomicU32,
 }
 
 /// Bit of [`ThreadEntry::alternate`].

@@ -8,7 +8,7 @@
 //! offset says, and there may be no memory. So each access looks at what libc keeps at the thread pointer first, and such a
 //! thread gets a block that stands for all of them: nothing is registered there, ever.
 
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::layout::ThreadEntry;
 
@@ -45,9 +45,11 @@ pub struct Block {
     /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does not.
     pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
-    pub switched: AtomicU16,
+    pub switched: AtomicU8,
     /// 1: a poll has returned since the last capture and was not captured itself.
-    pub turned: AtomicU16,
+    pub turned: AtomicU8,
+    /// 1: the program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
+    pub blocks_signal: AtomicU8,
     /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
@@ -100,8 +102,9 @@ impl Block {
             pending_bytes: AtomicU64::new(0),
             pending_frees: AtomicU64::new(0),
             away: AtomicUsize::new(0),
-            switched: AtomicU16::new(0),
-            turned: AtomicU16::new(0),
+            switched: AtomicU8::new(0),
+            turned: AtomicU8::new(0),
+            blocks_signal: AtomicU8::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicU64::new(0),
             handler_sp: AtomicUsize::new(0),

@@ -4,7 +4,7 @@
 use stackbeat_collector::model::conservation;
 use stackbeat_tests::decode::Trace;
 use stackbeat_tests::json::{array, number};
-use stackbeat_tests::{Program, Recorded, compile, report, scratch};
+use stackbeat_tests::{Program, Recorded, compile, has_kernel_clock, report, scratch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -116,6 +116,14 @@ fn a_small_budget_leaves_no_wait_out() {
     // Shorter than the interval with which a budget begins.
     let recorded = record_waits_of(8, folder.path(), &[], &["--budget", "1%"]);
     wants_all(&recorded);
+}
+
+#[test]
+fn the_kernels_clock_leaves_no_wait_out() {
+    let folder = scratch();
+    if has_kernel_clock() {
+        wants_all(&record(folder.path(), &[], &["--clock", "kernel"]));
+    }
 }
 
 /// A budget that nothing fits into.

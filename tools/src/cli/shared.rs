@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
+use stackbeat_core::layout::SamplingClock;
 use stackbeat_core::probe::Cause;
 
 use crate::units::{Period, parse_duration_ns, parse_percent, parse_period, parse_size_bytes};
@@ -54,6 +55,9 @@ pub struct WatchArgs {
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
     pub no_interrupt: bool,
+    /// What says when a thread is sampled.
+    #[arg(long, value_enum, default_value_t = ClockArg::Tick)]
+    pub clock: ClockArg,
     /// Time between two readings of CPU, memory, faults and limits; `off` for none.
     ///
     /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
@@ -62,6 +66,22 @@ pub struct WatchArgs {
     /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
     #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
     pub long_wait: Period,
+}
+
+impl WatchArgs {
+    /// The sampling clock that was asked for.
+    ///
+    /// # Errors
+    /// The kernel's clock does nothing but interrupt threads.
+    pub fn sampling_clock(&self) -> anyhow::Result<SamplingClock> {
+        match self.clock {
+            ClockArg::Kernel if self.no_interrupt => anyhow::bail!(
+                "--clock kernel and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out"
+            ),
+            ClockArg::Kernel => Ok(SamplingClock::Kernel),
+            ClockArg::Tick => Ok(SamplingClock::Tick),
+        }
+    }
 }
 
 /// When dumps are written by themselves.
@@ -202,6 +222,16 @@ pub enum ModeArg {
     Ring,
     /// Keep the oldest samples that fit, then stop.
     Startup,
+}
+
+/// What `--clock` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClockArg {
+    /// The recorder wakes up after each interval, and interrupts the threads that run.
+    Tick,
+    /// The kernel interrupts a thread after each interval of its CPU time (perf_event_open): nothing wakes up beside the
+    /// program. Time in the kernel is seen in hooked calls only.
+    Kernel,
 }
 
 /// A file that a trace is written to. Standard output is the program's, or for what a command says.

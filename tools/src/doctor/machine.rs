@@ -19,6 +19,7 @@ pub fn checks() -> Vec<Check> {
         cycle_counter(),
         process_access(),
         signal(),
+        kernel_clock(),
         debug_files(),
     ];
     checks.extend(preloaded());
@@ -204,6 +205,27 @@ fn process_access() -> Check {
             Status::Limited,
             format!("/proc/PID/syscall: {e}, {scope}"),
             advice,
+        ),
+    }
+}
+
+/// Whether the kernel may sample threads by its own clock.
+fn kernel_clock() -> Check {
+    const NAME: &str = "kernel clock";
+    match stackbeat_collector::session::probe_kernel_clock() {
+        Ok(()) => Check::new(
+            NAME,
+            Status::Ok,
+            "perf_event_open works: `--clock kernel` can be had",
+            "",
+        ),
+        Err((error, advice)) => Check::new(
+            NAME,
+            Status::Ok,
+            format!(
+                "not to be had, which `--clock tick`, the default, does not need ({error}: {advice})"
+            ),
+            "",
         ),
     }
 }

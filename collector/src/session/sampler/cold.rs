@@ -130,6 +130,22 @@ impl Sampler {
         self.warm(thread, entry);
     }
 
+    /// Takes newcomers in, and looks for threads that have no entry, where another clock than ticks samples threads. Gives when
+    /// to do so again, ns.
+    pub fn look_for_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
+        self.refresh(shared, now_ns);
+        // Who wakes up is sampled without being looked at.
+        self.signs.clear();
+        if now_ns >= self.next_stranger_look_ns {
+            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
+        }
+        let announced = shared.mapping.control().announced.load(Ordering::Acquire);
+        match announced == self.announced && self.unmet.is_empty() {
+            true => self.next_stranger_look_ns,
+            false => self.next_refresh_ns,
+        }
+    }
+
     /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
     pub fn look_around(&mut self, shared: &Shared, now_ns: u64) -> bool {
         let mut active = false;

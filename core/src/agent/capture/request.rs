@@ -18,6 +18,8 @@ pub(in crate::agent) struct Request<'a> {
     pub forced: bool,
     /// A wait that has lasted for the interval: bypasses throttle and budget.
     pub overdue: bool,
+    /// The sampling clock has met it, without a tick: bypasses the throttle.
+    pub is_met: bool,
     /// Nobody asked for it: no loss when the budget refuses it.
     pub spare: bool,
     /// Bypasses throttle, budget and mask: starts, ends and faults.
@@ -46,6 +48,7 @@ impl Request<'_> {
             begin: 0,
             forced: false,
             overdue: false,
+            is_met: false,
             spare: false,
             exempt: false,
             last: false,
@@ -56,7 +59,7 @@ impl Request<'_> {
 
     /// The session's signal asks for it, which comes for a tick.
     pub(super) fn is_of_sampler(&self) -> bool {
-        self.interrupted.is_some() && !self.exempt
+        self.interrupted.is_some() && !self.exempt && !self.is_met
     }
 
     /// What was counted to ask for it.

@@ -22,10 +22,16 @@ pub(in crate::agent) unsafe fn on_signal(
         return false;
     }
     // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
-    let ours = unsafe {
+    let is_sent = unsafe {
         (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == process::collector_pid()
     };
-    if !ours {
+    // SAFETY: by contract.
+    if !is_sent && unsafe { is_of_kernel_clock(info) } {
+        // SAFETY: by contract.
+        unsafe { clock_strikes(context) };
+        return true;
+    }
+    if !is_sent {
         return false;
     }
     if !tls::has_thread_pointer() {
@@ -61,6 +67,51 @@ pub(in crate::agent) unsafe fn on_signal(
         ..Request::point(Probe::Running)
     });
     true
+}
+
+/// Whether the kernel's clock has sent it, by the collector's descriptor for this thread (fcntl(2), F_SETSIG).
+///
+/// # Safety
+/// `info` is what the kernel passed to a handler with SA_SIGINFO.
+unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
+    /// `si_code` of a descriptor that has something to say (asm-generic/siginfo.h).
+    const POLL_IN: i32 = 1;
+    /// `_sigpoll` of `siginfo_t` (asm-generic/siginfo.h).
+    #[repr(C)]
+    struct OfDescriptor {
+        _signal: [i32; 4],
+        _band: core::ffi::c_long,
+        descriptor: i32,
+    }
+    // SAFETY: by contract; the descriptor is meaningful for POLL_IN, and within the structure for all.
+    let (code, descriptor) =
+        unsafe { ((*info).si_code, (*info.cast::<OfDescriptor>()).descriptor) };
+    code == POLL_IN
+        && tls::has_thread_pointer()
+        && registered(tls::block()).is_some_and(|(entry, _)| {
+            let own = entry.clock_descriptor.load(Ordering::Relaxed);
+            own != 0 && own == (descriptor as u32).wrapping_add(1)
+        })
+}
+
+/// The calling thread has computed for another interval: it is sampled where that was over.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO.
+unsafe fn clock_strikes(context: *mut core::ffi::c_void) {
+    let block = tls::block();
+    // SAFETY: by contract.
+    unsafe { alternate::put_back(context) };
+    // In a capture it has met our own work.
+    if block.guard.load(Ordering::Relaxed) == 0 {
+        // SAFETY: by contract.
+        let registers = unsafe { registers_of(context) };
+        slow(&Request {
+            interrupted: Some(&registers),
+            is_met: true,
+            ..Request::point(Probe::Running)
+        });
+    }
 }
 
 /// The registers that a signal interrupted.

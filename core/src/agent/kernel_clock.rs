@@ -1,0 +1,63 @@
+//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`).
+//!
+//! No gate keeps its signals away: they come between any two instructions. So a thread wants it from when such a signal may
+//! arrive there, and has it stopped before one must not. The thread stores what it wants and then looks for the collector's
+//! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
+
+use super::{process, registered};
+use crate::layout::{Control, ThreadEntry, entry_state};
+use crate::registry;
+use crate::sync::Ordering;
+use crate::sys;
+use crate::sys::tls;
+
+/// How long to wait for the collector, ns. One that is gone has taken the clock with it.
+const WAIT_NS: u64 = 10_000_000;
+const WAITS: u32 = 100;
+
+/// The calling thread, whose entry this is, is ready for its signals.
+pub(super) fn want(control: &Control, entry: &ThreadEntry) {
+    if control.has_kernel_clock() {
+        entry.wants_clock.store(1, Ordering::SeqCst);
+        call(control);
+    }
+}
+
+fn call(control: &Control) {
+    control.clock_calls.fetch_add(1, Ordering::SeqCst);
+    sys::wake(&control.clock_calls, 1);
+}
+
+/// Stops the calling thread's clock. None of its signals is on its way afterwards.
+pub fn stop_kernel_clock() {
+    let own = registered(tls::block());
+    stop_where(|entry| own.is_some_and(|(own, _)| core::ptr::eq(own, entry)));
+}
+
+/// Stops the clocks of these threads of the process.
+#[cold]
+#[inline(never)]
+pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
+    let Some(mapping) = process::mapping().filter(|m| m.control().has_kernel_clock()) else {
+        return;
+    };
+    let each = |with: &dyn Fn(&ThreadEntry)| {
+        let own = registry::threads(mapping)
+            .map(|(_, entry)| entry)
+            .filter(|entry| {
+                entry.state.load(Ordering::Relaxed) == entry_state::LIVE
+                    && entry.process.load(Ordering::Relaxed) == process::index()
+            });
+        own.filter(|entry| is_one(entry)).for_each(with);
+    };
+    each(&|entry| entry.wants_clock.store(0, Ordering::SeqCst));
+    call(mapping.control());
+    each(&|entry| {
+        for _ in 0..WAITS {
+            match entry.clock_descriptor.load(Ordering::SeqCst) {
+                0 => break,
+                descriptor => sys::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS)),
+            }
+        }
+    });
+}
