@@ -138,9 +138,8 @@ fn clients_that_hang_flood_or_talk_nonsense_disturb_nothing() {
     let mut asked = 0;
     while began.elapsed() < Duration::from_secs(2) {
         let mut stream = connect().expect("connects");
-        stream
-            .write_all(b"{\"stackbeat\":1,\"command\":\"status\"}\n")
-            .expect("says");
+        // One that is refused because there are too many is closed before it says anything.
+        let _ = stream.write_all(b"{\"stackbeat\":1,\"command\":\"status\"}\n");
         drop(stream);
         asked += 1;
     }
