@@ -29,7 +29,7 @@ mod waits;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-pub use thread::{CallCount, OUT_OF_REACH, ThreadEntry, loss};
+pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, loss};
 pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch};
 
 /// First word of the mapping: `STKBEAT1` in memory order.
@@ -52,6 +52,8 @@ pub const CLASSES: usize = 3;
 /// Tick words per class: threads are spread over them, and the ticker advances them in turn, so that
 /// captures do not all fall on the edge of an interval.
 pub const PHASES: usize = 4;
+/// Tick index of a thread that the kernel's clock samples: its tick word stands still.
+pub const STILL: u32 = (CLASSES * PHASES) as u32;
 
 /// Tick value that equals no thread's last tick: the ticker is parked and wants to be woken.
 pub const TICK_PARKED: u32 = u32::MAX;
@@ -234,7 +236,7 @@ pub enum SamplingClock {
     /// The collector advances tick words, which hooks look at, and interrupts the threads whose hooks would come too late.
     #[default]
     Tick = 0,
-    /// The kernel interrupts each thread when it has computed for an interval; tick words stand still.
+    /// The kernel interrupts each thread when it has computed for an interval; its tick word stands still.
     Kernel = 1,
 }
 
@@ -285,6 +287,8 @@ pub struct Control {
     pub interval_ns: [AtomicU32; CLASSES],
     pub interval_cycles: [AtomicU64; CLASSES],
     pub ticks: [[Tick; PHASES]; CLASSES],
+    /// The word of all threads with the tick index [`STILL`]. It advances only to have them look at their tick index.
+    pub still: Tick,
     /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
     pub drain: AtomicU32,
@@ -313,7 +317,7 @@ pub struct Control {
     pub filters: AtomicU32,
     /// Agents add: processes that stay out of the session because their address space is limited (RLIMIT_AS).
     pub processes_without_room: AtomicU32,
-    /// What says when a thread is sampled: a [`SamplingClock`].
+    /// What says when threads are sampled: a [`SamplingClock`]. Single processes and threads may be on ticks all the same.
     pub sampling_clock: AtomicU32,
     /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
     pub clock_calls: AtomicU32,
@@ -426,7 +430,9 @@ pub struct ProcessEntry {
     pub unseen_from_ns: AtomicU64,
     /// 1: the program has a handler of its own for `signal`.
     pub handles_signal: AtomicU32,
-    pub reserved: [AtomicU32; 13],
+    /// Collector: 1: it cannot have the kernel's clock, so its threads are sampled at ticks.
+    pub on_ticks: AtomicU32,
+    pub reserved: [AtomicU32; 12],
 }
 
 /// Bits of [`ProcessEntry::sandboxed`].

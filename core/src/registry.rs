@@ -8,7 +8,7 @@ pub mod found;
 
 use crate::handover;
 use crate::layout::{
-    Control, PHASES, ProcessEntry, ThreadClass, ThreadEntry, entry_state as state,
+    CLASSES, Control, PHASES, ProcessEntry, STILL, ThreadClass, ThreadEntry, entry_state as state,
 };
 use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
@@ -100,6 +100,7 @@ fn clear_process(entry: &ProcessEntry) {
         &entry.fatal_tid,
         &entry.fatal_node,
         &entry.handles_signal,
+        &entry.on_ticks,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -198,9 +199,23 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
         ThreadClass::Other
     };
     entry.class.store(class as u32, Ordering::Relaxed);
-    entry
-        .tick_index
-        .store(tick_index(class, uid), Ordering::Relaxed);
+    let is_clocked = control.has_kernel_clock()
+        && mapping
+            .process(new.process)
+            .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == 0);
+    let index = match is_clocked {
+        true => STILL,
+        false => tick_index(class as u32, uid),
+    };
+    entry.tick_index.store(index, Ordering::Relaxed);
+}
+
+/// Collector: the thread is sampled at ticks from the moment at which it looks at its tick index
+/// ([`crate::throttle::Ticker::move_still`]).
+pub fn put_on_ticks(entry: &ThreadEntry) {
+    let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
+    let index = tick_index(class, entry.uid.load(Ordering::Relaxed));
+    entry.tick_index.store(index, Ordering::Relaxed);
 }
 
 /// This entry is free: searches begin with it.
@@ -240,8 +255,8 @@ pub fn take_signs(mapping: &Mapping, word: usize) -> u64 {
 }
 
 /// The tick word of a thread: its class', and of those in turn by its uid.
-pub fn tick_index(class: ThreadClass, uid: u32) -> u32 {
-    class as u32 * PHASES as u32 + uid % PHASES as u32
+fn tick_index(class: u32, uid: u32) -> u32 {
+    class * PHASES as u32 + uid % PHASES as u32
 }
 
 fn clear_thread(e: &ThreadEntry) {
@@ -275,6 +290,7 @@ fn clear_thread(e: &ThreadEntry) {
     for word in [
         &e.clock_descriptor,
         &e.wants_clock,
+        &e.clock_strikes,
         &e.last_tick,
         &e.buffer,
         &e.capturing,

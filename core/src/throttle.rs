@@ -105,8 +105,10 @@ fn mixed(number: u64) -> u64 {
 /// The tick word of a thread.
 pub fn tick_of(control: &Control, tick_index: u32) -> &Tick {
     let i = tick_index as usize;
-    let class = control.ticks.get(i / PHASES).unwrap_or(&control.ticks[0]);
-    &class[i % PHASES]
+    match control.ticks.get(i / PHASES) {
+        Some(class) => &class[i % PHASES],
+        None => &control.still,
+    }
 }
 
 /// The tick that follows this one.
@@ -122,6 +124,7 @@ pub fn after(tick: u32) -> u32 {
 #[derive(Debug)]
 pub struct Ticker {
     counts: [[u32; PHASES]; CLASSES],
+    still: u32,
 }
 
 impl Default for Ticker {
@@ -129,6 +132,7 @@ impl Default for Ticker {
         Ticker {
             // A thread's last tick starts as 0, so that its first hook captures.
             counts: [[1; PHASES]; CLASSES],
+            still: 1,
         }
     }
 }
@@ -150,6 +154,13 @@ impl Ticker {
                 self.advance(control, class, phase);
             }
         }
+        self.move_still(control);
+    }
+
+    /// Has the threads that no ticks come to look once at what their entries say.
+    pub fn move_still(&mut self, control: &Control) {
+        self.still = after(self.still);
+        control.still.0.store(self.still, Ordering::Release);
     }
 
     /// Lets hooks of a class gate themselves by the cycle counter (intervals too short for ticks).

@@ -5,7 +5,7 @@
 use crate::signal;
 use core::ffi::c_int;
 use core::ptr::null;
-use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, sigset_t};
+use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, siginfo_t, sigset_t, ucontext_t};
 use stackbeat_core::{agent, sys};
 
 macro_rules! masks {
@@ -80,11 +80,31 @@ unsafe fn pretend(
     result
 }
 
-/// The program has a handler for the first signal: where it believes to block that, it does.
+/// The program has a handler for the first signal: where it believes to block that, it does. The clock has stopped.
 pub(crate) fn close_first() {
     if agent::blocks_signal() {
         agent::set_blocks_signal(false);
         sys::block_signals(agent::mask() | sys::signal_bit(SIGURG as u32));
+        agent::mask_changes();
+    }
+}
+
+/// The first signal has come from elsewhere, where the program believes to block it: from here on it is blocked, and the signal
+/// pends again.
+///
+/// # Safety
+/// What the kernel passed to the handler under way, in which the signal is blocked.
+pub(crate) unsafe fn take_back(info: *const siginfo_t, context: *mut ucontext_t) {
+    agent::stop_kernel_clock();
+    agent::set_blocks_signal(false);
+    // SAFETY: by contract.
+    unsafe {
+        libc::sigaddset(&raw mut (*context).uc_sigmask, SIGURG);
+        agent::mask_changes();
+        match (*info).si_code {
+            libc::SI_TKILL => sys::send_again(SIGURG, info),
+            _ => sys::send_again_to_process(SIGURG, info),
+        }
     }
 }
 

@@ -131,8 +131,8 @@ impl Kept {
                 start_second();
             }
             if is_own {
-                crate::mask::close_first();
                 agent::signal_is_handled();
+                crate::mask::close_first();
             }
         }
     }

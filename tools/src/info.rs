@@ -66,8 +66,10 @@ struct Config {
     buffer_bytes: u64,
     mode: &'static str,
     follow_children: bool,
-    /// What says when a thread is sampled: `tick` or `kernel`.
+    /// What says when threads are sampled: `tick` or `kernel`.
     clock: &'static str,
+    /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
+    no_kernel_clock: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -174,6 +176,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 stackbeat_proto::v1::config::SamplingClock::Tick => "tick",
                 stackbeat_proto::v1::config::SamplingClock::Kernel => "kernel",
             },
+            no_kernel_clock: config.no_kernel_clock.clone(),
         },
         counts: Counts {
             processes: trace.processes().len(),
@@ -388,6 +391,10 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             }
         ),
     );
+    if !info.config.no_kernel_clock.is_empty() {
+        let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
+        line("kernel clock", why_not);
+    }
     let c = &info.counts;
     line(
         "contents",

@@ -84,7 +84,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.wait_children = args.wait_children;
     options.cpus = args.cpus.clone();
     options.interrupt_running = !args.watch.no_interrupt;
-    options.clock = args.watch.sampling_clock()?;
+    options.clock = args.watch.clock_choice()?;
     options.compress = args.trace.compress;
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();

@@ -57,14 +57,8 @@ pub enum RecordError {
         #[source]
         source: io::Error,
     },
-    #[error(
-        "the kernel's clock cannot be had (perf_event_open): {advice}, or leave `--clock kernel` out"
-    )]
-    NoKernelClock {
-        advice: String,
-        #[source]
-        source: io::Error,
-    },
+    #[error("the kernel's clock cannot be had ({0}); leave `--clock kernel` out")]
+    NoKernelClock(super::sampler::kernel_clock::WhyNot),
     #[error("a thread of the collector cannot be started")]
     Thread(#[source] io::Error),
     #[error(transparent)]

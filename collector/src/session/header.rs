@@ -10,10 +10,16 @@ use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1::{Config, SessionHeader, config};
 
 use super::options::Options;
+use super::sampler::kernel_clock::Chosen;
 use crate::drain::clock_packet;
 
 /// The header for a session that starts now.
-pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> SessionHeader {
+pub fn header(
+    options: &Options,
+    session_id: [u8; 16],
+    start: &Snapshot,
+    chosen: &Chosen,
+) -> SessionHeader {
     // SAFETY: plain data for which all zeros is valid.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a valid object; on failure the names stay empty.
@@ -62,11 +68,12 @@ pub fn header(options: &Options, session_id: [u8; 16], start: &Snapshot) -> Sess
             commit: options.commit.clone(),
             hooks_only: !options.interrupt_running,
             shares_processor: options.shares_processor,
-            sampling_clock: match options.clock {
+            sampling_clock: match chosen.clock {
                 SamplingClock::Tick => config::SamplingClock::Tick,
                 SamplingClock::Kernel => config::SamplingClock::Kernel,
             }
             .into(),
+            no_kernel_clock: chosen.why_not.clone(),
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.

@@ -48,7 +48,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE, SamplingClock};
+use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
@@ -57,8 +57,8 @@ pub use cpus::CpuList;
 pub use error::{RecordError, Warning};
 pub use family::Descendants;
 pub use options::{
-    Attachment, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options,
-    Outcome, Progress, Status, Systrace, Visits,
+    Attachment, ClockChoice, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS,
+    Options, Outcome, Progress, Status, Systrace, Visits,
 };
 
 use crate::drain::Drainer;
@@ -96,15 +96,12 @@ pub(crate) struct Ended {
     pub transfers: Option<Transfers>,
 }
 
-/// Whether the kernel would sample threads by its own clock ([`SamplingClock::Kernel`]).
+/// Whether the kernel would sample threads by its own clock (`ClockChoice::Auto`).
 ///
 /// # Errors
 /// Why not, and what to do about it.
-pub fn probe_kernel_clock() -> Result<(), (std::io::Error, String)> {
-    kernel_clock::probe().map_err(|error| {
-        let advice = kernel_clock::advice(&error);
-        (error, advice)
-    })
+pub fn probe_kernel_clock() -> Result<(), String> {
+    kernel_clock::probe().map_err(|why_not| why_not.to_string())
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
@@ -264,16 +261,17 @@ fn begin(
     if source == ClockSource::Monotonic {
         warnings.push(Warning::NoCycleCounter);
     }
-    if options.clock == SamplingClock::Kernel {
-        probe_kernel_clock()
-            .map_err(|(source, advice)| RecordError::NoKernelClock { advice, source })?;
-    }
+    let chosen = kernel_clock::choose(options)?;
     let start = Snapshot::take(source);
     let session_id = header::session_id();
     // The mapping first: an output that is to be replaced is only touched when recording can begin.
     let (mapping, storage, moved) = storage::create(options, session_id)?;
     let mut writer = create_output(options)?;
-    let mut header = header::header(options, session_id, &start);
+    let control = mapping.control();
+    control
+        .sampling_clock
+        .store(chosen.clock as u32, Ordering::Relaxed);
+    let mut header = header::header(options, session_id, &start, &chosen);
     if let Some(directory) = &subject.working_directory {
         header.working_directory.clone_from(directory);
     }

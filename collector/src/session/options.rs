@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stackbeat_core::layout::{Mode, SamplingClock};
+use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::{self, Category};
 use stackbeat_proto::v1::loss::Cause;
 
@@ -34,6 +34,17 @@ pub const MAX_DEPTH: u32 = 1024;
 pub const MIN_BUFFER_BYTES: u64 = 64 << 10;
 /// Largest pool of sub-buffers, bytes.
 pub const MAX_BUFFER_BYTES: u64 = 16 << 30;
+
+/// What is to say when threads are sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockChoice {
+    /// The kernel's clock where it can be had and is known to disturb nothing, otherwise ticks.
+    Auto,
+    /// The kernel's clock, or an error.
+    Kernel,
+    #[default]
+    Tick,
+}
 
 /// What to record and how.
 #[derive(Clone, Debug)]
@@ -69,7 +80,7 @@ pub struct Options {
     /// Interrupt threads that run without passing a hook.
     pub interrupt_running: bool,
     /// What says when threads are sampled.
-    pub clock: SamplingClock,
+    pub clock: ClockChoice,
     /// Compress the packets of the trace.
     pub compress: bool,
     /// When dumps are written by themselves.
@@ -159,7 +170,7 @@ impl Options {
             wait_children: false,
             cpus: None,
             interrupt_running: true,
-            clock: SamplingClock::Tick,
+            clock: ClockChoice::default(),
             compress: false,
             dumps: Dumps::default(),
             counters_ns: Some(100_000_000),

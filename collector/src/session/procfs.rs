@@ -391,6 +391,21 @@ fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
     set.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// CPU time of a thread in user mode, ns, to one tick of the kernel's (field 14 of proc_pid_stat(5)).
+pub fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
+    let mut text = [0; 1024];
+    let read = read_task(pid, tid, "stat", &mut text)?;
+    // After the name, which may hold anything, stands the state, which is the third field.
+    let fields = read
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_ascii_whitespace());
+    let ticks = fields.and_then(|mut fields| fields.nth(11)?.parse::<u64>().ok());
+    let ticks = ticks.ok_or(io::ErrorKind::InvalidData)?;
+    // SAFETY: asks for a constant of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Ok(ticks.saturating_mul(1_000_000_000 / per_second))
+}
+
 /// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
 pub fn seccomp_filters(pid: u32) -> u32 {
     let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -120,6 +120,8 @@ struct Process {
     is_searched: bool,
     /// Registered threads that are not known to have ended.
     threads: u64,
+    /// Some of them were on ticks.
+    has_ticks: bool,
 }
 
 /// The sampler's state.
@@ -127,6 +129,8 @@ struct Process {
 pub struct Sampler {
     /// By class and phase: threads that were active of late.
     hot: [[Vec<Thread>; PHASES]; CLASSES],
+    /// Those that the kernel's clock is to sample, and that it does not know yet.
+    unclocked: Vec<Thread>,
     /// By entry.
     cold: HashMap<u32, Thread>,
     /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
@@ -185,15 +189,27 @@ impl Sampler {
     fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
         thread.misses = 0;
         self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
+        if entry.has_kernel_clock() {
+            self.unclocked.push(thread);
+            return;
+        }
+        if let Some(process) = self.processes.get_mut(&thread.process) {
+            process.has_ticks = true;
+        }
         let index = entry.tick_index.load(Ordering::Relaxed) as usize;
         let class = (index / PHASES).min(CLASSES - 1);
         self.hot[class][index % PHASES].push(thread);
     }
 
-    /// The threads that are new, for another clock than ticks. Hand them back to [`Sampler::forget`].
+    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to [`Sampler::warm`] when
+    /// they are on ticks.
     fn take_threads(&mut self) -> impl Iterator<Item = Thread> + use<> {
-        let hot = std::mem::take(&mut self.hot);
-        hot.into_iter().flatten().flatten()
+        std::mem::take(&mut self.unclocked).into_iter()
+    }
+
+    /// Whether ticks are any thread's.
+    pub fn has_ticks(&self) -> bool {
+        !self.cold.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
     }
 
     /// Whether the pids of the process with this entry mean its threads here.
@@ -469,9 +485,18 @@ impl Sampler {
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
     pub fn program_cpu_ns(&self) -> u64 {
+        self.cpu_ns_of(|_| true)
+    }
+
+    /// The same of those with threads on ticks.
+    pub fn cpu_ns_on_ticks(&self) -> u64 {
+        self.cpu_ns_of(|process| process.has_ticks)
+    }
+
+    fn cpu_ns_of(&self, is_one: impl Fn(&Process) -> bool) -> u64 {
         self.processes
             .values()
-            .filter(|p| p.is_ours)
+            .filter(|p| p.is_ours && is_one(p))
             .map(|p| sys::clock_ns(process_clock(p.pid)))
             .sum()
     }

@@ -170,9 +170,6 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     control
         .depth_limit
         .store(options.depth_limit, Ordering::Relaxed);
-    control
-        .sampling_clock
-        .store(options.clock as u32, Ordering::Relaxed);
     control.probe_mask.store(options.probes, Ordering::Relaxed);
     control.forced_per_second.store(2000, Ordering::Relaxed);
     control

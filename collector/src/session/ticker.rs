@@ -87,30 +87,37 @@ pub fn run(
         return keep_counting(shared);
     }
     let mut random = Random(clock::cycles() | 1);
+    let mut upkeep = Upkeep::new();
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let asked = asked_ns(&schedules);
     let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
     keeper.begin(shared, &sampler, asked);
-    if control.has_kernel_clock() {
-        follow_kernel_clock(shared, &mut sampler, &mut ticker, &mut keeper);
-        keeper.finish(shared);
-        return;
-    }
+    let mut kernel = control.has_kernel_clock().then(KernelClock::default);
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
-    let mut pool_looks = 0u16;
-    let mut unix_peers = UnixPeers::new();
-    let mut jit_maps = JitMaps::default();
     let mut program_clock = ProgramClock::default();
     while !shared.stopping() {
         if !is_on(shared) {
+            let events = kernel.iter();
+            events.clone().for_each(|clock| clock.count(false));
             rest(shared, &mut ticker);
+            events.for_each(|clock| clock.count(true));
             sampler.suspect_all(true, now_ns());
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
             keeper.start_over(shared, &sampler);
+            continue;
+        }
+        if let Some(clock) = &mut kernel
+            && !sampler.has_ticks()
+        {
+            upkeep.step(shared, &sampler, now_ns());
+            look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
+            // Somebody may be on ticks from here on.
+            schedules = begin(shared, now_ns());
+            last_activity_ns = now_ns();
             continue;
         }
         sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
@@ -156,11 +163,12 @@ pub fn run(
                 }
             }
         }
-        reserve_threads(shared);
-        watch_pool(shared, &mut pool_looks, &mut random);
-        unix_peers.step(&shared.mapping, now);
         sampler.refresh(shared, now);
-        jit_maps.step(shared, sampler.processes(), now);
+        upkeep.step(shared, &sampler, now);
+        if let Some(clock) = &mut kernel {
+            let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
+            clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
+        }
         let mut active = usize::from(sampler.look_around(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
@@ -210,7 +218,7 @@ pub fn run(
             }
         }
     }
-    jit_maps.look(shared, now_ns());
+    upkeep.jit_maps.look(shared, now_ns());
     keeper.finish(shared);
     shared
         .figures
@@ -236,59 +244,61 @@ fn keep_counting(shared: &Shared) {
     }
 }
 
-/// The kernel says when threads are sampled: the words stand still, and newcomers are given to its clock.
-fn follow_kernel_clock(
+/// No thread is on ticks, so nobody advances the words: gives newcomers to the kernel's clock, and sleeps until there are more.
+fn look_after_kernel_clock(
     shared: &Shared,
     sampler: &mut Sampler,
     ticker: &mut Ticker,
+    clock: &mut KernelClock,
     keeper: &mut Keeper,
 ) {
     let control = shared.mapping.control();
-    let mut clock = KernelClock::default();
-    let mut pool_looks = 0;
-    let mut random = Random(clock::cycles() | 1);
-    let mut unix_peers = UnixPeers::new();
-    let mut jit_maps = JitMaps::default();
-    while !shared.stopping() {
-        if !is_on(shared) {
-            clock.count(false);
-            rest(shared, ticker);
-            clock.count(true);
-            keeper.start_over(shared, sampler);
-            continue;
-        }
-        let calls = control.clock_calls.load(Ordering::SeqCst);
-        let now = now_ns();
-        count(&shared.figures.ticks, 1);
-        reserve_threads(shared);
-        watch_pool(shared, &mut pool_looks, &mut random);
-        unix_peers.step(&shared.mapping, now);
-        let next_ns = sampler.look_for_threads(shared, now);
-        jit_maps.step(shared, sampler.processes(), now);
-        let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
-        let active = clock.follow(
-            shared,
-            sampler,
-            asked_ns.map(|asked| keeper.interval_ns(asked)),
-        );
-        for (class, asked) in asked_ns.into_iter().enumerate() {
-            keeper.asked(class, asked);
-        }
-        keeper.woke(shared, sampler, active, asked_ns);
-        let shortest = asked_ns.into_iter().min().unwrap_or(1);
-        count(&shared.figures.intervals_asked_ns, shortest);
-        count(
-            &shared.figures.intervals_kept_ns,
-            keeper.interval_ns(shortest),
-        );
+    let calls = control.clock_calls.load(Ordering::SeqCst);
+    let now = now_ns();
+    count(&shared.figures.ticks, 1);
+    let next_ns = sampler.look_for_threads(shared, now);
+    let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
+    let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
+    let active = clock.follow(shared, sampler, ticker, periods_ns);
+    for (class, asked) in asked_ns.into_iter().enumerate() {
+        keeper.asked(class, asked);
+    }
+    keeper.woke(shared, sampler, active, asked_ns);
+    let shortest = asked_ns.into_iter().min().unwrap_or(1);
+    let kept_ns = keeper.interval_ns(shortest);
+    count(&shared.figures.intervals_asked_ns, shortest);
+    count(&shared.figures.intervals_kept_ns, kept_ns);
+    if !sampler.has_ticks() {
         let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
         sys::wait(&control.clock_calls, calls, Some(wait_ns));
     }
-    jit_maps.look(shared, now_ns());
-    shared
-        .figures
-        .ticker_cpu_ns
-        .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+}
+
+/// What goes on beside the sampling of threads.
+#[derive(Debug)]
+struct Upkeep {
+    pool_looks: u16,
+    random: Random,
+    unix_peers: UnixPeers,
+    jit_maps: JitMaps,
+}
+
+impl Upkeep {
+    fn new() -> Upkeep {
+        Upkeep {
+            pool_looks: 0,
+            random: Random(clock::cycles() | 1),
+            unix_peers: UnixPeers::new(),
+            jit_maps: JitMaps::default(),
+        }
+    }
+
+    fn step(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64) {
+        reserve_threads(shared);
+        watch_pool(shared, &mut self.pool_looks, &mut self.random);
+        self.unix_peers.step(&shared.mapping, now_ns);
+        self.jit_maps.step(shared, sampler.processes(), now_ns);
+    }
 }
 
 /// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes
@@ -400,7 +410,7 @@ impl ProgramClock {
         }
         // By the clock of this thread: who has to wait for a processor in between learns nothing of the price.
         let used_ns = sys::thread_cpu_ns();
-        let cpu_ns = sampler.program_cpu_ns();
+        let cpu_ns = sampler.cpu_ns_on_ticks();
         let distance_ns = sys::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
         // What is cheap is read with each look.
         if distance_ns > PARKED_LOOK_NS.1 {

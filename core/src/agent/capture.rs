@@ -77,7 +77,7 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
         return Length::Short;
     }
     if lasted < asked {
-        let is_met = control.has_kernel_clock() && {
+        let is_met = entry.has_kernel_clock() && {
             let in_force = control.interval_in_force_cycles(class);
             let uid = entry.uid.load(Ordering::Relaxed);
             throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))

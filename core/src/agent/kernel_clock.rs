@@ -5,7 +5,7 @@
 //! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
 
 use super::{process, registered};
-use crate::layout::{Control, ThreadEntry, entry_state};
+use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, entry_state};
 use crate::registry;
 use crate::sync::Ordering;
 use crate::sys;
@@ -17,7 +17,7 @@ const WAITS: u32 = 100;
 
 /// The calling thread, whose entry this is, is ready for its signals.
 pub(super) fn want(control: &Control, entry: &ThreadEntry) {
-    if control.has_kernel_clock() {
+    if entry.has_kernel_clock() {
         entry.wants_clock.store(1, Ordering::SeqCst);
         call(control);
     }
@@ -26,6 +26,10 @@ pub(super) fn want(control: &Control, entry: &ThreadEntry) {
 fn call(control: &Control) {
     control.clock_calls.fetch_add(1, Ordering::SeqCst);
     sys::wake(&control.clock_calls, 1);
+    // Where other threads are on ticks, the collector may sleep until one of them does something.
+    if control.parked.swap(0, Ordering::SeqCst) != 0 {
+        sys::wake(&control.parked, 1);
+    }
 }
 
 /// Stops the calling thread's clock. None of its signals is on its way afterwards.
@@ -54,10 +58,11 @@ pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
     call(mapping.control());
     each(&|entry| {
         for _ in 0..WAITS {
-            match entry.clock_descriptor.load(Ordering::SeqCst) {
-                0 => break,
-                descriptor => sys::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS)),
+            let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);
+            if descriptor == 0 || descriptor & CLOCK_ENDED != 0 {
+                break;
             }
+            sys::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS));
         }
     });
 }

@@ -501,7 +501,7 @@ impl Wait {
         // Without a switch it has not waited: only those that have look at the clock. All do where no ticks come, because
         // the kernel's clock does not see what they work in the kernel.
         let length = match switched {
-            Some(false) if !process::has_kernel_clock() => capture::Length::Short,
+            Some(false) if !entry.has_kernel_clock() => capture::Length::Short,
             _ => capture::length(entry, self.begin),
         };
         let is_overdue = length == capture::Length::Overdue;
@@ -594,7 +594,8 @@ pub fn mask_changes() {
 /// any time in which the thread computes: one that pends would end a later call.
 #[inline]
 pub fn leaves_signal_open() -> bool {
-    process::is_active() && process::has_kernel_clock() && owns_memory()
+    let has_clock = || registered(tls::block()).is_some_and(|(entry, _)| entry.has_kernel_clock());
+    process::is_active() && (blocks_signal() || has_clock()) && owns_memory()
 }
 
 /// Whether the program blocks it all the same, as far as it knows.

@@ -179,6 +179,12 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         block.set(flag::REFUSED);
         return false;
     };
+    // The first signal, whose handler the main thread has not installed yet.
+    let first = sys::signal_bit(libc::SIGURG as u32);
+    if scratch.program_mask & first != 0 && entry.has_kernel_clock() {
+        // Its signals would pend, and end a later call.
+        registry::put_on_ticks(entry);
+    }
     let tick = throttle::tick_of(mapping.control(), entry.tick_index.load(Ordering::Relaxed));
     block.entry_index.store(index, Ordering::Relaxed);
     block
@@ -212,11 +218,17 @@ fn misses_thread() {
 pub struct Creator {
     uid: u32,
     node: u32,
+    /// It believes to block the session's first signal, and so will the new one.
+    blocks_signal: bool,
 }
 
 impl Creator {
     /// A thread of unknown origin.
-    pub const UNKNOWN: Creator = Creator { uid: 0, node: 0 };
+    pub const UNKNOWN: Creator = Creator {
+        uid: 0,
+        node: 0,
+        blocks_signal: false,
+    };
 }
 
 /// The calling thread is about to create one.
@@ -231,7 +243,11 @@ pub fn creating_thread() -> Creator {
         ..Request::point(Probe::ThreadCreate)
     });
     let uid = super::registered(block).map_or(0, |(e, _)| e.uid.load(Ordering::Relaxed));
-    Creator { uid, node }
+    Creator {
+        uid,
+        node,
+        blocks_signal: super::blocks_signal(),
+    }
 }
 
 /// The calling thread begins. `stack`: lowest address and end of what a walk may read.
@@ -242,6 +258,9 @@ pub fn thread_started(stack: Option<(usize, usize)>, creator: Creator) {
     let block = tls::block();
     if !may_register(block) || !has_memory(block) {
         return;
+    }
+    if creator.blocks_signal {
+        super::set_blocks_signal(true);
     }
     own_stack::run(|_| {
         children::check_for_fork();

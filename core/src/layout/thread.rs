@@ -1,5 +1,6 @@
 //! The entry of a thread.
 
+use super::STILL;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
 
@@ -43,7 +44,7 @@ pub struct ThreadEntry {
     pub frees: AtomicU64,
     /// Tick of the last capture.
     pub last_tick: AtomicU32,
-    /// Index of this thread's tick word: class × PHASES + phase.
+    /// Index of this thread's tick word: class × PHASES + phase, or [`STILL`].
     pub tick_index: AtomicU32,
     /// Records committed so far: the number of the next one.
     pub records: AtomicU64,
@@ -146,11 +147,17 @@ pub struct ThreadEntry {
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicU64,
-    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: none (futex word).
+    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
+    /// [`CLOCK_ENDED`] none is sent any more (futex word).
     pub clock_descriptor: AtomicU32,
     /// Owner: 1 while such signals may come.
     pub wants_clock: AtomicU32,
+    /// Owner: such signals that have come since there was an event; the collector sets it back to 0 before.
+    pub clock_strikes: AtomicU32,
 }
+
+/// Bit of [`ThreadEntry::clock_descriptor`].
+pub const CLOCK_ENDED: u32 = 1 << 31;
 
 /// Bit of [`ThreadEntry::alternate`].
 pub const OUT_OF_REACH: u32 = 1 << 31;
@@ -159,6 +166,12 @@ impl ThreadEntry {
     /// Whether no signal of ours may come to it.
     pub fn is_out_of_reach(&self, order: Ordering) -> bool {
         self.alternate.load(order) & OUT_OF_REACH != 0
+    }
+
+    /// Whether the kernel's clock samples the thread, and not ticks.
+    #[inline(always)]
+    pub fn has_kernel_clock(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) == STILL
     }
 
     /// Whether the thread takes notice of this tick.

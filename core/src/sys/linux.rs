@@ -769,6 +769,24 @@ pub unsafe fn send_again(signal: i32, info: *const libc::siginfo_t) {
     }
 }
 
+/// Sends the calling thread's process a signal that the thread has got, once more and as it was. Whoever gets it next may be
+/// another thread.
+///
+/// # Safety
+/// `info` is what the kernel passed with it.
+pub unsafe fn send_again_to_process(signal: i32, info: *const libc::siginfo_t) {
+    // By the thread's own number, which is a process to this call: only to oneself any origin is allowed
+    // (kernel/signal.c, `do_rt_sigqueueinfo`).
+    let (tid, signal) = (thread_id() as usize, signal as usize);
+    // SAFETY: the kernel reads `info`.
+    unsafe {
+        let again = [tid, signal, info as usize, 0, 0, 0];
+        if call(libc::SYS_rt_sigqueueinfo, again).is_err() {
+            let _ = call(libc::SYS_kill, [process_id() as usize, signal, 0, 0, 0, 0]);
+        }
+    }
+}
+
 /// Commands of membarrier(2), Linux 4.16: include/uapi/linux/membarrier.h.
 mod membarrier {
     pub const GLOBAL_EXPEDITED: usize = 1 << 1;

@@ -118,6 +118,11 @@ unsafe extern "C-unwind" fn look(
     let Some(kept) = OURS.into_iter().find(|k| k.signal == signal) else {
         return false;
     };
+    if signal == libc::SIGURG && agent::blocks_signal() {
+        // SAFETY: what the kernel passed; it stays blocked for as long as we are here.
+        unsafe { crate::mask::take_back(info, context.cast()) };
+        return false;
+    }
     let (handler, flags, mask) = kept.asked();
     if handler == SIG_DFL || handler == SIG_IGN {
         return false;

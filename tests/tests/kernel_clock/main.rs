@@ -43,7 +43,7 @@ fn each_interval_of_computing_is_a_sample() {
         let function = array(&report, "functions").find(|f| f["name"] == name);
         number(
             &function.unwrap_or_else(|| panic!("{name}: {report:#}"))["total"],
-            "running_ns",
+            "cpu_ns",
         ) as f64
     };
     let share = total("short_part") / (total("short_part") + total("long_part"));
@@ -103,4 +103,36 @@ fn nothing_comes_where_a_signal_may_not() {
     );
     let samples = number(&info(&recorded.trace)["counts"], "samples");
     assert!(samples > 40, "{samples}");
+}
+
+#[test]
+fn processes_without_this_clock_are_on_ticks() {
+    let folder = scratch();
+    if !has_kernel_clock() {
+        return;
+    }
+    let program = program(folder.path(), "refuses.c", include_str!("refuses.c"));
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    assert_eq!(recorded.run.stdout(), "0\n0\n0\n0\n");
+    let report = report(&recorded.trace);
+    // The second signal reaches those that do not let the first one come.
+    for function in ["ignores", "begins_blocked"] {
+        let found = array(&report, "functions").find(|f| f["name"] == function);
+        let found = found.unwrap_or_else(|| panic!("{function}: {report:#}"));
+        let running_ns = number(&found["total"], "running_ns");
+        assert!(running_ns > 400_000_000, "{function}: {found:#}");
+    }
+    let notes: Vec<&str> = array(&report, "events")
+        .filter_map(|event| event["text"].as_str())
+        .filter(|text| text.contains("sampled at ticks"))
+        .collect();
+    for reason in ["ignores SIGURG", "handles SIGURG", "signals do not arrive"] {
+        assert!(
+            notes.iter().any(|text| text.contains(reason)),
+            "{reason}: {notes:?}"
+        );
+    }
+    // That the process began with it blocked is no reason for the others.
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert!(figure(&info(&recorded.trace), "signals_sent") > 500);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,13 @@ static int blocks(int signal) {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     return sigismember(&mask, signal);
+}
+
+/* Begins with what its creator blocks. */
+static void *works(void *nothing) {
+    if (!blocks(SIGURG)) puts("a thread begins with SIGURG open");
+    computes(0.1);
+    return nothing;
 }
 
 int main(void) {
@@ -68,6 +76,21 @@ int main(void) {
         without_alarm += alarms == before;
     }
     printf("%d ended without an alarm\n", without_alarm);
+
+    /* One that really comes pends until it is fetched, whoever sent it, and whichever thread it found. */
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, works, NULL);
+    computes(0.02);
+    for (int i = 0; i < 2; i++) {
+        if (i) raise(SIGURG);
+        else kill(getpid(), SIGURG);
+        computes(0.05);
+        sigpending(&pending);
+        printf("pending %d\n", sigismember(&pending, SIGURG));
+        struct timespec second = {1, 0};
+        printf("fetched %d\n", sigtimedwait(&two, NULL, &second));
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
 
     sigprocmask(SIG_UNBLOCK, &two, &old);
     printf("before %d %d, now %d %d\n", sigismember(&old, SIGURG), sigismember(&old, SIGUSR1), blocks(SIGURG), blocks(SIGUSR1));

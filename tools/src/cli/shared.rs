@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
-use stackbeat_core::layout::SamplingClock;
+use stackbeat_collector::session::ClockChoice;
 use stackbeat_core::probe::Cause;
 
 use crate::units::{Period, parse_duration_ns, parse_percent, parse_period, parse_size_bytes};
@@ -55,7 +55,7 @@ pub struct WatchArgs {
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long)]
     pub no_interrupt: bool,
-    /// What says when a thread is sampled.
+    /// What says when threads are sampled.
     #[arg(long, value_enum, default_value_t = ClockArg::Tick)]
     pub clock: ClockArg,
     /// Time between two readings of CPU, memory, faults and limits; `off` for none.
@@ -73,13 +73,14 @@ impl WatchArgs {
     ///
     /// # Errors
     /// The kernel's clock does nothing but interrupt threads.
-    pub fn sampling_clock(&self) -> anyhow::Result<SamplingClock> {
+    pub fn clock_choice(&self) -> anyhow::Result<ClockChoice> {
         match self.clock {
             ClockArg::Kernel if self.no_interrupt => anyhow::bail!(
                 "--clock kernel and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out"
             ),
-            ClockArg::Kernel => Ok(SamplingClock::Kernel),
-            ClockArg::Tick => Ok(SamplingClock::Tick),
+            ClockArg::Auto => Ok(ClockChoice::Auto),
+            ClockArg::Kernel => Ok(ClockChoice::Kernel),
+            ClockArg::Tick => Ok(ClockChoice::Tick),
         }
     }
 }
@@ -227,6 +228,8 @@ pub enum ModeArg {
 /// What `--clock` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClockArg {
+    /// The kernel's clock where it can be had, ticks elsewhere.
+    Auto,
     /// The recorder wakes up after each interval, and interrupts the threads that run.
     Tick,
     /// The kernel interrupts a thread after each interval of its CPU time (perf_event_open): nothing wakes up beside the

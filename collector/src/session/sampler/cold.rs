@@ -57,6 +57,7 @@ impl Sampler {
                             meeting_ns: 0,
                             is_searched: false,
                             threads: 0,
+                            has_ticks: false,
                         };
                         // Its threads were there before us.
                         if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {
@@ -130,8 +131,7 @@ impl Sampler {
         self.warm(thread, entry);
     }
 
-    /// Takes newcomers in, and looks for threads that have no entry, where another clock than ticks samples threads. Gives when
-    /// to do so again, ns.
+    /// Takes newcomers in, and looks for threads that have no entry, where no thread is on ticks. Gives when to do so again, ns.
     pub fn look_for_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         self.refresh(shared, now_ns);
         // Who wakes up is sampled without being looked at.
@@ -140,9 +140,10 @@ impl Sampler {
             self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
         }
         let announced = shared.mapping.control().announced.load(Ordering::Acquire);
-        match announced == self.announced && self.unmet.is_empty() {
+        // Those that are unmet wait for another announcement.
+        match announced == self.announced {
             true => self.next_stranger_look_ns,
-            false => self.next_refresh_ns,
+            false => self.next_refresh_ns.min(self.next_stranger_look_ns),
         }
     }
 

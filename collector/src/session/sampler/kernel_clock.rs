@@ -9,7 +9,6 @@
 //! the kernel must not be counted then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it.
 //! The calls that hooks know are recorded with the time that they took (`stackbeat_core::throttle::has_moment`).
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -17,29 +16,40 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
-use stackbeat_core::layout::{CLASSES, ThreadEntry};
+use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry};
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::sys;
+use stackbeat_core::throttle::Ticker;
+use stackbeat_core::{clock, registry};
 use stackbeat_proto::v1::{self, packet};
 
 use super::signals::Signals;
 use super::{Sampler, Thread, live_entry};
 use crate::session::drainer::Order;
+use crate::session::error::RecordError;
+use crate::session::options::{ClockChoice, Options};
 use crate::session::procfs;
 use crate::session::shared::Shared;
 use crate::session::ticker::now_ns;
 
-/// The session's first signal. The second, for threads that block this one, is not used: they are told that they do.
+/// The session's first signal. Threads that block it by a call that has a hook are only told that they do; those that
+/// begin with it blocked are on ticks, where they have the second signal.
 const SIGNAL: u32 = libc::SIGURG as u32;
 /// Distance between two looks at which threads have ended, and at those that could not have an event, ns.
 const LOOK_NS: u64 = 100_000_000;
+/// Looks in a row that find a thread without an event before it is put on ticks.
+const PATIENT_LOOKS: u32 = 2;
+/// Looks in a row at which a thread did nothing before the kernel is asked whether it lives.
+const FIRST_QUESTION: u32 = 8;
+/// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
+/// a signal gets none.
+const UNHEARD_PERIODS: u64 = 16;
+const UNHEARD_NS: u64 = 50_000_000;
 
 /// The events of all threads.
 #[derive(Debug, Default)]
 pub struct KernelClock {
     threads: Vec<Clocked>,
-    /// Processes in which the kernel refused an event, or that use the signal themselves; said once.
-    refused: HashSet<u32>,
     next_look_ns: u64,
     /// `Control::clock_calls` at the last one.
     calls: u32,
@@ -51,10 +61,13 @@ pub struct KernelClock {
 struct Clocked {
     thread: Thread,
     event: Option<Event>,
-    /// It did not get one since the last look.
-    is_tried: bool,
-    /// What it had written at the last look.
+    /// Looks in a row that found it without an event.
+    looks_without: u32,
+    /// What it had written at the last look, and looks in a row at which that was the same.
     records: u64,
+    quiet_looks: u32,
+    /// CPU time in user mode when its event began, ns; `None`: its signals have been seen to arrive.
+    unheard_from_ns: Option<u64>,
 }
 
 impl Clocked {
@@ -62,19 +75,53 @@ impl Clocked {
         Clocked {
             thread,
             event: None,
-            is_tried: false,
+            looks_without: 0,
             records: 0,
+            quiet_looks: 0,
+            unheard_from_ns: None,
         }
     }
 
-    /// Gives the thread an event, unless it blocks the signal or has ended.
-    fn begin(&mut self, entry: &ThreadEntry, period_ns: u64) -> io::Result<()> {
-        let (pid, tid) = (self.thread.pid, self.thread.tid);
-        // One that pends would end a later call.
-        let blocked = procfs::blocked_signals(pid, tid).unwrap_or(u64::MAX);
-        if blocked & sys::signal_bit(SIGNAL) != 0 {
-            return Ok(());
+    /// It is time for a look: whether it was active since the last one.
+    fn look(&mut self, entry: &ThreadEntry) -> bool {
+        self.looks_without = match self.event {
+            Some(_) => 0,
+            None => self.looks_without + 1,
+        };
+        let records = entry.records.load(Ordering::Relaxed);
+        let is_active = std::mem::replace(&mut self.records, records) != records;
+        self.quiet_looks = match is_active {
+            true => 0,
+            false => self.quiet_looks.saturating_add(1),
+        };
+        is_active
+    }
+
+    /// Whether it has ended without its agent's notice (a bare exit system call). Asked more and more rarely.
+    fn is_gone(&self) -> bool {
+        self.quiet_looks >= FIRST_QUESTION
+            && self.quiet_looks.is_power_of_two()
+            && !procfs::has_thread(self.thread.pid, self.thread.tid)
+    }
+
+    /// Whether the event's signals arrive, as far as that is known: a runtime may have replaced our handler by a bare system
+    /// call.
+    fn is_heard(&mut self, entry: &ThreadEntry) -> bool {
+        let (Some(event), Some(from_ns)) = (&self.event, self.unheard_from_ns) else {
+            return true;
+        };
+        if entry.clock_strikes.load(Ordering::Relaxed) != 0 {
+            self.unheard_from_ns = None;
+            return true;
         }
+        let due_ns = (event.period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
+        let user_ns = || procfs::user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
+        event.counted_ns() < due_ns || user_ns().saturating_sub(from_ns) < due_ns
+    }
+
+    /// Gives the thread an event, unless it has ended.
+    fn begin(&mut self, entry: &ThreadEntry, period_ns: u64) -> io::Result<()> {
+        let tid = self.thread.tid;
         let mut opened = Event::open(tid, period_ns);
         let is_full = |error: &io::Error| error.raw_os_error() == Some(libc::EMFILE);
         if opened.as_ref().is_err_and(is_full) {
@@ -82,7 +129,12 @@ impl Clocked {
             opened = Event::open(tid, period_ns);
         }
         match opened.and_then(|event| Ok(event.begin(entry, tid)?.then_some(event))) {
-            Ok(Some(event)) => self.event = Some(event),
+            Ok(Some(event)) => {
+                self.event = Some(event);
+                self.looks_without = 0;
+                entry.clock_strikes.store(0, Ordering::Relaxed);
+                self.unheard_from_ns = Some(procfs::user_ns(self.thread.pid, tid).unwrap_or(0));
+            }
             Ok(None) => self.end(entry),
             Err(error) => {
                 self.end(entry);
@@ -97,7 +149,10 @@ impl Clocked {
     /// No signal is on its way afterwards, and the thread learns that.
     fn end(&mut self, entry: &ThreadEntry) {
         self.event = None;
-        entry.clock_descriptor.store(0, Ordering::SeqCst);
+        let descriptor = &entry.clock_descriptor;
+        if descriptor.load(Ordering::Relaxed) != 0 {
+            descriptor.fetch_or(CLOCK_ENDED, Ordering::SeqCst);
+        }
         sys::wake(&entry.clock_descriptor, 1);
     }
 }
@@ -121,7 +176,8 @@ impl Event {
         attributes.set_disabled(1);
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
-        // Linux 5.13. Where it is missing, the signal is ignored from the exec to when we see it.
+        // Linux 5.13. Where it is missing and this clock is wanted all the same, the signal is ignored from the exec to when
+        // we see it.
         attributes.set_remove_on_exec(1);
         let mut opened = open(&mut attributes, tid);
         if opened.as_ref().is_err_and(is_too_new) {
@@ -184,6 +240,15 @@ impl Event {
         }
     }
 
+    /// CPU time that it has counted, ns.
+    fn counted_ns(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.file, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+
     fn count(&self, on: bool) {
         let file = self.file.as_raw_fd();
         // SAFETY: takes no memory.
@@ -215,13 +280,87 @@ fn is_too_new(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::E2BIG))
 }
 
-/// Whether this process may have events at all.
-pub fn probe() -> io::Result<()> {
-    Event::open(0, 1_000_000).map(|_| ())
+/// Why the kernel's clock is not to be had, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyNot {
+    #[error("perf_event_open: {source}; {advice}")]
+    Refused { source: io::Error, advice: String },
+    #[error(
+        "this kernel is older than 5.13 ({0}): a signal that is on its way at an exec would reach the new program"
+    )]
+    Old(String),
+    #[error(
+        "this kernel is PREEMPT_RT: it sends the clock's signals late, and they would end system calls"
+    )]
+    RealTime,
 }
 
-/// What to do about an error of [`probe`].
-pub fn advice(error: &io::Error) -> String {
+/// What says when the threads of a session are sampled.
+#[derive(Debug)]
+pub struct Chosen {
+    pub clock: SamplingClock,
+    /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
+    pub why_not: String,
+}
+
+/// Follows what was asked for, as far as the kernel lets us.
+///
+/// # Errors
+/// The kernel's clock was asked for and cannot be had.
+pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
+    // Where nobody is interrupted and where calls are only counted, nothing is sampled.
+    let is_sampled = options.interrupt_running && !options.count_calls;
+    let choice = match is_sampled {
+        true => options.clock,
+        false => ClockChoice::Tick,
+    };
+    let why_not = match (choice, probe()) {
+        (ClockChoice::Tick, _) => String::new(),
+        (_, Ok(())) => {
+            return Ok(Chosen {
+                clock: SamplingClock::Kernel,
+                why_not: String::new(),
+            });
+        }
+        (ClockChoice::Auto, Err(why_not)) => why_not.to_string(),
+        (ClockChoice::Kernel, Err(why_not)) => return Err(RecordError::NoKernelClock(why_not)),
+    };
+    Ok(Chosen {
+        clock: SamplingClock::Tick,
+        why_not,
+    })
+}
+
+/// Whether this process may have events, and the kernel is known to send their signals in time.
+pub fn probe() -> Result<(), WhyNot> {
+    let opened = Event::open(0, 1_000_000);
+    opened.map_err(|source| WhyNot::Refused {
+        advice: advice(&source),
+        source,
+    })?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if is_old(&release) {
+        return Err(WhyNot::Old(release.trim().to_owned()));
+    }
+    // Documentation/ABI/testing/sysfs-kernel-... : /sys/kernel/realtime is there and 1 on such kernels only.
+    let realtime = std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
+    match realtime.trim() {
+        "1" => Err(WhyNot::RealTime),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a kernel of this release lacks `remove_on_exec` (Linux 5.13).
+fn is_old(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next(), numbers.next());
+    matches!(version, (Some(major), Some(minor)) if (major, minor) < (5, 13))
+}
+
+/// What to do about an error of `perf_event_open`.
+fn advice(error: &io::Error) -> String {
     const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
     let paranoid = std::fs::read_to_string(PARANOID).unwrap_or_default();
     match error.raw_os_error() {
@@ -251,15 +390,17 @@ fn make_room() {
 }
 
 impl KernelClock {
-    /// Gives events to the threads that want one, ends those of others, and puts the periods in force. Gives how many threads
-    /// were active between the last two looks.
+    /// Gives events to the threads that want one, ends those of others, puts the periods in force, and puts threads that
+    /// cannot have one on ticks. Gives how many threads were active between the last two looks.
     pub fn follow(
         &mut self,
         shared: &Shared,
         sampler: &mut Sampler,
+        ticker: &mut Ticker,
         intervals_ns: [u64; CLASSES],
     ) -> usize {
-        let calls = shared.mapping.control().clock_calls.load(Ordering::SeqCst);
+        let control = shared.mapping.control();
+        let calls = control.clock_calls.load(Ordering::SeqCst);
         let before = self.threads.len();
         self.threads
             .extend(sampler.take_threads().map(Clocked::new));
@@ -273,6 +414,7 @@ impl KernelClock {
             self.next_look_ns = now + LOOK_NS;
             self.active = 0;
         }
+        let mut moved = false;
         let mut threads = std::mem::take(&mut self.threads);
         let mut i = 0;
         while let Some(clocked) = threads.get_mut(i) {
@@ -282,65 +424,113 @@ impl KernelClock {
             };
             let period_ns = period_ns(entry, intervals_ns);
             if is_look {
-                let records = entry.records.load(Ordering::Relaxed);
-                self.active +=
-                    usize::from(std::mem::replace(&mut clocked.records, records) != records);
-                clocked.is_tried = false;
-            }
-            let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
-                && self.may_have_event(shared, sampler, &clocked.thread);
-            match &mut clocked.event {
-                Some(event) if is_wanted => event.set_period(period_ns),
-                Some(_) => clocked.end(entry),
-                None if is_wanted && !clocked.is_tried => {
-                    clocked.is_tried = true;
-                    if let Err(error) = clocked.begin(entry, period_ns) {
-                        let reason = format!("perf_event_open: {error}");
-                        self.refuse(shared, clocked.thread.pid, &reason);
-                    }
+                self.active += usize::from(clocked.look(entry));
+                if clocked.is_gone() {
+                    registry::end_thread(entry, clock::now(shared.clock_source()));
+                    registry::show_sign(&shared.mapping, clocked.thread.entry, entry);
+                    continue;
                 }
-                None => {}
             }
-            i += 1;
+            let is_patient = clocked.looks_without < PATIENT_LOOKS;
+            if !sampler.is_ours(clocked.thread.process) && is_patient {
+                // It ends, or is becoming another program, or its numbers are of another pid namespace.
+                clocked.end(entry);
+                i += 1;
+                continue;
+            }
+            let stays = entry.has_kernel_clock()
+                && self.may_have_event(shared, sampler, clocked)
+                && self.keep(shared, clocked, entry, period_ns);
+            if stays {
+                i += 1;
+                continue;
+            }
+            // From its next hook on.
+            clocked.end(entry);
+            registry::put_on_ticks(entry);
+            let thread = threads.swap_remove(i).thread;
+            sampler.warm(thread, entry);
+            moved = true;
         }
         self.threads = threads;
+        if moved {
+            ticker.move_still(control);
+        }
         self.active
     }
 
+    /// Has the thread's event follow what the thread wants. False: it is to be on ticks.
+    fn keep(
+        &mut self,
+        shared: &Shared,
+        clocked: &mut Clocked,
+        entry: &ThreadEntry,
+        period_ns: u64,
+    ) -> bool {
+        let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0;
+        match &mut clocked.event {
+            Some(event) if is_wanted => event.set_period(period_ns),
+            Some(_) => clocked.end(entry),
+            None if is_wanted => {
+                if let Err(error) = clocked.begin(entry, period_ns) {
+                    self.refuse(
+                        shared,
+                        &clocked.thread,
+                        &format!("perf_event_open: {error}"),
+                    );
+                    return false;
+                }
+            }
+            None => {}
+        }
+        if clocked.looks_without >= PATIENT_LOOKS {
+            return false;
+        }
+        let is_heard = clocked.is_heard(entry);
+        if !is_heard {
+            self.refuse(shared, &clocked.thread, "the signals do not arrive");
+        }
+        is_heard
+    }
+
     /// Whether the process of this thread may get the signals.
-    fn may_have_event(&mut self, shared: &Shared, sampler: &Sampler, thread: &Thread) -> bool {
+    fn may_have_event(&mut self, shared: &Shared, sampler: &Sampler, clocked: &Clocked) -> bool {
+        let thread = &clocked.thread;
         let Some(process) = shared.mapping.process(thread.process) else {
             return false;
         };
-        if self.refused.contains(&thread.pid) || !sampler.is_ours(thread.process) {
+        if process.on_ticks.load(Ordering::Relaxed) != 0 || !sampler.is_ours(thread.process) {
             return false;
         }
         match Signals::of(process).first {
             _ if process.handles_signal.load(Ordering::SeqCst) != 0 => {
-                self.refuse(shared, thread.pid, "it handles SIGURG itself");
+                self.refuse(shared, thread, "it handles SIGURG itself");
                 false
             }
-            SIGNAL => true,
-            // Not yet, or a sandbox does not let handlers return.
-            0 => false,
+            // 0: not yet, or a sandbox does not let handlers return. The latter wants no event.
+            0 | SIGNAL => true,
             _ => {
-                self.refuse(shared, thread.pid, "it ignores SIGURG");
+                self.refuse(shared, thread, "it ignores SIGURG");
                 false
             }
         }
     }
 
-    fn refuse(&mut self, shared: &Shared, pid: u32, reason: &str) {
-        if self.refused.insert(pid) {
-            shared.order(Order::Say(Box::new(packet::Body::Event(v1::Event {
-                time_ns: now_ns(),
-                name: format!(
-                    "process {pid} has no samples of what it computes ({reason}): record it with --clock tick"
-                ),
-                kind: v1::event::Kind::Note.into(),
-                ..v1::Event::default()
-            }))));
+    /// Puts the thread's process on ticks, for good.
+    fn refuse(&mut self, shared: &Shared, thread: &Thread, reason: &str) {
+        let Some(process) = shared.mapping.process(thread.process) else {
+            return;
+        };
+        if process.on_ticks.swap(1, Ordering::SeqCst) != 0 {
+            return;
         }
+        let pid = thread.pid;
+        shared.order(Order::Say(Box::new(packet::Body::Event(v1::Event {
+            time_ns: now_ns(),
+            name: format!("process {pid} is sampled at ticks, not by the kernel's clock: {reason}"),
+            kind: v1::event::Kind::Note.into(),
+            ..v1::Event::default()
+        }))));
     }
 
     /// The session is switched on or off.

@@ -3,7 +3,7 @@
 use super::{Request, count, slow};
 use crate::agent::{alternate, process, registered, thread};
 use crate::gate;
-use crate::layout::loss;
+use crate::layout::{CLOCK_ENDED, loss};
 use crate::probe::Probe;
 use crate::sync::Ordering;
 use crate::sys;
@@ -90,7 +90,7 @@ unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
         && tls::has_thread_pointer()
         && registered(tls::block()).is_some_and(|(entry, _)| {
             let own = entry.clock_descriptor.load(Ordering::Relaxed);
-            own != 0 && own == (descriptor as u32).wrapping_add(1)
+            own != 0 && own & !CLOCK_ENDED == (descriptor as u32).wrapping_add(1)
         })
 }
 
@@ -100,6 +100,12 @@ unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
 /// `context` is the third argument of a handler with SA_SIGINFO.
 unsafe fn clock_strikes(context: *mut core::ffi::c_void) {
     let block = tls::block();
+    if let Some((entry, _)) = registered(block) {
+        let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        entry
+            .clock_strikes
+            .store(strikes.saturating_add(1), Ordering::Relaxed);
+    }
     // SAFETY: by contract.
     unsafe { alternate::put_back(context) };
     // In a capture it has met our own work.
