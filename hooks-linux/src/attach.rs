@@ -31,10 +31,15 @@ pub unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_object: usiz
 /// # Safety
 /// As for [`stackbeat_attach`].
 unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
-    if resolve::comes_last() {
-        resolve::come_late();
-    }
-    if resolve::any_loaded(start::DEFERRING_SANITIZERS) {
+    let mut has_sanitizer = false;
+    // Other threads may load libraries behind this one, and unload them.
+    resolve::with_modules_kept(&mut || {
+        if resolve::comes_last() {
+            resolve::come_late();
+        }
+        has_sanitizer = resolve::any_loaded(start::DEFERRING_SANITIZERS);
+    });
+    if has_sanitizer {
         return Err(Refused::Sanitizer);
     }
     // SAFETY: by contract.

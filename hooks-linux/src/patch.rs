@@ -125,7 +125,7 @@ unsafe extern "C" fn patch_module(
             INCOMPLETE.store(true, Ordering::Relaxed);
             return 0;
         };
-        let mut writable = Writable::new(&turn, &module);
+        let mut writable = Writable::of_any(&turn, &module);
         module.for_each_slot(|slot| {
             let held = slot.value().load(Ordering::Acquire);
             if held == slot.hook {
@@ -147,6 +147,9 @@ unsafe extern "C" fn patch_module(
                 look.slots += usize::from(taken.is_ok());
             }
         });
+        if writable.is_loading {
+            INCOMPLETE.store(true, Ordering::Relaxed);
+        }
     }
     0
 }
@@ -162,7 +165,7 @@ unsafe extern "C" fn restore_module(
     if let Some(module) = unsafe { Module::of(info) }
         && let Some(turn) = restoration.waits.turn()
     {
-        let mut writable = Writable::new(&turn, &module);
+        let mut writable = Writable::of_any(&turn, &module);
         module.for_each_slot(|slot| {
             if slot.value().load(Ordering::Acquire) == slot.hook
                 && let Some(held) = SAVED.kept(slot.address)
@@ -213,21 +216,41 @@ pub(crate) struct Writable<'a> {
     _turn: &'a Turn,
     range: (usize, usize),
     is_open: bool,
+    /// It may be one that another thread is loading.
+    may_load: bool,
+    /// It is: the dynamic linker fills its slots in, and has not made them read-only yet.
+    is_loading: bool,
 }
 
 impl<'a> Writable<'a> {
+    /// Of a module that has been loaded.
     pub(crate) fn new(turn: &'a Turn, module: &Module) -> Writable<'a> {
         Writable {
             _turn: turn,
             range: module.read_only(),
             is_open: false,
+            may_load: false,
+            is_loading: false,
         }
     }
 
-    /// Makes a slot writable, if it is not.
+    /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away at the end what the
+    /// dynamic linker still needs would end the program.
+    fn of_any(turn: &'a Turn, module: &Module) -> Writable<'a> {
+        Writable {
+            may_load: true,
+            ..Writable::new(turn, module)
+        }
+    }
+
+    /// Makes a slot writable, if it is not. False: it cannot be, or the dynamic linker is at work there.
     pub(crate) fn make(&mut self, address: usize) -> bool {
         if !(self.range.0..self.range.1).contains(&address) || self.is_open {
             return true;
+        }
+        self.is_loading = self.may_load && sys::is_writable(address) == Some(true);
+        if self.is_loading {
+            return false;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: more rights for pages of data; `drop` takes them back.

@@ -9,6 +9,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use libc::{dl_phdr_info, size_t};
 
 /// The library was loaded into a running process.
 static LATE: AtomicBool = AtomicBool::new(false);
@@ -287,6 +288,21 @@ pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) 
             map = m.next;
         }
     }
+}
+
+/// Calls `f` while no module comes or goes: the dynamic linker's lock of `dl_iterate_phdr` is held.
+pub(crate) fn with_modules_kept(f: &mut dyn FnMut()) {
+    /// # Safety
+    /// `data` is the address of a reference to what is to be called.
+    unsafe extern "C" fn call(_: *mut dl_phdr_info, _: size_t, data: *mut c_void) -> c_int {
+        // SAFETY: by contract.
+        unsafe { (*data.cast::<&mut dyn FnMut()>())() };
+        // Once is enough.
+        1
+    }
+    let mut f = f;
+    // SAFETY: the callback gets the address of a local that lives during the call.
+    unsafe { libc::dl_iterate_phdr(Some(call), (&raw mut f).cast()) };
 }
 
 /// Whether a library whose file name begins with one of `prefixes` is loaded.

@@ -364,6 +364,21 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
     }
 }
 
+/// A module is listed before it is relocated: who changes its slots then is in the dynamic linker's way.
+#[test]
+fn modules_that_come_and_go_meanwhile_are_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let loads = compile(at, "loads.c", &["-ldl", "-pthread"]);
+    for _ in 0..8 {
+        let program = Program::start(&mut Command::new(&loads));
+        sleep(Duration::from_millis(50));
+        attach(at, program.pid(), "100ms");
+        send("-TERM", program.pid());
+        assert_eq!(program.end(), ("went on\n".to_owned(), Some(0)));
+    }
+}
+
 #[test]
 fn a_collector_that_was_killed_is_no_obstacle() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -809,6 +809,23 @@ pub fn barrier_everywhere() -> bool {
     unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
 }
 
+/// Whether the calling process may write at this address, a multiple of 4; what stands there stays as it is. `None`: the kernel does
+/// not say.
+pub fn is_writable(address: usize) -> Option<bool> {
+    /// Adds 0 to the second word, in one step whatever others do with it (futex(2), FUTEX_OP_ADD). Nobody waits on either.
+    const ADD_NOTHING: usize = 1 << 28;
+    let unused = AtomicU32::new(0);
+    let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
+    let first = (&raw const unused).addr();
+    let arguments = [first, operation, 0, 0, address, ADD_NOTHING];
+    // SAFETY: changes nothing, and a bad address is an error.
+    match unsafe { call(libc::SYS_futex, arguments) } {
+        Ok(_) => Some(true),
+        Err(Errno(libc::EFAULT)) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// Wakes up to `count` waiters on a word in shared memory.
 pub fn wake(word: &AtomicU32, count: u32) {
     // SAFETY: the kernel only uses the word's address.
