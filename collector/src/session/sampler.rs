@@ -488,9 +488,9 @@ impl Sampler {
         self.cpu_ns_of(|_| true)
     }
 
-    /// The same of those with threads on ticks.
+    /// The same of those that may have threads on ticks.
     pub fn cpu_ns_on_ticks(&self) -> u64 {
-        self.cpu_ns_of(|process| process.has_ticks)
+        self.cpu_ns_of(|process| process.has_ticks || process.threads == 0)
     }
 
     fn cpu_ns_of(&self, is_one: impl Fn(&Process) -> bool) -> u64 {

@@ -385,6 +385,10 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler, clock: &mut Pro
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         sys::wait(&control.parked, 1, Some(look_ns));
         sampler.refresh(shared, now_ns());
+        if control.has_kernel_clock() {
+            // Of processes that nobody on ticks belongs to.
+            sampler.look_for_strangers_in_time(shared, now_ns());
+        }
         has_moved = match clock.read(sampler) {
             Some(cpu_ns) => cpu_ns != *cpu_before.get_or_insert(cpu_ns),
             None => doubtful_before.is_some() && sampler.doubtful_cpu_ns() != doubtful_before,

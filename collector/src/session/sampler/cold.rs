@@ -136,14 +136,19 @@ impl Sampler {
         self.refresh(shared, now_ns);
         // Who wakes up is sampled without being looked at.
         self.signs.clear();
-        if now_ns >= self.next_stranger_look_ns {
-            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
-        }
+        self.look_for_strangers_in_time(shared, now_ns);
         let announced = shared.mapping.control().announced.load(Ordering::Acquire);
         // Those that are unmet wait for another announcement.
         match announced == self.announced {
             true => self.next_stranger_look_ns,
             false => self.next_refresh_ns.min(self.next_stranger_look_ns),
+        }
+    }
+
+    /// Looks for threads that have no entry, when it is time.
+    pub fn look_for_strangers_in_time(&mut self, shared: &Shared, now_ns: u64) {
+        if now_ns >= self.next_stranger_look_ns {
+            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
         }
     }
 
@@ -179,9 +184,7 @@ impl Sampler {
             // Others may wait for their turn: the ticker does not park until all have had it.
             active |= turns == 0;
         }
-        if now_ns >= self.next_stranger_look_ns {
-            self.next_stranger_look_ns = now_ns + self.look_for_strangers(shared, now_ns);
-        }
+        self.look_for_strangers_in_time(shared, now_ns);
         active || self.awaits_strangers
     }
 
