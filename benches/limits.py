@@ -29,8 +29,9 @@ WAYS = {
     "nothing": "nothing",
     "timer": "timer_create, CLOCK_MONOTONIC, signal",
     "cpu-timer": "timer_create, CLOCK_THREAD_CPUTIME_ID, signal",
-    "perf-signal": "perf_event cpu-clock, signal",
-    "perf-ring": "perf_event cpu-clock, record in a ring",
+    "perf-signal": "perf_event task-clock, signal by its descriptor",
+    "perf-sigtrap": "perf_event task-clock, its own SIGTRAP",
+    "perf-ring": "perf_event task-clock, record in a ring",
     "tgkill": "another process wakes and sends a signal",
     "sleeper": "another process wakes and sends nothing",
 }

@@ -53,17 +53,22 @@ static void by_timer(clockid_t clock, long period) {
   if (timer_settime(timer, 0, &every, 0)) fail("timer_settime");
 }
 
-// cpu-clock of user mode only. With a signal, or as perf itself does it: a record in a ring.
-static void by_perf_event(int with_signal, long period) {
+enum how { SIGNAL, TRAP, RING };
+
+// task-clock of user mode only. With a signal by the descriptor (as stackbeat does it) or from the event itself, or as perf
+// does it: a record in a ring.
+static void by_perf_event(enum how how, long period) {
   struct perf_event_attr attr = {
-      .type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .config = PERF_COUNT_SW_CPU_CLOCK,
+      .type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .config = PERF_COUNT_SW_TASK_CLOCK,
       .sample_period = period, .sample_type = PERF_SAMPLE_IP, .exclude_kernel = 1, .wakeup_events = 1};
+  if (how == TRAP) attr.sigtrap = attr.remove_on_exec = 1;
   int fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
   if (fd < 0) fail("perf_event_open");
-  if (!with_signal) {
+  if (how == RING) {
     if (mmap(0, 2 * sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) fail("mmap");
     return;
   }
+  if (how == TRAP) return;
   struct f_owner_ex owner = {F_OWNER_TID, gettid()};
   if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETOWN_EX, &owner) || fcntl(fd, F_SETFL, O_ASYNC)) fail("fcntl");
 }
@@ -98,11 +103,13 @@ int main(int argc, char **argv) {
   pid_t child = 0;
   struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
   sigaction(SIGURG, &action, 0);
+  sigaction(SIGTRAP, &action, 0);
   run_on(0);
   if (!strcmp(way, "timer")) by_timer(CLOCK_MONOTONIC, period);
   else if (!strcmp(way, "cpu-timer")) by_timer(CLOCK_THREAD_CPUTIME_ID, period);
-  else if (!strcmp(way, "perf-signal")) by_perf_event(1, period);
-  else if (!strcmp(way, "perf-ring")) by_perf_event(0, period);
+  else if (!strcmp(way, "perf-signal")) by_perf_event(SIGNAL, period);
+  else if (!strcmp(way, "perf-sigtrap")) by_perf_event(TRAP, period);
+  else if (!strcmp(way, "perf-ring")) by_perf_event(RING, period);
   else if (!strcmp(way, "tgkill")) child = by_process(1, period);
   else if (!strcmp(way, "sleeper")) child = by_process(0, period);
   else if (strcmp(way, "nothing")) {
