@@ -61,7 +61,7 @@ impl Between {
         };
         // A wait that was seen to begin says when A was left.
         let a_part = match self.wait_ns {
-            Some(at) if gap => a_part.min(at - from),
+            Some(at) if gap => a_part.min(at.saturating_sub(from)),
             _ => a_part,
         };
         let b_part = match gap {

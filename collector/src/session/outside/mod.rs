@@ -23,7 +23,7 @@ use stackbeat_core::{clock, sys};
 use super::drainer::Order;
 use super::locks::{self, Locks};
 use super::options::Dumps;
-use super::procfs::{self, Identity};
+use super::procfs::{self, Identity, InCall};
 use super::shared::{Shared, count};
 use super::signs::Part;
 use super::ticker::now_ns;
@@ -380,6 +380,13 @@ impl Outside {
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
         }
+        let tid = entry.tid.load(Ordering::Relaxed);
+        let is_there = self
+            .pid(process)
+            .is_none_or(|pid| may_be_at(pid, tid, place.sp));
+        if !is_there {
+            return true;
+        }
         fence(Ordering::Acquire);
         let is_same = entry.episode.load(Ordering::Relaxed) == seen.episode
             && entry.episode_begin.load(Ordering::Relaxed) == seen.begin
@@ -479,6 +486,19 @@ impl Outside {
                 waits: std::mem::take(&mut self.found),
             });
         }
+    }
+}
+
+/// Whether a waiting thread may be in a call that began with this stack pointer, as far as the kernel says. A child on its
+/// parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
+fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
+    /// What a call below a hook takes at most.
+    const DEEPEST: u64 = 16 << 20;
+    match procfs::in_call(pid, tid) {
+        Ok(InCall::Call { sp: now, .. } | InCall::Elsewhere { sp: now, .. }) => {
+            sp.checked_sub(now).is_some_and(|below| below < DEEPEST)
+        }
+        Ok(InCall::Running) | Err(_) => true,
     }
 }
 
