@@ -88,7 +88,7 @@ pub fn has_moment(uid: u32, interval: u64, time: Range<u64>) -> bool {
         return false;
     };
     let moment = |i: u64| {
-        let drawn = mixed(i / EQUALLY_SPACED ^ u64::from(uid) << 40);
+        let drawn = mixed((i / EQUALLY_SPACED) ^ (u64::from(uid) << 40));
         let part = (u128::from(drawn) * u128::from(interval)) >> 64;
         i.saturating_mul(interval).saturating_add(part as u64)
     };
@@ -97,9 +97,9 @@ pub fn has_moment(uid: u32, interval: u64, time: Range<u64>) -> bool {
 
 /// A number in which each bit depends on each of this one's (the finalizer of MurmurHash3).
 fn mixed(number: u64) -> u64 {
-    let number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    number ^ number >> 33
+    let number = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let number = (number ^ (number >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ (number >> 33)
 }
 
 /// The tick word of a thread.
@@ -209,7 +209,7 @@ mod tests {
         const INTERVAL: u64 = 3_000_017;
         for length in [INTERVAL / 20, INTERVAL / 3, INTERVAL - 1] {
             let met = |uid| {
-                let starts = (0..20_000u64).map(|i| 1 << 50 | i * 7_654_321);
+                let starts = (0..20_000u64).map(|i| (1 << 50) + i * 7_654_321);
                 let times = starts.map(|start| start..start + length);
                 times
                     .filter(|time| has_moment(uid, INTERVAL, time.clone()))

@@ -13,7 +13,12 @@ macro_rules! masks {
         original!(fn $name(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-            if agent::leaves_signal_open() && signal::is_first_free() {
+            if agent::blocks_signal() && !signal::is_first_free() {
+                // Another thread has asked for a handler since.
+                agent::stop_kernel_clock();
+                close_first();
+            }
+            if agent::leaves_signal_open() && signal::is_first_free() && is_first_open() {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { pretend(how, set, old, |how, set, old| $name::call(how, set, old)) };
             }
@@ -34,6 +39,11 @@ macro_rules! masks {
     )*};
 }
 masks! { pthread_sigmask sigprocmask }
+
+/// Whether the kernel has the first signal open: in a handler it may be blocked in truth.
+fn is_first_open() -> bool {
+    agent::mask() & sys::signal_bit(SIGURG as u32) == 0
+}
 
 /// Makes such a call without the first signal, and notes what the program believes.
 ///

@@ -248,7 +248,8 @@ impl<'a> Writable<'a> {
         if !(self.range.0..self.range.1).contains(&address) || self.is_open {
             return true;
         }
-        self.is_loading = self.may_load && sys::is_writable(address) == Some(true);
+        // Once it is, the whole module is left to another look.
+        self.is_loading |= self.may_load && sys::is_writable(address) == Some(true);
         if self.is_loading {
             return false;
         }

@@ -99,10 +99,10 @@ pub fn run(
     let mut program_clock = ProgramClock::default();
     while !shared.stopping() {
         if !is_on(shared) {
-            let events = kernel.iter();
-            events.clone().for_each(|clock| clock.count(false));
+            if let Some(clock) = &mut kernel {
+                clock.end_all(shared);
+            }
             rest(shared, &mut ticker);
-            events.for_each(|clock| clock.count(true));
             sampler.suspect_all(true, now_ns());
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
@@ -114,7 +114,15 @@ pub fn run(
             && !sampler.has_ticks()
         {
             upkeep.step(shared, &sampler, now_ns());
+            let calls = control.clock_calls.load(Ordering::SeqCst);
+            let now = now_ns();
+            count(&shared.figures.ticks, 1);
+            let next_ns = sampler.look_for_threads(shared, now);
             look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
+            if !sampler.has_ticks() {
+                let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
+                sys::wait(&control.clock_calls, calls, Some(wait_ns));
+            }
             // Somebody may be on ticks from here on.
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
@@ -206,7 +214,19 @@ pub fn run(
         let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
         let longest_ns = keeper.interval_ns(longest);
         if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
-            park(shared, &ticker, &mut sampler, &mut program_clock);
+            park(
+                shared,
+                &mut ticker,
+                &mut sampler,
+                &mut program_clock,
+                |ticker, sampler| {
+                    if let Some(clock) = &mut kernel {
+                        // Their threads go on.
+                        upkeep.step(shared, sampler, now_ns());
+                        look_after_kernel_clock(shared, sampler, ticker, clock, &mut keeper);
+                    }
+                },
+            );
             ticker.resume(control);
             last_activity_ns = now_ns();
             // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
@@ -217,6 +237,9 @@ pub fn run(
                 schedule.next_ns += schedule.interval_ns * part / PARTS;
             }
         }
+    }
+    if let Some(clock) = &mut kernel {
+        clock.end_all(shared);
     }
     upkeep.jit_maps.look(shared, now_ns());
     keeper.finish(shared);
@@ -244,7 +267,7 @@ fn keep_counting(shared: &Shared) {
     }
 }
 
-/// No thread is on ticks, so nobody advances the words: gives newcomers to the kernel's clock, and sleeps until there are more.
+/// Gives newcomers to the kernel's clock while nobody advances the words.
 fn look_after_kernel_clock(
     shared: &Shared,
     sampler: &mut Sampler,
@@ -252,11 +275,6 @@ fn look_after_kernel_clock(
     clock: &mut KernelClock,
     keeper: &mut Keeper,
 ) {
-    let control = shared.mapping.control();
-    let calls = control.clock_calls.load(Ordering::SeqCst);
-    let now = now_ns();
-    count(&shared.figures.ticks, 1);
-    let next_ns = sampler.look_for_threads(shared, now);
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
     let active = clock.follow(shared, sampler, ticker, periods_ns);
@@ -268,10 +286,6 @@ fn look_after_kernel_clock(
     let kept_ns = keeper.interval_ns(shortest);
     count(&shared.figures.intervals_asked_ns, shortest);
     count(&shared.figures.intervals_kept_ns, kept_ns);
-    if !sampler.has_ticks() {
-        let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
-        sys::wait(&control.clock_calls, calls, Some(wait_ns));
-    }
 }
 
 /// What goes on beside the sampling of threads.
@@ -373,8 +387,14 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     }
 }
 
-/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops.
-fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler, clock: &mut ProgramClock) {
+/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile` is done with each look.
+fn park(
+    shared: &Shared,
+    ticker: &mut Ticker,
+    sampler: &mut Sampler,
+    clock: &mut ProgramClock,
+    mut meanwhile: impl FnMut(&mut Ticker, &mut Sampler),
+) {
     let control = shared.mapping.control();
     count(&shared.figures.parks, 1);
     let mut cpu_before = clock.read(sampler);
@@ -383,6 +403,7 @@ fn park(shared: &Shared, ticker: &Ticker, sampler: &mut Sampler, clock: &mut Pro
     let mut look_ns = PARKED_LOOK_NS.0;
     let mut has_moved = false;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
+        meanwhile(ticker, sampler);
         sys::wait(&control.parked, 1, Some(look_ns));
         sampler.refresh(shared, now_ns());
         if control.has_kernel_clock() {

@@ -315,7 +315,7 @@ impl Capture<'_> {
         if let Some(kind) = request.counted() {
             return self.run_counted(kind, registers);
         }
-        if request.begin == 0 && !request.is_of_sampler() {
+        if request.begin == 0 && request.may_be_in_wait() {
             self.open_stale_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
@@ -460,7 +460,7 @@ impl Capture<'_> {
     fn is_inside_of_wait(&self) -> bool {
         let request = self.request;
         self.entry.closed.load(Ordering::Relaxed) != 0
-            && !request.is_of_sampler()
+            && request.may_be_in_wait()
             && request.begin != self.entry.episode_begin.load(Ordering::Relaxed)
     }
 

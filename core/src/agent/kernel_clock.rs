@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 use crate::sys;
 use crate::sys::tls;
 
-/// How long to wait for the collector, ns. One that is gone has taken the clock with it.
+/// How long to wait for the collector, ns, and how often in all. One that is gone has taken the clock with it.
 const WAIT_NS: u64 = 10_000_000;
 const WAITS: u32 = 100;
 
@@ -34,8 +34,10 @@ fn call(control: &Control) {
 
 /// Stops the calling thread's clock. None of its signals is on its way afterwards.
 pub fn stop_kernel_clock() {
-    let own = registered(tls::block());
-    stop_where(|entry| own.is_some_and(|(own, _)| core::ptr::eq(own, entry)));
+    let mapping = process::mapping().filter(|m| m.control().has_kernel_clock());
+    if let (Some(mapping), Some((entry, _))) = (mapping, registered(tls::block())) {
+        stop(mapping.control(), || core::iter::once(entry));
+    }
 }
 
 /// Stops the clocks of these threads of the process.
@@ -45,24 +47,39 @@ pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
     let Some(mapping) = process::mapping().filter(|m| m.control().has_kernel_clock()) else {
         return;
     };
-    let each = |with: &dyn Fn(&ThreadEntry)| {
-        let own = registry::threads(mapping)
-            .map(|(_, entry)| entry)
-            .filter(|entry| {
-                entry.state.load(Ordering::Relaxed) == entry_state::LIVE
-                    && entry.process.load(Ordering::Relaxed) == process::index()
-            });
-        own.filter(|entry| is_one(entry)).for_each(with);
+    let is_one = &is_one;
+    stop(mapping.control(), || {
+        let entries = registry::threads(mapping).map(|(_, entry)| entry);
+        entries.filter(move |entry| {
+            entry.state.load(Ordering::Relaxed) == entry_state::LIVE
+                && entry.process.load(Ordering::Relaxed) == process::index()
+                && is_one(entry)
+        })
+    });
+}
+
+fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: impl Fn() -> I) {
+    let runs = |entry: &&ThreadEntry| {
+        let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);
+        descriptor != 0 && descriptor & CLOCK_ENDED == 0
     };
-    each(&|entry| entry.wants_clock.store(0, Ordering::SeqCst));
-    call(mapping.control());
-    each(&|entry| {
-        for _ in 0..WAITS {
+    entries().for_each(|entry| entry.wants_clock.store(0, Ordering::SeqCst));
+    if !entries().any(|entry| runs(&entry)) {
+        // The collector will see that it is not wanted before it begins.
+        return;
+    }
+    call(control);
+    let mut waits = WAITS;
+    for entry in entries() {
+        while waits > 0 && runs(&entry) {
+            waits -= 1;
             let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);
-            if descriptor == 0 || descriptor & CLOCK_ENDED != 0 {
-                break;
-            }
             sys::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS));
         }
-    });
+        if runs(&entry) {
+            // Nobody answers, and with the collector its clock has gone.
+            let descriptor = &entry.clock_descriptor;
+            descriptor.fetch_or(CLOCK_ENDED, Ordering::SeqCst);
+        }
+    }
 }

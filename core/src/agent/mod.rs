@@ -56,7 +56,7 @@ use crate::sys::tls::{self, Block, flag};
 use crate::system_call::SystemCall;
 use crate::throttle;
 use crate::unwind;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alarm::{Alarm, handler_begins, handlers_begun};
@@ -610,8 +610,12 @@ pub fn set_blocks_signal(blocks: bool) {
         .store(blocks.into(), Ordering::Relaxed);
 }
 
+/// 1: the program handles the session's first signal itself. A forked child inherits it.
+static HANDLES_SIGNAL: AtomicU32 = AtomicU32::new(0);
+
 /// The program handles the session's first signal itself: the kernel's clock does not use it in this process.
 pub fn signal_is_handled() {
+    HANDLES_SIGNAL.store(1, Ordering::SeqCst);
     if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
         process.handles_signal.store(1, Ordering::SeqCst);
         stop_kernel_clock();

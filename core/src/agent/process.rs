@@ -474,6 +474,10 @@ pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     AGENT.uid.store(uid, Ordering::Relaxed);
     AGENT.pid.store(new.pid, Ordering::Relaxed);
     publish_signal(mapping);
+    if let Some(process) = mapping.process(index) {
+        let handles = super::HANDLES_SIGNAL.load(Ordering::SeqCst);
+        process.handles_signal.store(handles, Ordering::SeqCst);
+    }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     super::sandbox::show(mapping);
     let mask = core::ptr::from_ref(&mapping.control().probe_mask);

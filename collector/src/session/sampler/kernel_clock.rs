@@ -248,17 +248,6 @@ impl Event {
             _ => 0,
         }
     }
-
-    fn count(&self, on: bool) {
-        let file = self.file.as_raw_fd();
-        // SAFETY: takes no memory.
-        unsafe {
-            match on {
-                true => ioctls::ENABLE(file, 0),
-                false => ioctls::DISABLE(file, 0),
-            }
-        };
-    }
 }
 
 fn open(attributes: &mut perf_event_attr, tid: u32) -> io::Result<OwnedFd> {
@@ -467,7 +456,9 @@ impl KernelClock {
         entry: &ThreadEntry,
         period_ns: u64,
     ) -> bool {
-        let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0;
+        let process = shared.mapping.process(clocked.thread.process);
+        let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
+            && process.is_some_and(|process| Signals::of(process).first == SIGNAL);
         match &mut clocked.event {
             Some(event) if is_wanted => event.set_period(period_ns),
             Some(_) => clocked.end(entry),
@@ -507,8 +498,9 @@ impl KernelClock {
                 self.refuse(shared, thread, "it handles SIGURG itself");
                 false
             }
-            // 0: not yet, or a sandbox does not let handlers return. The latter wants no event.
-            0 | SIGNAL => true,
+            SIGNAL => true,
+            // Not yet; or not any more: a sandbox does not let handlers return, the agent is off, or the program uses both.
+            0 => clocked.event.is_none(),
             _ => {
                 self.refuse(shared, thread, "it ignores SIGURG");
                 false
@@ -533,10 +525,15 @@ impl KernelClock {
         }))));
     }
 
-    /// The session is switched on or off.
-    pub fn count(&self, on: bool) {
-        let events = self.threads.iter().filter_map(|c| c.event.as_ref());
-        events.for_each(|event| event.count(on));
+    /// The session is switched off, or ends: nobody waits for an event to stop any more. [`KernelClock::follow`] opens others.
+    pub fn end_all(&mut self, shared: &Shared) {
+        for clocked in &mut self.threads {
+            match live_entry(&shared.mapping, &clocked.thread) {
+                Some(entry) => clocked.end(entry),
+                None => clocked.event = None,
+            }
+        }
+        self.next_look_ns = 0;
     }
 }
 

@@ -62,6 +62,12 @@ impl Request<'_> {
         self.interrupted.is_some() && !self.exempt && !self.is_met
     }
 
+    /// Whether it may come inside of a wait that goes on around it. The gate keeps the sampler's signals away from there, and
+    /// nothing is done about one in a fault.
+    pub(super) fn may_be_in_wait(&self) -> bool {
+        self.interrupted.is_none() || self.is_met
+    }
+
     /// What was counted to ask for it.
     pub(super) fn counted(&self) -> Option<Kind> {
         match self.probe {

@@ -86,12 +86,20 @@ unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
     // SAFETY: by contract; the descriptor is meaningful for POLL_IN, and within the structure for all.
     let (code, descriptor) =
         unsafe { ((*info).si_code, (*info.cast::<OfDescriptor>()).descriptor) };
-    code == POLL_IN
-        && tls::has_thread_pointer()
-        && registered(tls::block()).is_some_and(|(entry, _)| {
+    if code != POLL_IN || !tls::has_thread_pointer() {
+        return false;
+    }
+    let block = tls::block();
+    // In a fork the entry is put aside.
+    let entries = [&block.entry, &block.saved_entry];
+    entries.into_iter().any(|entry| {
+        // SAFETY: null, or in the mapping, which is never unmapped.
+        let entry = unsafe { entry.load(Ordering::Relaxed).as_ref() };
+        entry.is_some_and(|entry| {
             let own = entry.clock_descriptor.load(Ordering::Relaxed);
             own != 0 && own & !CLOCK_ENDED == (descriptor as u32).wrapping_add(1)
         })
+    })
 }
 
 /// The calling thread has computed for another interval: it is sampled where that was over.
