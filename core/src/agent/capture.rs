@@ -386,11 +386,7 @@ impl Capture<'_> {
         }
         self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
-        self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
-        let interval_ns = self.interval_ns();
-        self.scratch
-            .counted
-            .catch_up(self.block, self.entry, interval_ns);
+        self.is_captured(now);
         node
     }
 
@@ -398,12 +394,17 @@ impl Capture<'_> {
     fn run_met(&mut self, registers: &Registers) -> u32 {
         let now = process::now();
         let node = self.capture(registers, now);
+        self.is_captured(now);
+        node
+    }
+
+    /// The sampling clock, by a tick or without, has had its capture.
+    fn is_captured(&mut self, now: u64) {
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
         let interval_ns = self.interval_ns();
         self.scratch
             .counted
             .catch_up(self.block, self.entry, interval_ns);
-        node
     }
 
     /// The thread's interval in force; 0: there is none.

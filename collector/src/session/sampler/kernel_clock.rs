@@ -297,27 +297,25 @@ pub struct Chosen {
 /// # Errors
 /// The kernel's clock was asked for and cannot be had.
 pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
-    // Where nobody is interrupted and where calls are only counted, nothing is sampled.
-    let is_sampled = options.interrupt_running && !options.count_calls;
-    let choice = match is_sampled {
-        true => options.clock,
-        false => ClockChoice::Tick,
-    };
-    let why_not = match (choice, probe()) {
-        (ClockChoice::Tick, _) => String::new(),
-        (_, Ok(())) => {
-            return Ok(Chosen {
-                clock: SamplingClock::Kernel,
-                why_not: String::new(),
-            });
-        }
-        (ClockChoice::Auto, Err(why_not)) => why_not.to_string(),
-        (ClockChoice::Kernel, Err(why_not)) => return Err(RecordError::NoKernelClock(why_not)),
-    };
-    Ok(Chosen {
+    let on_ticks = |why_not| Chosen {
         clock: SamplingClock::Tick,
         why_not,
-    })
+    };
+    // Where nobody is interrupted and where calls are only counted, nothing is sampled.
+    let is_sampled = options.interrupt_running && !options.count_calls;
+    if options.clock == ClockChoice::Tick || !is_sampled {
+        return Ok(on_ticks(String::new()));
+    }
+    match probe() {
+        Ok(()) => Ok(Chosen {
+            clock: SamplingClock::Kernel,
+            why_not: String::new(),
+        }),
+        Err(why_not) if options.clock == ClockChoice::Kernel => {
+            Err(RecordError::NoKernelClock(why_not))
+        }
+        Err(why_not) => Ok(on_ticks(why_not.to_string())),
+    }
 }
 
 /// Whether this process may have events, and the kernel is known to send their signals in time.
@@ -331,7 +329,7 @@ pub fn probe() -> Result<(), WhyNot> {
     if is_old(&release) {
         return Err(WhyNot::Old(release.trim().to_owned()));
     }
-    // Documentation/ABI/testing/sysfs-kernel-... : /sys/kernel/realtime is there and 1 on such kernels only.
+    // There, and 1, on such kernels only (kernel/ksysfs.c).
     let realtime = std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
     match realtime.trim() {
         "1" => Err(WhyNot::RealTime),
