@@ -21,19 +21,23 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-static-libgcc");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    // The versions that `versions!` in the sources gives to hooks. Every other hook has none, which the
-    // loader takes for any version.
+    // The versions that `versions!` and `hidden_versions!` in the sources give to hooks. Every other hook has none, which
+    // the loader takes for any version. The first is one of libc's: a hidden one in its place would be found without a
+    // version (glibc's elf/dl-lookup.c, check_match).
     let is_x86_64 = env::var_os("CARGO_CFG_TARGET_ARCH").is_some_and(|arch| arch == "x86_64");
     let versions = match is_x86_64 {
         true => "GLIBC_2.3.2 {};\nGLIBC_2.15 {};\nGLIBC_2.34 {};\n",
         false => "GLIBC_2.34 {};\n",
     };
+    let liburing = ["2.0", "2.2", "2.3", "2.8", "2.9"].map(|v| format!("LIBURING_{v} {{}};\n"));
     let script = out.join("versions.map");
-    fs::write(&script, versions).expect("OUT_DIR is writable");
+    fs::write(&script, versions.to_owned() + &liburing.concat()).expect("OUT_DIR is writable");
     println!(
         "cargo::rustc-cdylib-link-arg=-Wl,--version-script={}",
         script.display()
     );
+    // rustc's own list of exports names hooks that have a hidden version only.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--undefined-version");
 }
 
 /// Makes a library named libc.so.6 that has a function which everything calls: without one that is used it would be left out.

@@ -354,22 +354,46 @@ fn next_definition(name: &CStr) -> Option<*mut c_void> {
 /// The first library that defines one of the wanted versions decides.
 fn definition(name: &CStr, wanted: &[Version]) -> Option<*mut c_void> {
     let own = own_map()?;
-    // SAFETY: as in `own_map`; libraries are appended, and the search ends at libc at the latest for
-    // every name that libc has. Loaded at the start, it comes before those that may go.
-    unsafe {
-        let mut map = if is_late() { first_map() } else { own.next };
-        while let Some(m) = map.as_ref() {
-            if !core::ptr::eq(m, own) {
-                for version in wanted {
-                    if let Some(address) = definition_in(m, name, *version) {
-                        return Some(address);
+    let is_libc = |map: &LinkMap| {
+        // SAFETY: `l_name` is a C string that lives as long as the entry.
+        let path = (!map.name.is_null()).then(|| unsafe { CStr::from_ptr(map.name) });
+        let path = path.map_or(&b""[..], CStr::to_bytes);
+        let file = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+        file.starts_with(b"libc.") || file.starts_with(b"ld-musl")
+    };
+    // Gives the definition, or the library behind which the search has to go on.
+    let search = |first: *const LinkMap, to_libc: bool| {
+        // SAFETY: as in `own_map`; libraries are appended. What was loaded at the start comes up to libc before those that
+        // may go; behind it the caller keeps them.
+        unsafe {
+            let mut map = first;
+            while let Some(m) = map.as_ref() {
+                if !core::ptr::eq(m, own) {
+                    for version in wanted {
+                        if let Some(address) = definition_in(m, name, *version) {
+                            return Ok(address);
+                        }
+                    }
+                    if to_libc && is_libc(m) {
+                        return Err(map);
                     }
                 }
+                map = m.next;
             }
-            map = m.next;
+        }
+        Err(core::ptr::null())
+    };
+    let first = if is_late() { first_map() } else { own.next };
+    match search(first, true) {
+        Ok(address) => Some(address),
+        Err(libc) => {
+            // SAFETY: libc's entry stays; null where there is none.
+            let libc = unsafe { libc.as_ref() }?;
+            let mut found = None;
+            with_modules_kept(&mut || found = search(libc.next, false).ok());
+            found
         }
     }
-    None
 }
 
 /// Looks `name` up in one library.

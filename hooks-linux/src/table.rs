@@ -88,6 +88,17 @@ macro_rules! versions {
     )*};
 }
 
+/// Gives hooks of functions that are not libc's the version of their own library, hidden: callers that were linked with that
+/// library ask for it and reach them. To all others (weak references, `dlsym`) the function is not there, as without us.
+/// The build script declares the versions to the linker.
+macro_rules! hidden_versions {
+    ($($name:ident = $version:literal;)*) => {$(
+        core::arch::global_asm!(concat!(
+            ".symver ", stringify!($name), ", ", stringify!($name), "@", $version, ", remove"
+        ));
+    )*};
+}
+
 /// Calls the original as a wait, for something that another thread lets go of when that is given.
 macro_rules! waited {
     ($name:ident($($arg:ident),*) = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))?) => {{

@@ -45,3 +45,16 @@ timed_waits! {
     io_uring_submit_and_wait_timeout(mask: *mut sigset_t);
     io_uring_submit_and_wait_min_timeout(least_us: c_uint, mask: *mut sigset_t);
 }
+
+// Those of its src/liburing.map.
+hidden_versions! {
+    __io_uring_get_cqe = "LIBURING_2.0";
+    io_uring_submit_and_wait = "LIBURING_2.0";
+    io_uring_wait_cqes = "LIBURING_2.0";
+    io_uring_submit_and_wait_timeout = "LIBURING_2.2";
+    io_uring_enter = "LIBURING_2.3";
+    io_uring_enter2 = "LIBURING_2.3";
+    io_uring_wait_cqes_min_timeout = "LIBURING_2.8";
+    io_uring_submit_and_wait_min_timeout = "LIBURING_2.8";
+    io_uring_submit_and_wait_reg = "LIBURING_2.9";
+}

@@ -62,6 +62,12 @@ fn allocations() {
     );
 }
 
+/// A program that asks whether a function is there gets the answer that it gets alone.
+#[test]
+fn functions_that_no_library_has() {
+    same("absent.c", &[], &[]);
+}
+
 #[test]
 fn locks() {
     use Probe::*;
