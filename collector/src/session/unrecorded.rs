@@ -38,8 +38,10 @@ const TRIED: u32 = 4096;
 /// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
 const WATCHES: usize = 64;
 /// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or a program
-/// whose agent had not begun yet.
-const PASSING_NS: u64 = 1_000_000;
+/// whose agent had not begun yet. An exec and the start of a program take so much on a busy machine; where it is known why no
+/// agent can be there, so little tells nothing.
+const PASSING_NS: u64 = 10_000_000;
+const PASSING_KNOWN_NS: u64 = 1_000_000;
 /// CPU time of the program's own process is not known.
 const NOT_KNOWN: u64 = u64::MAX;
 
@@ -163,8 +165,12 @@ impl Tree {
             return true;
         }
         self.looked_before_ns = std::mem::replace(&mut self.looked_ns, now_ns());
-        let registered = self.registered();
+        let mut registered = self.registered();
         let has_newcomers = self.meet(program, &registered);
+        if has_newcomers {
+            // Agents have registered meanwhile: a look at all processes takes milliseconds.
+            registered = self.registered();
+        }
         let mut pids: Vec<u32> = self.members.keys().copied().collect();
         pids.sort_unstable();
         for pid in pids {
@@ -295,7 +301,7 @@ impl Tree {
             // An image without an agent may have come before this one.
             let before = member.stretch.take();
             if let Some(stretch) = before
-                && stretch.own_cpu_ns() >= PASSING_NS
+                && stretch.own_cpu_ns() >= PASSING_KNOWN_NS
                 // A program on its way to its agent is no image of its own.
                 && stretch.reason != Reason::NotKnown
                 && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
@@ -321,6 +327,11 @@ impl Tree {
             member.stretch = Some(self.begin(pid, cpu_ns));
         }
         if let Some(stretch) = &mut member.stretch {
+            // A process that is met in the middle of an exec: what its agent's image used was recorded.
+            if let Some(image) = found.filter(|found| found.is_replaced) {
+                let recorded_ns = self.agents_cpu_ns(*image);
+                stretch.cpu_before_ns = stretch.cpu_before_ns.max(recorded_ns);
+            }
             if found.is_some_and(|found| found.is_off && !found.is_replaced) {
                 stretch.reason = Reason::Sandbox;
             }
@@ -339,7 +350,7 @@ impl Tree {
                 stretch.rename(comm);
             } else if !executable.is_empty() && executable != stretch.executable {
                 let mut new = self.begin(pid, stretch.cpu_ns);
-                if stretch.own_cpu_ns() < PASSING_NS {
+                if stretch.is_passing() || stretch.own_cpu_ns() < PASSING_KNOWN_NS {
                     new.cpu_before_ns = stretch.cpu_before_ns;
                     new.begin_ns = stretch.begin_ns;
                     new.since_ns = stretch.since_ns;
