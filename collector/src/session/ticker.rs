@@ -493,8 +493,15 @@ fn reserve_threads(shared: &Shared) {
     }
 }
 
+/// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a tick.
 pub fn now_ns() -> u64 {
-    sys::clock_ns(libc::CLOCK_MONOTONIC)
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a valid object. It does not fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn sleep_until(ns: u64) {
