@@ -574,6 +574,55 @@ mod tests {
         assert_eq!(l.total, l.buffers + 2048 * 4096);
     }
 
+    /// What each call of a hook reads or writes lies in cache lines that no other thread writes to meanwhile.
+    #[test]
+    fn hot_words_share_no_cache_line_with_what_others_write() {
+        use crate::system_call::SYSTEM_CALLS;
+        use core::mem::offset_of;
+        const LINE: usize = 64;
+        let line = |offset: usize| offset / LINE;
+        // All threads read their ticks: nothing else lies there.
+        assert_eq!((size_of::<Tick>(), align_of::<Tick>()), (LINE, LINE));
+        // A thread's own entry: it alone writes the first line, others' words are further behind.
+        assert_eq!(
+            (size_of::<ThreadEntry>() % LINE, align_of::<ThreadEntry>()),
+            (0, LINE)
+        );
+        let hot = [
+            offset_of!(ThreadEntry, allocations),
+            offset_of!(ThreadEntry, allocated_bytes),
+            offset_of!(ThreadEntry, frees),
+            offset_of!(ThreadEntry, last_tick),
+            offset_of!(ThreadEntry, tick_index),
+            offset_of!(ThreadEntry, records),
+            offset_of!(ThreadEntry, last_capture_cycles),
+            offset_of!(ThreadEntry, buffer),
+            offset_of!(ThreadEntry, capturing),
+            offset_of!(ThreadEntry, cpu_ns),
+        ];
+        assert!(hot.iter().all(|word| line(*word) == 0));
+        let of_others = [
+            offset_of!(ThreadEntry, in_flight),
+            offset_of!(ThreadEntry, light),
+            offset_of!(ThreadEntry, sent_cycles),
+            offset_of!(ThreadEntry, every),
+            offset_of!(ThreadEntry, signalled_by),
+            offset_of!(ThreadEntry, woken_by),
+            offset_of!(ThreadEntry, closed_by),
+        ];
+        let calls = offset_of!(ThreadEntry, system_calls);
+        let calls = line(calls)..=line(calls + SYSTEM_CALLS * size_of::<CallCount>() - 1);
+        for word in of_others.map(line) {
+            assert!(word != 0 && !calls.contains(&word), "line {word}");
+        }
+        // Threads write into headers and places of their own.
+        assert_eq!(align_of::<BufferHeader>(), LINE);
+        let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
+        for region in [l.processes, l.buffer_headers, l.threads, l.buffers] {
+            assert_eq!(region % 4096, 0);
+        }
+    }
+
     #[test]
     fn bad_capacities_are_refused() {
         let good = Capacity::default();
