@@ -23,6 +23,8 @@ pub struct Trace {
     pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
     nodes: HashMap<u32, Node>,
     names: HashMap<(u32, u32, u64, i32), Vec<String>>,
+    /// By file (path, build id), address in it and kind.
+    names_in_files: HashMap<(String, Vec<u8>, u64, i32), Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,10 +83,15 @@ impl Trace {
                         let name = symbols.functions[*function as usize].name;
                         symbols.strings[name as usize].clone()
                     });
-                    self.names.insert(
-                        (entry.process_uid, entry.epoch, entry.address, entry.kind),
-                        names.collect(),
-                    );
+                    let names = names.collect();
+                    let (address, kind) = (entry.address, entry.kind);
+                    if let Some(v1::symbols::File { path, build_id }) = symbols.file.clone() {
+                        let place = (path, build_id, address, kind);
+                        self.names_in_files.insert(place, names);
+                    } else {
+                        let place = (entry.process_uid, entry.epoch, address, kind);
+                        self.names.insert(place, names);
+                    }
                 }
             }
             Body::Counters(batch) if batch.thread_uid == 0 => self.take_counters(batch),
@@ -143,16 +150,31 @@ impl Trace {
         for node in leaf_first.iter().rev() {
             match node.kind {
                 NodeKind::Truncated => names.push("[truncated]".to_owned()),
-                _ => match self
-                    .names
-                    .get(&(process, epoch, node.address, node.kind as i32))
-                {
+                _ => match self.name(process, epoch, node) {
                     Some(found) => names.extend(found.iter().cloned()),
                     None => names.push("?".to_owned()),
                 },
             }
         }
         names
+    }
+
+    fn name(&self, process: u32, epoch: u32, node: &Node) -> Option<&Vec<String>> {
+        let kind = node.kind as i32;
+        let of_process = self.names.get(&(process, epoch, node.address, kind));
+        of_process.or_else(|| {
+            let inside = node.address - u64::from(node.kind != NodeKind::LeafPc);
+            let loaded = self.modules.iter().filter(|module| {
+                module.process_uid == process
+                    && (module.start..module.end).contains(&inside)
+                    && module.epoch <= epoch
+                    && (module.end_epoch == 0 || epoch < module.end_epoch)
+            });
+            let module = loaded.max_by_key(|module| module.epoch)?;
+            let own = node.address.wrapping_sub(module.bias);
+            let place = (module.path.clone(), module.build_id.clone(), own, kind);
+            self.names_in_files.get(&place)
+        })
     }
 
     /// All samples, with their threads.

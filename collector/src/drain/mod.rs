@@ -29,6 +29,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
+use crate::symbolize::{self, Wanted};
 use crate::writer::encode;
 pub use rows::clock_packet;
 
@@ -41,6 +42,11 @@ use nodes::Nodes;
 const FLUSH_BYTES: usize = 1 << 20;
 /// Time between two clock packets.
 const CLOCK_PACKET_NS: u64 = 1_000_000_000;
+
+/// Addresses of ended processes that a pass sorts by file, about: this many, or this part of all, because they may come
+/// faster. 1 µs each, in which nothing is drained.
+const MOST_FORGOTTEN: usize = 8192;
+const FORGOTTEN_PART: usize = 8;
 
 /// Sub-buffers that are looked at, about, to see how full the pool is.
 const FILL_LOOKS: u32 = 512;
@@ -111,6 +117,8 @@ pub struct Drainer {
     last_clock_packet_ns: u64,
     pub census: Census,
     pub nodes: Nodes,
+    /// What wants a name of processes that are forgotten.
+    wanted: Wanted,
     pub totals: Totals,
     /// Unit of times in columns, ns.
     pub unit_ns: u32,
@@ -136,6 +144,7 @@ impl Drainer {
             last_clock_packet_ns: first.monotonic_ns,
             census: Census::default(),
             nodes: Nodes::default(),
+            wanted: Wanted::default(),
             totals: Totals::default(),
             unit_ns,
             compress,
@@ -164,6 +173,7 @@ impl Drainer {
             last_clock_packet_ns: 0,
             census: Census::of_the_dead(seed),
             nodes: Nodes::default(),
+            wanted: Wanted::default(),
             totals: Totals::default(),
             unit_ns,
             compress: false,
@@ -247,7 +257,41 @@ impl Drainer {
         self.census.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
         self.census.release(mapping, keep);
+        self.forget_the_ended(snapshot.monotonic_ns, keep);
         Ok(())
+    }
+
+    /// Keeps of processes that ended a while ago only what names will be looked up for.
+    fn forget_the_ended(&mut self, now_ns: u64, keep: Keep) {
+        let most = MOST_FORGOTTEN.max(self.nodes.wanted_count() / FORGOTTEN_PART);
+        let mut addresses = 0;
+        while addresses < most
+            && let Some(uid) = self.census.next_to_forget(now_ns)
+        {
+            addresses += self.want_names(Some(uid)) + 1;
+            let has_jit_map = self.wanted.has_elsewhere(uid)
+                && self.census.pid(uid).is_some_and(symbolize::has_jit_map);
+            if !has_jit_map {
+                self.wanted.forget_elsewhere(uid);
+            }
+            self.census.forget(uid, keep, has_jit_map);
+        }
+    }
+
+    /// Puts the addresses of a process, or of all, by the files that they lie in. Gives how many there were.
+    fn want_names(&mut self, process_uid: Option<u32>) -> usize {
+        let queries = self.nodes.take_wanted(process_uid);
+        for query in &queries {
+            let has_room = self.wanted.add(self.census.modules(), query);
+            self.nodes.unnamed += u64::from(!has_room);
+        }
+        queries.len()
+    }
+
+    /// Takes out all addresses of the trace that want a name.
+    pub fn take_wanted(&mut self) -> Wanted {
+        self.want_names(None);
+        std::mem::take(&mut self.wanted)
     }
 
     /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].

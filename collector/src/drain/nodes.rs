@@ -1,7 +1,7 @@
 //! Reads the CallstackTable into packets, gives it more room in time, and begins a new generation when
 //! one is nearly full.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stackbeat_core::callstack::{NodeValue, Table};
 use stackbeat_core::layout::{ThreadEntry, node_id, node_kind};
@@ -10,13 +10,11 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{CallstackNodes, NodeKind, packet};
 
 use crate::symbolize::Query;
+use crate::symbolize::wanted::{AddressSet, MOST_ADDRESSES};
 use crate::writer::encode;
 
 /// Nodes of one packet.
 const NODES_PER_PACKET: usize = 64 << 10;
-
-/// Addresses that names are looked up for: a program with more has written over the table, or makes code all the time.
-const MOST_NAMES: usize = 2 << 20;
 
 /// How far one generation has been read.
 #[derive(Clone, Debug, Default)]
@@ -48,58 +46,15 @@ pub struct Nodes {
     cursors: [Option<Cursor>; 2],
     /// Ids that are in the trace already (`recover`).
     seeded: HashSet<u32>,
-    /// Every address that a name is wanted for.
-    addresses: Addresses,
-    /// Times a name was wanted for an address beyond those.
+    /// By root, which tells process and epoch: the addresses that a name is wanted for.
+    addresses: BTreeMap<u64, AddressSet>,
+    address_count: usize,
+    /// Times a name was wanted for an address beyond `MOST_ADDRESSES`.
     pub unnamed: u64,
     /// Nodes read.
     pub count: u64,
     /// Generations begun.
     pub generations: u32,
-}
-
-/// A set of addresses that takes little for each: programs start tens of thousands of processes, each of which has its own.
-#[derive(Debug, Default)]
-struct Addresses {
-    /// By root, which tells process and epoch: the address times two, plus 1 where it is exact. The first ones are in order.
-    of_root: HashMap<u64, (Vec<u64>, usize)>,
-    count: usize,
-}
-
-impl Addresses {
-    /// Takes an address in. False: there are too many.
-    fn want(&mut self, root: u64, address: u64, kind: u32) -> bool {
-        const LEAST_BEHIND: usize = 32;
-        let word = address << 1 | u64::from(kind == node_kind::LEAF_PC);
-        let is_full = self.count >= MOST_NAMES;
-        let is_known = |(words, ordered): &(Vec<u64>, usize)| {
-            (words.get(..*ordered)).is_some_and(|words| words.binary_search(&word).is_ok())
-        };
-        if self.of_root.get(&root).is_some_and(is_known) {
-            return true;
-        }
-        if is_full {
-            return false;
-        }
-        let (words, ordered) = self.of_root.entry(root).or_default();
-        words.push(word);
-        self.count += 1;
-        if words.len() - *ordered >= LEAST_BEHIND.max(*ordered) {
-            self.count -= words.len();
-            words.sort_unstable();
-            words.dedup();
-            self.count += words.len();
-            *ordered = words.len();
-        }
-        true
-    }
-
-    /// All of them, with their roots, some twice.
-    fn all(&self) -> Vec<(u64, u64)> {
-        let words = (self.of_root.iter())
-            .flat_map(|(root, (words, _))| words.iter().map(|word| (*root, *word)));
-        words.collect()
-    }
 }
 
 impl Nodes {
@@ -112,11 +67,20 @@ impl Nodes {
     }
 
     fn want_name(&mut self, root: u64, address: u64, kind: u32) {
-        if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC)
-            && !self.addresses.want(root, address, kind)
-        {
-            self.unnamed += 1;
+        let kind = match kind {
+            node_kind::NATIVE => NodeKind::Native,
+            node_kind::LEAF_PC => NodeKind::LeafPc,
+            _ => return,
+        };
+        // A program with more has written over the table, or makes code all the time.
+        if self.address_count >= MOST_ADDRESSES {
+            let known = self.addresses.get(&root);
+            self.unnamed += u64::from(known.is_none_or(|set| !set.contains(address, kind)));
+            return;
         }
+        let set = self.addresses.entry(root).or_default();
+        let more = set.insert(address, kind);
+        self.address_count = self.address_count.wrapping_add_signed(more);
     }
 
     /// Encodes what was added to the table since the last `commit`. What a record that was read before
@@ -206,21 +170,27 @@ impl Nodes {
         }
     }
 
-    /// The addresses of the trace so far, for symbolization.
-    pub fn queries(&self) -> Vec<Query> {
-        let query = |(root, word): (u64, u64)| Query {
-            process_uid: (root >> 32) as u32,
-            epoch: root as u32,
-            address: word >> 1,
-            kind: match word & 1 {
-                0 => NodeKind::Native,
-                _ => NodeKind::LeafPc,
-            },
-        };
-        let mut words = self.addresses.all();
-        words.sort_unstable();
-        words.dedup();
-        words.into_iter().map(query).collect()
+    /// How many addresses want a name, some counted twice.
+    pub fn wanted_count(&self) -> usize {
+        self.address_count
+    }
+
+    /// Takes out the addresses that names are wanted for: those of one process, or all.
+    pub fn take_wanted(&mut self, process_uid: Option<u32>) -> Vec<Query> {
+        let processes = process_uid.map_or(0..=u32::MAX, |uid| uid..=uid);
+        let roots = u64::from(*processes.start()) << 32
+            ..=u64::from(*processes.end()) << 32 | u64::from(u32::MAX);
+        let mut queries = Vec::new();
+        for (root, set) in self.addresses.extract_if(roots, |_, _| true) {
+            self.address_count -= set.len();
+            queries.extend(set.iter().map(|(address, kind)| Query {
+                process_uid: (root >> 32) as u32,
+                epoch: root as u32,
+                address,
+                kind,
+            }));
+        }
+        queries
     }
 
     /// Whether every node of this generation is in the trace.
@@ -345,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_asked_for_once_however_often_they_are_wanted() {
+    fn addresses_are_kept_once_however_often_they_are_wanted() {
         let mut nodes = Nodes::default();
         for _ in 0..3 {
             for i in 0..1000u64 {
@@ -354,23 +324,30 @@ mod tests {
             }
             nodes.want_name(7 << 32, 5, node_kind::ROOT);
         }
-        let queries = nodes.queries();
+        nodes.want_name(8 << 32, 6, node_kind::NATIVE);
+        assert!(nodes.address_count < 2001, "{}", nodes.address_count);
+        let mut queries = nodes.take_wanted(Some(7));
+        queries.sort_unstable_by_key(|q| (q.epoch, q.address));
+        queries.dedup();
         assert_eq!((queries.len(), nodes.unnamed), (1000, 0));
         let first = &queries[0];
         assert_eq!((first.process_uid, first.epoch), (7, 0));
         let exact = queries.iter().filter(|q| q.kind == NodeKind::LeafPc);
         assert_eq!(exact.count(), 500);
         assert!(queries.iter().all(|q| q.address >> 46 == 1));
-        assert!(nodes.addresses.count < 2000, "{}", nodes.addresses.count);
+        assert_eq!(nodes.address_count, 1);
+        assert_eq!(nodes.take_wanted(None).len(), 1);
+        assert_eq!(nodes.address_count, 0);
     }
 
     #[test]
     fn of_more_addresses_than_names_are_made_for_it_is_told() {
         let mut nodes = Nodes::default();
-        for address in 0..MOST_NAMES as u64 + 10 {
+        for address in 0..MOST_ADDRESSES as u64 + 10 {
             nodes.want_name(1 << 32, address, node_kind::NATIVE);
         }
         nodes.want_name(1 << 32, 0, node_kind::NATIVE);
-        assert_eq!((nodes.queries().len(), nodes.unnamed), (MOST_NAMES, 10));
+        assert_eq!(nodes.unnamed, 10);
+        assert_eq!(nodes.take_wanted(None).len(), MOST_ADDRESSES);
     }
 }

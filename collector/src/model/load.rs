@@ -1,6 +1,7 @@
 //! The first pass over a file: everything but the samples, of which only the outlines are read.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -538,6 +539,7 @@ impl Loader {
             sample_bytes: (u128::from(self.bytes) * u128::from(self.sample_bytes)
                 / u128::from(self.content_bytes.max(1))) as u64,
             samples: self.samples,
+            start_ns: OnceLock::new(),
         }
     }
 

@@ -5,6 +5,8 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use stackbeat_proto::v1::{self, NodeKind};
 
+use crate::symbolize::{self, ModuleFile, Modules};
+
 use super::lock_functions::{BelowLock, waits_for_lock};
 use super::trace::{Module, Origin, Process};
 use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
@@ -13,9 +15,6 @@ use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
 const INLINE_LIMIT: usize = 1000;
 /// Forks and execs to follow upwards in search of a module.
 const ANCESTOR_LIMIT: usize = 64;
-
-/// Modules to look at that begin below an address.
-const OVERLAP_LIMIT: usize = 64;
 
 /// A process (its uid, or its index), epoch, address, kind.
 type Place = (u32, u32, u64, u8);
@@ -32,7 +31,9 @@ pub(super) struct Names {
     are_locks: Vec<bool>,
     /// (process uid, epoch, address, kind) → run of `symbol_frames`.
     symbols: HashMap<Place, Run>,
-    /// The same, of addresses whose names change: from when on, ns, and the run, which may be empty.
+    /// By file, address in it and kind.
+    in_files: HashMap<ModuleFile, HashMap<(u64, u8), Run>>,
+    /// As `symbols`, of addresses whose names change: from when on, ns, and the run, which may be empty.
     later: HashMap<Place, Vec<(u64, Run)>>,
     /// Function and line.
     symbol_frames: Vec<(FunctionIndex, u32)>,
@@ -109,6 +110,13 @@ impl Names {
                 })
             })
             .collect();
+        let mut in_file = packet.file.as_ref().map(|file| {
+            let file = ModuleFile {
+                path: file.path.clone(),
+                build_id: file.build_id.clone(),
+            };
+            self.in_files.entry(file).or_default()
+        });
         let mut odd = 0;
         for address in &packet.addresses {
             let count = address.function.len();
@@ -134,7 +142,9 @@ impl Names {
                 address.kind as u8,
             );
             let run = (from as u32, count as u16);
-            if address.from_ns != 0 {
+            if let Some(in_file) = &mut in_file {
+                in_file.insert((address.address, address.kind as u8), run);
+            } else if address.from_ns != 0 {
                 self.later
                     .entry(key)
                     .or_default()
@@ -215,7 +225,13 @@ impl Names {
             return from..to;
         }
         let uid = self.modules.uid(process);
-        let symbol = self.symbols.get(&(uid, epoch, address, kind)).copied();
+        let of_process = self.symbols.get(&(uid, epoch, address, kind)).copied();
+        let symbol = of_process.or_else(|| {
+            let module = self.modules.find(process, epoch, address, kind)?;
+            let in_file = self.in_files.get(&*module.file)?;
+            let own = address.wrapping_sub(module.bias);
+            in_file.get(&(own, kind)).copied()
+        });
         let frames = self.push_frames(process, epoch, address, kind, symbol);
         self.known.insert(key, (frames.start, frames.end));
         frames
@@ -289,6 +305,7 @@ impl Names {
         self.function_index = HashMap::new();
         self.are_locks = Vec::new();
         self.symbols = HashMap::new();
+        self.in_files = HashMap::new();
         self.later = HashMap::new();
         self.known_later = HashMap::new();
         self.symbol_frames = Vec::new();
@@ -300,9 +317,7 @@ impl Names {
 /// Modules by process and address.
 #[derive(Debug, Default)]
 struct ModuleMap {
-    modules: Vec<Module>,
-    /// Of each process: a run of `modules`, sorted by start.
-    runs: Vec<Range<usize>>,
+    modules: Modules,
     /// Of each process: where to look further, for one that was forked.
     parents: Vec<Option<ProcessIndex>>,
     uids: Vec<u32>,
@@ -310,22 +325,8 @@ struct ModuleMap {
 
 impl ModuleMap {
     fn new(modules: &[Module], processes: &[Process]) -> ModuleMap {
-        let mut modules = modules.to_vec();
-        modules.sort_by_key(|module| (module.process, module.start, module.epoch));
-        let mut runs = vec![0..0; processes.len()];
-        let mut from = 0;
-        while from < modules.len() {
-            let process = modules[from].process;
-            let length = modules[from..]
-                .iter()
-                .take_while(|module| module.process == process)
-                .count();
-            runs[process.0 as usize] = from..from + length;
-            from += length;
-        }
-        ModuleMap {
-            modules,
-            runs,
+        let mut map = ModuleMap {
+            modules: Modules::default(),
             parents: processes
                 .iter()
                 .map(|process| match process.origin {
@@ -334,51 +335,58 @@ impl ModuleMap {
                 })
                 .collect(),
             uids: processes.iter().map(|process| process.uid).collect(),
+        };
+        for module in modules {
+            map.modules.insert(&v1::Module {
+                process_uid: map.uid(module.process.0),
+                epoch: module.epoch,
+                end_epoch: module.end_epoch,
+                path: module.path.clone(),
+                build_id: module.build_id.clone(),
+                start: module.start,
+                end: module.end,
+                bias: module.bias,
+            });
         }
+        map
     }
 
     fn uid(&self, process: u32) -> u32 {
         self.uids.get(process as usize).copied().unwrap_or(0)
     }
 
-    fn find(&self, process: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {
-        let run = &self.modules[self.runs.get(process as usize)?.clone()];
-        let at = run.partition_point(|module| module.start <= address);
-        // Modules of different epochs may overlap, so the nearest start is not always the right one.
-        run[..at].iter().rev().take(OVERLAP_LIMIT).find(|module| {
-            let loaded = epoch.is_none_or(|epoch| {
-                module.epoch <= epoch && (module.end_epoch == 0 || epoch < module.end_epoch)
-            });
-            address < module.end && loaded
-        })
-    }
-
-    /// A name for an address without symbol.
-    fn name(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Function {
+    /// The module of an address, in the process or those that it was forked from.
+    fn find(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Option<&symbolize::Module> {
         // A return address stands behind its call, which may be the module's last instruction.
         let inside = if kind == NodeKind::LeafPc as u8 {
             address
         } else {
             address.wrapping_sub(1)
         };
-        let mut at = process;
-        let mut found = self.find(at, Some(epoch), inside);
-        for _ in 0..ANCESTOR_LIMIT {
-            if found.is_some() {
-                break;
-            }
-            match self.parents.get(at as usize) {
-                Some(Some(parent)) => at = parent.0,
-                _ => break,
-            }
-            found = self.find(at, None, inside);
+        let own = self.modules.at(self.uid(process), Some(epoch), inside);
+        if own.is_some() {
+            return own;
         }
-        match found {
+        let mut at = process;
+        for _ in 0..ANCESTOR_LIMIT {
+            at = self.parents.get(at as usize).copied().flatten()?.0;
+            let found = self.modules.at(self.uid(at), None, inside);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// A name for an address without symbol.
+    fn name(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Function {
+        match self.find(process, epoch, address, kind) {
             Some(module) => {
-                let file = module.path.rsplit('/').next().unwrap_or(&module.path);
+                let path = &module.file.path;
+                let file = path.rsplit('/').next().unwrap_or(path);
                 Function {
                     name: format!("{file}+{:#x}", address.wrapping_sub(module.bias)),
-                    module: module.path.clone(),
+                    module: path.clone(),
                     ..Function::default()
                 }
             }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::stream::FORMAT_VERSION;
@@ -250,6 +250,7 @@ pub struct Trace {
     pub(super) bytes: u64,
     pub(super) sample_bytes: u64,
     pub(super) samples: u64,
+    pub(super) start_ns: OnceLock<u64>,
 }
 
 impl Trace {
@@ -439,13 +440,15 @@ impl Trace {
 
     /// Start of the recording.
     pub fn start_ns(&self) -> u64 {
-        let first = self.threads.iter().map(|thread| thread.start_ns).min();
-        match &self.header.start {
-            Some(start) if start.monotonic_ns != 0 => {
-                start.monotonic_ns.min(first.unwrap_or(start.monotonic_ns))
+        *self.start_ns.get_or_init(|| {
+            let first = self.threads.iter().map(|thread| thread.start_ns).min();
+            match &self.header.start {
+                Some(start) if start.monotonic_ns != 0 => {
+                    start.monotonic_ns.min(first.unwrap_or(start.monotonic_ns))
+                }
+                _ => first.unwrap_or(0),
             }
-            _ => first.unwrap_or(0),
-        }
+        })
     }
 
     /// End of the recording: of its last thread, or as its footer says.

@@ -358,9 +358,15 @@ fn join(
         }
     };
     if options.symbolize {
-        finish::add_names(&drainer, &mut writer, None, false, &mut |_| {}, &mut || {
-            false
-        })?;
+        let mut leave = || false;
+        finish::add_names(
+            &mut drainer,
+            &mut writer,
+            None,
+            false,
+            &mut |_| {},
+            &mut leave,
+        )?;
     }
     result.records_from_trace = sums.seeded;
     result.records_from_mapping = drainer.totals.stored;

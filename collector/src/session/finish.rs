@@ -278,7 +278,7 @@ impl Finisher<'_> {
         if self.options.symbolize {
             let began = Instant::now();
             skipped = add_names(
-                &drain.drainer,
+                &mut drain.drainer,
                 &mut drain.writer,
                 Some(self.program_began_at),
                 self.options.compress,
@@ -310,7 +310,7 @@ impl Finisher<'_> {
 /// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
 /// Gives how many addresses were left out.
 pub fn add_names(
-    drainer: &Drainer,
+    drainer: &mut Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
     compress: bool,
@@ -324,9 +324,6 @@ pub fn add_names(
     for (uid, pid) in drainer.census.pids() {
         symbolizer.add_process(uid, pid);
     }
-    for module in drainer.census.modules() {
-        symbolizer.add_module(&module);
-    }
     for map in drainer.census.jit_maps() {
         symbolizer.add_jit_map(map);
     }
@@ -338,7 +335,7 @@ pub fn add_names(
         });
         !leave()
     };
-    let report = symbolizer.symbolize_while(&drainer.nodes.queries(), &mut say, &mut |symbols| {
+    let report = symbolizer.symbolize(drainer.take_wanted(), &mut say, &mut |symbols| {
         if result.is_ok() {
             let mut out = Vec::new();
             writer::encode(packet::Body::Symbols(symbols), &mut out);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stackbeat_proto::v1;
@@ -41,6 +41,11 @@ impl Growth {
         let at = self.steps.partition_point(|(bytes, _)| *bytes < end);
         self.steps.get(at).map_or(u64::MAX, |(_, from_ns)| *from_ns)
     }
+}
+
+/// Where the run-time compiler of a process leaves its map.
+pub fn map_of(folder: &Path, pid: u32) -> PathBuf {
+    folder.join(format!("perf-{pid}.map"))
 }
 
 /// An address' names: from when on each holds, ns, and its index in [`JitNames::names`]; `None`: none does.

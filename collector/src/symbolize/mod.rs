@@ -1,8 +1,8 @@
 //! Names for addresses: function, file, line and inlined frames, looked up in the modules' files when
 //! a recording ends, so that the trace needs nothing else afterwards.
 //!
-//! Addresses are grouped by module file (the same library in a hundred processes is read once), each
-//! group is sorted, and a module's debug information is dropped before the next is opened.
+//! Addresses are looked up and written by file: the same library in a thousand processes is read once and has its names in
+//! the trace once. A module's debug information is dropped before the next is opened.
 
 mod boundaries;
 mod debug_files;
@@ -11,12 +11,16 @@ mod dwarf;
 mod elf;
 mod jit;
 mod module;
+mod modules;
 mod plt;
 mod scopes;
 mod symtab;
+pub(crate) mod wanted;
 
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
+pub use modules::{Module, ModuleFile, Modules};
+pub use wanted::{Query, Wanted};
 
 use jit::{Growth, JitNames};
 use module::Address;
@@ -49,16 +53,6 @@ impl Default for Options {
     }
 }
 
-/// An address of the trace that wants a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Query {
-    pub process_uid: u32,
-    pub epoch: u32,
-    pub address: u64,
-    /// `Native` is a return address: its call, one byte before, is looked up. `LeafPc` is exact.
-    pub kind: NodeKind,
-}
-
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress<'a> {
@@ -79,29 +73,13 @@ pub struct Report {
     pub skipped: usize,
 }
 
-/// What makes a module file: path and build id.
-type ModuleKey<'a> = (&'a str, &'a [u8]);
-
-/// Knows the modules of the session and names addresses in them.
+/// Names addresses.
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     options: Options,
-    /// By process: modules in the order they were added.
-    modules: HashMap<u32, Vec<Loaded>>,
     pids: HashMap<u32, u32>,
     /// By process: when its `perf-PID.map` grew.
     growths: HashMap<u32, Growth>,
-}
-
-#[derive(Debug)]
-struct Loaded {
-    path: String,
-    build_id: Vec<u8>,
-    start: u64,
-    end: u64,
-    bias: u64,
-    epoch: u32,
-    end_epoch: u32,
 }
 
 impl Symbolizer {
@@ -117,130 +95,83 @@ impl Symbolizer {
         self.pids.insert(process_uid, pid);
     }
 
-    /// Adds a module of a process. A later packet about the same module (its end) may be added too.
-    pub fn add_module(&mut self, module: &v1::Module) {
-        self.modules
-            .entry(module.process_uid)
-            .or_default()
-            .push(Loaded {
-                path: module.path.clone(),
-                build_id: module.build_id.clone(),
-                start: module.start,
-                end: module.end,
-                bias: module.bias,
-                epoch: module.epoch,
-                end_epoch: module.end_epoch,
-            });
-    }
-
     /// Tells how far the map of a process' run-time compiler had grown; in order of time.
     pub fn add_jit_map(&mut self, map: &v1::JitMap) {
         self.growths.entry(map.process_uid).or_default().add(map);
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
-    /// module and now and then in between.
+    /// module and now and then in between, and says whether to go on. The names found by then are kept.
     pub fn symbolize(
         &self,
-        queries: &[Query],
-        progress: &mut dyn FnMut(Progress<'_>),
-        emit: &mut dyn FnMut(v1::Symbols),
-    ) -> Report {
-        let mut progress = |p: Progress<'_>| {
-            progress(p);
-            true
-        };
-        self.symbolize_while(queries, &mut progress, emit)
-    }
-
-    /// The same; `progress` says whether to go on. The names found by then are kept.
-    pub fn symbolize_while(
-        &self,
-        queries: &[Query],
+        mut wanted: Wanted,
         progress: &mut dyn FnMut(Progress<'_>) -> bool,
         emit: &mut dyn FnMut(v1::Symbols),
     ) -> Report {
+        let total = wanted.put_in_order();
         let mut report = Report {
-            addresses: queries.len(),
+            addresses: total,
             ..Default::default()
         };
-        let mut by_module: BTreeMap<ModuleKey<'_>, Vec<(Address, u32)>> = BTreeMap::new();
-        let mut by_process: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (i, query) in queries.iter().enumerate() {
-            match self.module_of(query) {
-                Some(module) => {
-                    let address = Address {
-                        svma: query.address.wrapping_sub(module.bias),
-                        is_return: query.kind != NodeKind::LeafPc,
-                    };
-                    by_module
-                        .entry((&module.path, &module.build_id))
-                        .or_default()
-                        .push((address, i as u32));
-                }
-                None => by_process
-                    .entry(query.process_uid)
-                    .or_default()
-                    .push(i as u32),
-            }
-        }
-
         let mut done = 0;
         let mut goes_on = true;
-        for ((path, build_id), mut wanted) in by_module {
+        for (file, set) in wanted.by_file {
+            let addresses = Vec::from(&set);
             let mut ask = |in_module| {
                 goes_on = goes_on
                     && progress(Progress {
                         addresses_done: done + in_module,
-                        addresses: queries.len(),
-                        module: path,
+                        addresses: total,
+                        module: &file.path,
                     });
                 goes_on
             };
             if !ask(0) {
-                report.skipped += wanted.len();
+                report.skipped += addresses.len();
                 continue;
             }
-            let before = report.named;
-            wanted.sort_unstable();
-            let mut distinct: Vec<Address> = wanted.iter().map(|(address, _)| *address).collect();
-            distinct.dedup();
-            let mut packet = Packet::new(path);
-            let mut rest = wanted.as_slice();
+            let mut packet = Packet::of_file(&file);
             let mut named = 0;
             let result = module::symbolize(
-                path,
-                build_id,
+                &file.path,
+                &file.build_id,
                 &self.options.debug_roots,
-                &distinct,
+                &addresses,
                 &mut |i, frames| {
-                    let first = rest.partition_point(|(address, _)| *address < distinct[i]);
-                    rest = &rest[first..];
-                    let count = rest.partition_point(|(address, _)| *address == distinct[i]);
-                    for (_, query) in &rest[..count] {
-                        packet.add(&queries[*query as usize], &frames);
-                        named += 1;
-                    }
-                    if packet.symbols.addresses.len() >= ADDRESSES_PER_PACKET {
-                        emit(std::mem::replace(&mut packet, Packet::new(path)).symbols);
+                    let Address { svma, .. } = addresses[i];
+                    packet.add(svma, addresses[i].kind(), &frames);
+                    named += 1;
+                    if packet.is_full() {
+                        emit(std::mem::replace(&mut packet, Packet::of_file(&file)).symbols);
                     }
                 },
                 &mut ask,
             );
             report.named += named;
             if !goes_on {
-                report.skipped += wanted.len() - (report.named - before);
+                report.skipped += addresses.len() - named;
             }
-            done += wanted.len();
+            done += addresses.len();
             report.failures.extend(result.err());
             packet.finish(emit);
         }
-        for (process_uid, wanted) in by_process {
+        let mut elsewhere: BTreeMap<u32, Vec<Query>> = BTreeMap::new();
+        for ((process_uid, epoch), set) in wanted.elsewhere {
+            let query = |(address, kind)| Query {
+                process_uid,
+                epoch,
+                address,
+                kind,
+            };
+            let queries = elsewhere.entry(process_uid).or_default();
+            queries.extend(set.iter().map(query));
+        }
+        for (process_uid, queries) in elsewhere {
             if !goes_on {
-                report.skipped += wanted.len();
+                report.skipped += queries.len();
                 continue;
             }
-            self.symbolize_jit(process_uid, &wanted, queries, &mut report, emit);
+            self.symbolize_jit(process_uid, &queries, &mut report, emit);
         }
         report
     }
@@ -248,23 +179,15 @@ impl Symbolizer {
     fn symbolize_jit(
         &self,
         process_uid: u32,
-        wanted: &[u32],
-        queries: &[Query],
+        wanted: &[Query],
         report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
     ) {
         let Some(pid) = self.pids.get(&process_uid) else {
             return;
         };
-        let path = self
-            .options
-            .jit_map_directory
-            .join(format!("perf-{pid}.map"));
-        let exact = |query: &Query| {
-            query.address - u64::from(query.kind != NodeKind::LeafPc && query.address > 0)
-        };
-        let wanted = || wanted.iter().map(|i| &queries[*i as usize]);
-        let mut addresses: Vec<u64> = wanted().map(exact).collect();
+        let path = jit::map_of(&self.options.jit_map_directory, *pid);
+        let mut addresses: Vec<u64> = wanted.iter().map(Query::inside).collect();
         addresses.sort_unstable();
         addresses.dedup();
         let unknown = Growth::default();
@@ -274,9 +197,9 @@ impl Symbolizer {
             return;
         };
         report.skipped += found.left_out;
-        let mut packet = Packet::new("");
-        for query in wanted() {
-            let at = addresses.partition_point(|address| *address < exact(query));
+        let mut packet = Packet::default();
+        for query in wanted {
+            let at = addresses.partition_point(|address| *address < query.inside());
             let timeline = &found.timelines[at];
             report.named += usize::from(!timeline.is_empty());
             for (i, (from_ns, name)) in timeline.iter().enumerate() {
@@ -290,27 +213,19 @@ impl Symbolizer {
                 });
                 // What holds first is the best guess for what was before.
                 let from_ns = if i == 0 { 0 } else { *from_ns };
-                packet.add_from(query, frame.as_slice(), from_ns);
-                if packet.symbols.addresses.len() >= ADDRESSES_PER_PACKET {
-                    emit(std::mem::replace(&mut packet, Packet::new("")).symbols);
+                packet.add_of_process(query, frame.as_slice(), from_ns);
+                if packet.is_full() {
+                    emit(std::mem::take(&mut packet).symbols);
                 }
             }
         }
         packet.finish(emit);
     }
+}
 
-    /// The module at an address: loaded by then, not gone by then; of several the latest.
-    fn module_of(&self, query: &Query) -> Option<&Loaded> {
-        let modules = self.modules.get(&query.process_uid)?;
-        modules
-            .iter()
-            .filter(|m| {
-                (m.start..m.end).contains(&query.address)
-                    && m.epoch <= query.epoch
-                    && (m.end_epoch == 0 || query.epoch < m.end_epoch)
-            })
-            .max_by_key(|m| m.epoch)
-    }
+/// Whether a process' run-time compiler has left a map where [`Options::default`] looks.
+pub fn has_jit_map(pid: u32) -> bool {
+    jit::map_of(&Options::default().jit_map_directory, pid).exists()
 }
 
 /// A `Symbols` packet in the making.
@@ -321,8 +236,9 @@ struct Packet {
     module: u32,
 }
 
-impl Packet {
-    fn new(module: &str) -> Packet {
+impl Default for Packet {
+    /// One for code that no file holds.
+    fn default() -> Packet {
         let mut packet = Packet {
             symbols: v1::Symbols::default(),
             strings: HashMap::new(),
@@ -330,8 +246,23 @@ impl Packet {
             module: 0,
         };
         packet.string("");
-        packet.module = packet.string(module);
         packet
+    }
+}
+
+impl Packet {
+    fn of_file(file: &ModuleFile) -> Packet {
+        let mut packet = Packet::default();
+        packet.module = packet.string(&file.path);
+        packet.symbols.file = Some(v1::symbols::File {
+            path: file.path.clone(),
+            build_id: file.build_id.clone(),
+        });
+        packet
+    }
+
+    fn is_full(&self) -> bool {
+        self.symbols.addresses.len() >= ADDRESSES_PER_PACKET
     }
 
     fn string(&mut self, text: &str) -> u32 {
@@ -367,20 +298,30 @@ impl Packet {
         index
     }
 
-    fn add(&mut self, query: &Query, frames: &[NamedFrame]) {
-        self.add_from(query, frames, 0);
+    /// Frames at an address of the file.
+    fn add(&mut self, svma: u64, kind: NodeKind, frames: &[NamedFrame]) {
+        let entry = v1::symbols::AddressSymbol {
+            address: svma,
+            kind: kind.into(),
+            ..Default::default()
+        };
+        self.add_entry(entry, frames);
     }
 
-    /// Frames that hold from this time on.
-    fn add_from(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
-        let mut entry = v1::symbols::AddressSymbol {
+    /// Frames at an address of a process that hold from this time on.
+    fn add_of_process(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
+        let entry = v1::symbols::AddressSymbol {
             process_uid: query.process_uid,
             epoch: query.epoch,
             address: query.address,
-            kind: query.kind as i32,
+            kind: query.kind.into(),
             from_ns,
             ..Default::default()
         };
+        self.add_entry(entry, frames);
+    }
+
+    fn add_entry(&mut self, mut entry: v1::symbols::AddressSymbol, frames: &[NamedFrame]) {
         for frame in frames {
             let function = self.function(frame);
             let file = if frame.file == frame.definition_file {

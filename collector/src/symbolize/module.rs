@@ -9,6 +9,7 @@ use super::elf::{Elf, ElfFile, vdso_image};
 use super::plt::Plt;
 use super::symtab::SymbolTable;
 use object::{Object, ObjectSection};
+use stackbeat_proto::v1::NodeKind;
 use std::path::{Path, PathBuf};
 
 const ADDRESSES_BETWEEN_QUESTIONS: usize = 64;
@@ -108,6 +109,15 @@ pub struct Address {
     pub svma: u64,
     /// It is a return address: the call before it is what is meant.
     pub is_return: bool,
+}
+
+impl Address {
+    pub fn kind(self) -> NodeKind {
+        match self.is_return {
+            true => NodeKind::Native,
+            false => NodeKind::LeafPc,
+        }
+    }
 }
 
 fn open<'a>(path: &str, files: &'a Files) -> Result<Elf<'a>, ModuleError> {

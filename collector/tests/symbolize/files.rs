@@ -195,26 +195,25 @@ fn who_does_not_want_to_wait_keeps_what_was_found() {
         address,
         kind: NodeKind::Native,
     };
-    let report = symbolizer.symbolize_while(&[query(1)], &mut |_| false, &mut |_| {});
+    let alone = wanted(&[], &[query(1)]);
+    let report = symbolizer.symbolize(alone, &mut |_| false, &mut |_| {});
     // Without a module there is nobody to ask.
     assert_eq!(report.skipped, 0);
 
-    let mut symbolizer = Symbolizer::default();
-    for (path, start) in [("/a", 0x1000), ("/b", 0x2000)] {
-        symbolizer.add_module(&v1::Module {
-            process_uid: 1,
-            path: path.into(),
-            start,
-            end: start + 0x1000,
-            ..Default::default()
-        });
-    }
+    let modules = [("/a", 0x1000), ("/b", 0x2000)].map(|(path, start)| v1::Module {
+        process_uid: 1,
+        path: path.into(),
+        start,
+        end: start + 0x1000,
+        ..Default::default()
+    });
     let queries = [query(0x1001), query(0x1002), query(0x2001), query(0x9000)];
     let mut asked = 0;
     let mut once = |_: Progress<'_>| {
         asked += 1;
         asked == 1
     };
-    let report = symbolizer.symbolize_while(&queries, &mut once, &mut |_| {});
+    let wanted = wanted(&modules, &queries);
+    let report = symbolizer.symbolize(wanted, &mut once, &mut |_| {});
     assert_eq!((asked, report.named, report.skipped), (2, 0, 2));
 }

@@ -5,7 +5,7 @@ mod frames;
 mod no_file;
 
 use stackbeat_collector::symbolize::{
-    ModuleError, Options, Progress, Query, Report, Symbolizer, demangle,
+    ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted, demangle,
 };
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashSet};
@@ -65,11 +65,24 @@ struct Found {
     report: Report,
 }
 
+/// What these addresses are, where these modules are loaded.
+fn wanted(modules: &[v1::Module], queries: &[Query]) -> Wanted {
+    let mut known = Modules::default();
+    for module in modules {
+        known.insert(module);
+    }
+    let mut wanted = Wanted::default();
+    for query in queries {
+        assert!(wanted.add(&known, query));
+    }
+    wanted
+}
+
 /// Looks up file addresses of one module that is loaded at a made-up bias.
 fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options: Options) -> Found {
     const BIAS: u64 = 0x5555_0000_0000;
-    let mut symbolizer = Symbolizer::new(options);
-    symbolizer.add_module(&v1::Module {
+    let symbolizer = Symbolizer::new(options);
+    let module = v1::Module {
         process_uid: 1,
         path: text(path).into(),
         build_id: id,
@@ -77,7 +90,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
         end: BIAS + (1 << 32),
         bias: BIAS,
         ..Default::default()
-    });
+    };
     let queries: Vec<Query> = addresses
         .iter()
         .map(|address| Query {
@@ -89,7 +102,13 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
         .collect();
     let mut frames = BTreeMap::new();
     let mut mangled = BTreeMap::new();
-    let report = symbolizer.symbolize(&queries, &mut |_| {}, &mut |packet| {
+    let wanted = wanted(std::slice::from_ref(&module), &queries);
+    let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |packet| {
+        let file = packet.file.as_ref().expect("a file");
+        assert_eq!(
+            (file.path.as_str(), &file.build_id),
+            (text(path), &module.build_id)
+        );
         let string = |index: u32| packet.strings[index as usize].clone();
         for entry in &packet.addresses {
             let mut list = Vec::new();
@@ -103,7 +122,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
                 list.push((string(function.name), string(file), entry.line[i]));
                 mangled.insert(string(function.name), string(function.mangled));
             }
-            frames.insert(entry.address - BIAS, list);
+            frames.insert(entry.address, list);
         }
     });
     Found {

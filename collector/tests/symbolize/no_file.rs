@@ -7,15 +7,15 @@ fn the_vdso_is_named() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
     let start = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
-    let mut symbolizer = Symbolizer::new(Options::default());
-    symbolizer.add_module(&v1::Module {
+    let symbolizer = Symbolizer::new(Options::default());
+    let module = v1::Module {
         process_uid: 1,
         path: "[vdso]".into(),
         start,
         end: start + 0x4000,
         bias: start,
         ..Default::default()
-    });
+    };
     let queries: Vec<Query> = (0..0x1000)
         .map(|offset| Query {
             process_uid: 1,
@@ -25,7 +25,7 @@ fn the_vdso_is_named() {
         })
         .collect();
     let mut names = std::collections::BTreeSet::new();
-    symbolizer.symbolize(&queries, &mut |_| {}, &mut |packet| {
+    symbolizer.symbolize(wanted(&[module], &queries), &mut |_| true, &mut |packet| {
         names.extend(
             packet
                 .functions
@@ -81,7 +81,8 @@ fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
         query(0x7f00_0000_1100, NodeKind::LeafPc),
     ];
     let mut found = Vec::new();
-    let report = symbolizer.symbolize(&queries, &mut |_| {}, &mut |packet| {
+    let report = symbolizer.symbolize(wanted(&[], &queries), &mut |_| true, &mut |packet| {
+        assert!(packet.file.is_none());
         assert_eq!(
             packet.strings[packet.functions[0].name as usize],
             "LazyCompile:*hot /a.js:3"

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::control::protocol::{LockReply, LocksReply, Request};
-use stackbeat_collector::symbolize::{self, Query, Symbolizer};
+use stackbeat_collector::symbolize::{self, Modules, Query, Symbolizer, Wanted};
 use stackbeat_proto::v1::{self, NodeKind};
 
 use crate::terminal::{self, Style, clean};
@@ -115,10 +115,11 @@ fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
 
 /// The names of each wait's frames, innermost first.
 fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
+    let mut modules = Modules::default();
     let mut symbolizer = Symbolizer::new(symbolize::Options::default());
     for module in &locks.modules {
         symbolizer.add_process(module.pid, module.pid);
-        symbolizer.add_module(&v1::Module {
+        modules.insert(&v1::Module {
             process_uid: module.pid,
             epoch: 0,
             end_epoch: 0,
@@ -129,40 +130,55 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
             bias: module.bias,
         });
     }
-    let kind = |exact: bool| match exact {
-        true => NodeKind::LeafPc,
-        false => NodeKind::Native,
+    let query = |wait: &LockReply, address, exact| Query {
+        process_uid: wait.pid,
+        epoch: 0,
+        address,
+        kind: match exact {
+            true => NodeKind::LeafPc,
+            false => NodeKind::Native,
+        },
     };
-    let queries: Vec<Query> = locks
-        .waits
-        .iter()
-        .flat_map(|wait| {
-            wait.frames.iter().map(|(address, exact)| Query {
-                process_uid: wait.pid,
-                epoch: 0,
-                address: *address,
-                kind: kind(*exact),
-            })
-        })
-        .collect();
-    let mut names: HashMap<(u32, u64), Vec<String>> = HashMap::new();
-    symbolizer.symbolize(&queries, &mut |_| {}, &mut |symbols| {
+    let mut wanted = Wanted::default();
+    for wait in &locks.waits {
+        for (address, exact) in &wait.frames {
+            // What has no room among two million has no name.
+            wanted.add(&modules, &query(wait, *address, *exact));
+        }
+    }
+    // By the file's path, or the process where no file holds the code.
+    let mut names: HashMap<(String, u32, u64), Vec<String>> = HashMap::new();
+    symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
+        let path = symbols.file.as_ref().map_or("", |file| &file.path);
         for address in &symbols.addresses {
             let functions = address.function.iter().rev();
             let named = functions.filter_map(|function| {
                 let function = symbols.functions.get(*function as usize)?;
                 symbols.strings.get(function.name as usize).cloned()
             });
-            names.insert((address.process_uid, address.address), named.collect());
+            let key = (path.to_owned(), address.process_uid, address.address);
+            names.insert(key, named.collect());
         }
     });
+    let key = |query: &Query| {
+        let module = modules.at(query.process_uid, Some(0), query.inside());
+        module.map_or(
+            (String::new(), query.process_uid, query.address),
+            |module| {
+                let path = module.file.path.clone();
+                (path, 0, query.address.wrapping_sub(module.bias))
+            },
+        )
+    };
     let frames = |wait: &LockReply| {
         let innermost_first = wait.frames.iter().rev();
         innermost_first
-            .flat_map(|(address, _)| match names.get(&(wait.pid, *address)) {
-                Some(known) if !known.is_empty() => known.clone(),
-                _ => vec![format!("{address:#x}")],
-            })
+            .flat_map(
+                |(address, exact)| match names.get(&key(&query(wait, *address, *exact))) {
+                    Some(known) if !known.is_empty() => known.clone(),
+                    _ => vec![format!("{address:#x}")],
+                },
+            )
             .collect()
     };
     locks.waits.iter().map(frames).collect()

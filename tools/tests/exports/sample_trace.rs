@@ -301,6 +301,7 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
         strings,
         functions,
         addresses,
+        file: None,
     }
 }
 

@@ -8,6 +8,9 @@ use super::*;
 /// How long the parent of a process that has ended without a word may take to say how, ns.
 const PARENT_NS: u64 = 500_000_000;
 
+/// How long a process is remembered after its end: what was seen of it from outside may come later, ns.
+const MEMORY_NS: u64 = 10_000_000_000;
+
 /// What a thread may have run since the last look at the clock, ns.
 const LATE_NS: u64 = 1_000_000_000;
 
@@ -51,6 +54,7 @@ impl Census {
                     .extend(crash.map(|crash| (crash, file.clone())));
                 self.ended_processes.insert(uid);
                 self.free_processes.push((process.entry, uid));
+                self.remembered.push_back((self.now_ns, uid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
                     uid,
                     // Not known to have ended by itself: the last sign of life of all.
@@ -236,6 +240,30 @@ impl Census {
             }
             if keep == Keep::Nothing {
                 self.ended_processes.remove(&uid);
+            }
+        }
+    }
+
+    /// The next process that ended long enough ago to be forgotten at this time, ns.
+    pub fn next_to_forget(&mut self, now_ns: u64) -> Option<u32> {
+        let (end_ns, uid) = *self.remembered.front()?;
+        if now_ns.saturating_sub(end_ns) < MEMORY_NS {
+            return None;
+        }
+        self.remembered.pop_front();
+        Some(uid)
+    }
+
+    /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
+    /// are kept only its modules go: the others may still tell of it.
+    pub fn forget(&mut self, uid: u32, keep: Keep, has_jit_map: bool) {
+        self.modules.remove_process(uid);
+        self.module_counts.remove(&uid);
+        if keep == Keep::Nothing {
+            self.off.remove(&uid);
+            self.replaced.remove(&uid);
+            if !has_jit_map {
+                self.pids.remove(&uid);
             }
         }
     }

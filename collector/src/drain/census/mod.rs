@@ -7,13 +7,12 @@
 
 mod ends;
 mod look;
-mod modules;
 mod records;
 mod sandbox;
 mod seed;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
 use stackbeat_core::buffer::Drained;
 use stackbeat_core::clock::{Converter, Snapshot};
@@ -27,12 +26,11 @@ use stackbeat_proto::v1::{self, packet, process::Origin};
 
 pub use seed::{Seed, SeedThread};
 
-use modules::Modules;
-
 use super::Keep;
 use super::decode::Record;
 use crate::session::crash::Crash;
 use crate::session::procfs::{self, Identity};
+use crate::symbolize::Modules;
 use crate::writer::encode;
 
 /// Entries of threads that a look goes through.
@@ -148,6 +146,8 @@ pub struct Census {
     /// Threads and processes whose end is in the trace.
     known_ends: HashSet<u32>,
     ended_processes: HashSet<u32>,
+    /// Processes whose end was written, and when, ns: they are remembered a little longer.
+    remembered: VecDeque<(u64, u32)>,
     out: Vec<u8>,
     packets: u64,
     /// Sums of the threads that are over.
@@ -300,9 +300,14 @@ impl Census {
         self.processes.values().filter(|p| !p.ended)
     }
 
-    /// The pids of all processes so far, by uid.
+    /// The pids of all processes that are remembered, by uid.
     pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
         self.pids.iter().map(|(uid, (pid, _))| (*uid, *pid))
+    }
+
+    /// The pid of a process that is remembered.
+    pub fn pid(&self, uid: u32) -> Option<u32> {
+        self.pids.get(&uid).map(|(pid, _)| *pid)
     }
 
     /// Whether an agent began in a process with this pid in a time: from its begin, which was seen late and may have been
@@ -323,9 +328,9 @@ impl Census {
         })
     }
 
-    /// The modules so far.
-    pub fn modules(&self) -> impl Iterator<Item = v1::Module> {
-        self.modules.all()
+    /// The modules of all processes that are remembered.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     /// How the maps of run-time compilers grew, in order of time.

@@ -81,6 +81,10 @@ impl Census {
                 path,
                 build_id,
             } => {
+                // Of a ring's process that has ended it was said when the record was new.
+                if self.ended_processes.contains(&drained.process_uid) && !self.dead_world {
+                    return;
+                }
                 let path = self.absolute(drained.process_uid, path, start);
                 let module = v1::Module {
                     process_uid: drained.process_uid,

@@ -11,7 +11,7 @@ use stackbeat_proto::v1::{self, NodeKind, event, loss, packet};
 
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
-use crate::symbolize::{Query, Symbolizer};
+use crate::symbolize::{Modules, Query, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
 
@@ -263,14 +263,19 @@ impl Content {
         for process in self.processes.values() {
             symbolizer.add_process(process.uid, process.pid);
         }
+        let mut modules = Modules::default();
         for module in self.modules.values() {
-            symbolizer.add_module(module);
+            modules.insert(module);
+        }
+        let mut wanted = Wanted::default();
+        for query in queries {
+            wanted.add(&modules, query);
         }
         for map in &self.jit_maps {
             symbolizer.add_jit_map(map);
         }
         let mut result = Ok(());
-        symbolizer.symbolize(queries, &mut |_| {}, &mut |symbols| {
+        symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
             if result.is_ok() {
                 result = out.say(packet::Body::Symbols(symbols));
             }
