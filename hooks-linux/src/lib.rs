@@ -35,6 +35,7 @@ mod send;
 mod signal;
 mod sleep;
 mod start;
+mod stdio;
 mod thread;
 mod uring;
 mod verify;

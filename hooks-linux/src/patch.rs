@@ -4,7 +4,8 @@
 //! A slot is only taken if it holds exactly what the hook calls, or if it is still to be bound lazily to
 //! exactly that: another version of the name, another allocator or an earlier interposer stays in
 //! place. What it held is kept, and is put back when the agent leaves if the slot still holds ours.
-//! Not touched: our own slots, the dynamic linker's, and pointers in data (`R_X86_64_64`): a program may
+//! libc's tables of the functions that read and write streams (`stdio`) get hooks in the same way, also where the library was
+//! preloaded. Not touched: our own slots, the dynamic linker's, and pointers in data (`R_X86_64_64`): a program may
 //! compare those with each other.
 //!
 //! Everything runs inside `dl_iterate_phdr`, whose lock keeps modules from coming and going and lets one
@@ -21,6 +22,7 @@ use libc::dl_phdr_info;
 use stackbeat_core::sys;
 
 pub(crate) use module::Module;
+use module::Slot;
 use saved::SAVED;
 
 /// Whether slots are to hold hooks now.
@@ -34,13 +36,19 @@ static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 /// another thread changes slots for longer than `MOST_WAITS`: one that withdraws hooks for the session before this one.
 pub(crate) fn patch() -> usize {
     ON.store(true, Ordering::Relaxed);
-    look(true)
+    look(Slots::All)
+}
+
+/// Puts hooks into libc's tables only, where all others stand before libc's functions already. Gives the number of entries
+/// that hold one.
+pub(crate) fn patch_tables() -> usize {
+    look(Slots::OfTables)
 }
 
 /// Does the same for modules that have been loaded since; quick when there are none.
 pub(crate) fn look_for_new() {
     if ON.load(Ordering::Relaxed) {
-        look(false);
+        look(Slots::OfNewModules);
     }
 }
 
@@ -83,20 +91,30 @@ struct Restoration {
     slots: usize,
 }
 
+/// Where hooks are to be put.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slots {
+    All,
+    /// All of them if modules have been loaded since the last look.
+    OfNewModules,
+    /// Those of libc's tables.
+    OfTables,
+}
+
 /// What a look is for, and what it finds.
 struct Look {
-    everything: bool,
+    wanted: Slots,
     begun: bool,
     waits: Waits,
     slots: usize,
 }
 
-fn look(everything: bool) -> usize {
+fn look(wanted: Slots) -> usize {
     let mut look = Look {
-        everything,
-        begun: false,
+        wanted,
+        begun: wanted == Slots::OfTables,
         // A look for new modules is made again.
-        waits: Waits(if everything { MOST_WAITS } else { 0 }),
+        waits: Waits(if wanted == Slots::All { MOST_WAITS } else { 0 }),
         slots: 0,
     };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
@@ -115,7 +133,7 @@ unsafe extern "C" fn patch_module(
         look.begun = true;
         let seen = MODULES_SEEN.swap(info.dlpi_adds, Ordering::Relaxed);
         let incomplete = INCOMPLETE.swap(false, Ordering::Relaxed);
-        if !look.everything && seen == info.dlpi_adds && !incomplete {
+        if look.wanted == Slots::OfNewModules && seen == info.dlpi_adds && !incomplete {
             return 1;
         }
     }
@@ -125,8 +143,12 @@ unsafe extern "C" fn patch_module(
             INCOMPLETE.store(true, Ordering::Relaxed);
             return 0;
         };
-        let mut writable = Writable::of_any(&turn, &module);
-        module.for_each_slot(|slot| {
+        let mut writable = match look.wanted {
+            // libc has been loaded where there is a look at its tables alone.
+            Slots::OfTables => Writable::new(&turn, &module),
+            _ => Writable::of_any(&turn, &module),
+        };
+        let mut put = |slot: Slot| {
             let held = slot.value().load(Ordering::Acquire);
             if held == slot.hook {
                 look.slots += 1;
@@ -146,7 +168,11 @@ unsafe extern "C" fn patch_module(
                 );
                 look.slots += usize::from(taken.is_ok());
             }
-        });
+        };
+        if look.wanted != Slots::OfTables {
+            module.for_each_slot(&mut put);
+        }
+        module.for_each_table_entry(&mut put);
         if writable.is_loading {
             INCOMPLETE.store(true, Ordering::Relaxed);
         }
@@ -166,7 +192,7 @@ unsafe extern "C" fn restore_module(
         && let Some(turn) = restoration.waits.turn()
     {
         let mut writable = Writable::of_any(&turn, &module);
-        module.for_each_slot(|slot| {
+        let mut restore = |slot: Slot| {
             if slot.value().load(Ordering::Acquire) == slot.hook
                 && let Some(held) = SAVED.kept(slot.address)
                 && writable.make(slot.address)
@@ -179,7 +205,9 @@ unsafe extern "C" fn restore_module(
                 );
                 restoration.slots += usize::from(put_back.is_ok());
             }
-        });
+        };
+        module.for_each_slot(&mut restore);
+        module.for_each_table_entry(&mut restore);
     }
     0
 }

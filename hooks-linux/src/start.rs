@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, fault, process, resolve, signal, thread, verify, withdraw};
+use crate::{env, fault, patch, process, resolve, signal, thread, verify, withdraw};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
@@ -52,7 +52,8 @@ extern "C" fn start(
     signal::start();
     fault::start();
     withdraw::start();
-    verify::report();
+    let tables = patch::patch_tables();
+    verify::report(tables > 0);
 }
 
 extern "C" fn end() {

@@ -15,8 +15,8 @@ fn is_of_liburing(name: &str) -> bool {
     name.trim_start_matches('_').starts_with("io_uring_")
 }
 
-/// Says in the trace what is in place. Allocates from the agent's own memory: only for the start.
-pub(crate) fn report() {
+/// Says in the trace what is in place, and whether streams are read and written through hooks. Allocates from the agent's own memory: only for the start.
+pub(crate) fn report(sees_streams: bool) {
     let (mut in_place, mut wanted) = (0, 0);
     let mut absent = Vec::new();
     // The same library in most cases: an allocator, or the program itself.
@@ -41,6 +41,11 @@ pub(crate) fn report() {
         }
     }
     agent::say(format!("{in_place} of {wanted} hooks in place").as_bytes());
+    if !sees_streams {
+        agent::say(
+            b"reads and writes of streams (stdio) are not seen: libc's tables could not be changed",
+        );
+    }
     for (owner, names) in behind {
         let owner = match owner.to_bytes() {
             // The loader has no name for the program itself.

@@ -166,6 +166,62 @@ fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     }
 }
 
+/// Each round writes lines into a stream and reads them again, by functions of stdio alone.
+const STREAMS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    char line[99];
+    for (int i = 0; i < atoi(argv[1]); i++) {
+        FILE *file = fopen("lines", "w");
+        for (int n = 0; n < 400; n++) fprintf(file, "%d of many lines in a file\n", n);
+        if (fclose(file) || !(file = fopen("lines", "r"))) return 1;
+        while (fgets(line, sizeof line, file)) {}
+        rewind(file);
+        fscanf(file, "%98s", line);
+        getc(file);
+        fclose(file);
+    }
+}
+"#;
+
+#[test]
+fn streams_make_as_many_calls_as_strace_counts() {
+    let folder = scratch();
+    let program = compile(folder.path(), "streams.c", STREAMS, &["-w"]);
+    let program = program.to_str().expect("UTF-8");
+    let [few, many] = ["3", "13"].map(|rounds| {
+        let command = [program, rounds];
+        let recorded = Program::new(command)
+            .folder(folder.path())
+            .record(folder.path());
+        let report = report(&recorded.trace);
+        (report, traced(folder.path(), &command))
+    });
+    let kinds = [
+        ("open", "openat"),
+        ("close", "close"),
+        ("read", "read"),
+        ("write", "write"),
+    ];
+    for (kind, call) in kinds {
+        let ours = [&few.0, &many.0].map(|r| r["system_calls"][kind].as_u64().unwrap_or(0));
+        let theirs = [&few.1, &many.1].map(|counts| counts.get(call).copied().unwrap_or(0));
+        assert_eq!(
+            ours[1] - ours[0],
+            theirs[1] - theirs[0],
+            "{kind}: {ours:?} {theirs:?}"
+        );
+        assert!(ours[1] - ours[0] >= 20, "{kind}: {ours:?}");
+    }
+    let bytes = |report: &Value, kind: &str| report["call_bytes"][kind].as_u64().unwrap_or(0);
+    let written = bytes(&many.0, "written") - bytes(&few.0, "written");
+    let of_a_round = std::fs::metadata(folder.path().join("lines"))
+        .expect("a file")
+        .len();
+    assert_eq!(written, 10 * of_a_round);
+}
+
 /// Each round, `many` makes 12 stats, `some` 6, and `computes` 2, between which nearly all the time passes; `copies`
 /// reads and writes. The last of a function is no call that it could be replaced by.
 const CALLERS: &str = r#"

@@ -3,7 +3,7 @@
 //!
 //! The kernel is asked at a descriptor's first use, and after that a hook reads what was found: a table by
 //! descriptor, in the process' private memory, so a forked child has it too. Calls that make descriptors and
-//! that close them keep it right. What libc does inside itself (`fclose`) passes no hook: then an entry
+//! that close them keep it right. What libc does inside itself (`pclose`) passes no hook: then an entry
 //! may be out of date, and a waker stays unknown, until the descriptor's next owner is made by a call that
 //! is hooked.
 //!

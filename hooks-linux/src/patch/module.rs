@@ -1,9 +1,9 @@
 //! A loaded module as its dynamic section describes it: through which slots it calls others, and which version of each
 //! function it asks for.
 
-use crate::{library, resolve};
+use crate::{library, resolve, stdio};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};
 use resolve::{DT_STRTAB, DT_SYMTAB, DT_VERSYM, Dynamic, Symbol};
 
@@ -48,7 +48,7 @@ pub(crate) struct Slot<'a> {
 
 impl Slot<'_> {
     pub(crate) fn value(&self) -> &AtomicUsize {
-        // SAFETY: the relocation says that a pointer lies here; the module is loaded as long as the
+        // SAFETY: a pointer lies here, by a relocation or in memory of the module's; the module is loaded as long as the
         // lock of `dl_iterate_phdr` is held, or for good. Only slots of hooks are stored to.
         unsafe { AtomicUsize::from_ptr(self.address as *mut usize) }
     }
@@ -153,6 +153,33 @@ impl Module {
     /// Goes through the slots whose functions have a hook.
     pub(crate) fn for_each_slot(&self, f: impl FnMut(Slot)) {
         self.for_each(&[JUMP_SLOT, GLOB_DAT], f);
+    }
+
+    /// Goes through the entries of tables by which libc calls functions of its own that have a hook. The dynamic linker
+    /// makes them read-only, and no relocation names them: an entry is known by what it holds.
+    pub(crate) fn for_each_table_entry(&self, mut f: impl FnMut(Slot)) {
+        for name in stdio::IN_TABLES {
+            let (Some(original), Some(hook)) = (resolve::original(name, 0), hook(name)) else {
+                continue;
+            };
+            let original = original.addr();
+            if !(self.range.0..self.range.1).contains(&original) {
+                continue;
+            }
+            for address in (self.relro.0..self.relro.1).step_by(size_of::<usize>()) {
+                let slot = Slot {
+                    address,
+                    hook,
+                    name,
+                    symbol: 0,
+                    is_call: false,
+                };
+                let held = slot.value().load(Ordering::Relaxed);
+                if held == original || held == hook {
+                    f(slot);
+                }
+            }
+        }
     }
 
     /// Goes through the pointers in data to functions that have a hook.

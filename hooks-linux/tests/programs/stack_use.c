@@ -169,6 +169,7 @@ CALL(an_awaited_pipe, (void)!write(pipes[1], "x", 1); pthread_join(other, NULL))
 CALL(a_waiting_read, (void)!read(pipes[0], buffer, 1); pthread_join(other, NULL))
 CALL(a_vector, struct iovec v = {buffer, 1}; (void)!writev(pipes[1], &v, 1); (void)!readv(pipes[0], &v, 1))
 CALL(a_file, close(open("/dev/null", O_RDONLY)))
+CALL(a_stream, FILE *f = fopen("/dev/zero", "r+"); setvbuf(f, NULL, _IONBF, 0); getc(f); putc(1, f); fclose(f))
 CALL(a_stat, struct stat s; stat("/dev/null", &s))
 CALL(a_pread, (void)!pread(file, buffer, 10, 0))
 CALL(a_flock, flock(file, LOCK_EX); flock(file, LOCK_UN))
@@ -217,7 +218,7 @@ static struct {
     ROW(an_awaited_semaphore, start_other, waits_for_semaphore), ROW(a_barrier, start_other, at_barrier),
     ROW(a_join, start_other, sleeps), ROW(a_thread, NULL, sleeps), ROW(a_futex, clear_and_start, sleeps),
     ROW(a_woken_futex, clear_and_start, wakes_late), ROW(a_pipe), ROW(an_awaited_pipe, start_other, waits_for_pipe),
-    ROW(a_waiting_read, start_other, writes_late), ROW(a_vector), ROW(a_file), ROW(a_stat), ROW(a_pread), ROW(a_flock),
+    ROW(a_waiting_read, start_other, writes_late), ROW(a_vector), ROW(a_file), ROW(a_stream), ROW(a_stat), ROW(a_pread), ROW(a_flock),
     ROW(an_fcntl), ROW(a_dup), ROW(a_socket), ROW(a_message), ROW(a_connection), ROW(a_poll), ROW(a_ppoll),
     ROW(a_select), ROW(an_epoll), ROW(an_epoll_ctl), ROW(an_eventfd), ROW(a_sleep), ROW(a_usleep), ROW(a_clock_sleep),
     ROW(a_yield), ROW(a_fork), ROW(a_spawn), ROW(a_failed_exec), ROW(a_failed_list), ROW(an_action), ROW(a_mask),

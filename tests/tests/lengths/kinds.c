@@ -58,6 +58,7 @@ struct pair {
     mtx_t mtx;
     cnd_t cnd;
     pthread_t waiter, child;
+    FILE *stream;
     atomic_int word, inside;
     char name[64];
     struct sockaddr_un address;
@@ -255,6 +256,24 @@ WAITS(eventfd) { long n; CALL(read(p->a[0], &n, 8)); }
 END(eventfd) { long one = 1; CALL(write(p->a[1], &one, 8)); }
 WAITS(signalfd) { struct signalfd_siginfo i; sigset_t set = usr1(); int f = signalfd(-1, &set, 0); CALL(read(f, &i, sizeof i)); close(f); }
 SET_UP(fifo) { snprintf(p->name, sizeof p->name, "/tmp/kinds-%d-%d", getpid(), p->number); return mkfifo(p->name, 0600); }
+SET_UP(in_stream) { return pipe(p->a) || !(p->stream = fdopen(p->a[0], "r")); }
+WAITS(fgets) { char line[9]; CALL(fgets(line, sizeof line, p->stream)); }
+WAITS(getline) { char *line = NULL; size_t bytes = 0; CALL(getline(&line, &bytes, p->stream)); free(line); }
+WAITS(getc) { CALL(getc(p->stream)); }
+WAITS(getc_unlocked) { CALL(getc_unlocked(p->stream)); }
+WAITS(fread) { char c; CALL(fread(&c, 1, 1, p->stream)); }
+WAITS(fscanf) { char word[9]; CALL(fscanf(p->stream, "%8s", word)); }
+END(line) { CALL(write(p->a[1], "x\n", 2)); }
+// A thread that starts another before each of its waits.
+static void *ends_at_once(void *unused) { return unused; }
+WAITS(fgets_behind_calls) { pthread_t t; char line[9]; pthread_create(&t, NULL, ends_at_once, NULL); CALL(fgets(line, sizeof line, p->stream)); pthread_join(t, NULL); }
+SET_UP(out_stream) { return s_full_pipe(p) || !(p->stream = fdopen(p->a[1], "w")); }
+WAITS(fwrite) { CALL(fwrite(page, 1, 4096, p->stream) && fflush(p->stream)); }
+WAITS(fprintf) { CALL(fprintf(p->stream, "%4096s", "") && fflush(p->stream)); }
+WAITS(fputs_fclose) { FILE *f = fdopen(dup(p->a[1]), "w"); CALL(fprintf(f, "%4096s", "")); CALL(fclose(f)); }
+WAITS(dprintf) { CALL(dprintf(p->a[1], "%4096s", "")); }
+WAITS(fopen_fifo) { CALL(p->stream = fopen(p->name, "r")); fclose(p->stream); }
+WAITS(freopen_fifo) { CALL(p->stream = freopen(p->name, "r", fopen("/dev/null", "r"))); fclose(p->stream); }
 WAITS(open_fifo) { CALL(p->file = open(p->name, O_RDONLY)); close(p->file); }
 END(open_fifo) { p->other = open(p->name, O_WRONLY); close(p->other); }
 static void remove_name(struct pair *p) { unlink(p->name); }
@@ -416,6 +435,14 @@ static const struct kind kinds[] = {
     {"connect", s_full_backlog, nothing, w_connect, e_accept, nothing, close_listener},
     WOKEN(s_event, nothing, eventfd, e_eventfd, nothing), WOKEN(NONE, nothing, signalfd, e_signal, nothing),
     {"open_fifo", s_fifo, nothing, w_open_fifo, e_open_fifo, nothing, remove_name},
+    {"fopen_fifo", s_fifo, nothing, w_fopen_fifo, e_open_fifo, nothing, remove_name},
+    {"freopen_fifo", s_fifo, nothing, w_freopen_fifo, e_open_fifo, nothing, remove_name},
+    WOKEN(s_in_stream, nothing, fgets, e_line, nothing), WOKEN(s_in_stream, nothing, getline, e_line, nothing),
+    WOKEN(s_in_stream, nothing, getc, e_write, nothing), WOKEN(s_in_stream, nothing, getc_unlocked, e_write, nothing),
+    WOKEN(s_in_stream, nothing, fread, e_write, nothing), WOKEN(s_in_stream, nothing, fscanf, e_line, nothing),
+    WOKEN(s_in_stream, nothing, fgets_behind_calls, e_line, nothing),
+    WOKEN(s_out_stream, nothing, fwrite, e_drain, nothing), WOKEN(s_out_stream, nothing, fprintf, e_drain, nothing),
+    WOKEN(s_full_pipe, nothing, fputs_fclose, e_drain, nothing), WOKEN(s_full_pipe, nothing, dprintf, e_drain, nothing),
     WOKEN(s_aio, nothing, aio_suspend, e_write, nothing),
     WOKEN(s_two_files, b_flock, flock, e_flock, f_flock), WOKEN(s_two_files, b_ofd, fcntl, e_ofd, f_posix),
     WOKEN(s_two_files, b_ofd, fcntl_ofd, e_ofd, f_ofd), WOKEN(s_two_files, b_ofd, lockf, e_ofd, f_posix),

@@ -110,7 +110,7 @@ pub struct ThreadFacts {
 }
 
 /// Bytes that system calls have moved, as far as they passed hooks. `None`: no hook has seen any. That is not 0, because
-/// what the C library does inside itself (stdio) passes no hook.
+/// what the C library does inside itself passes no hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallBytes {
     pub read: Option<u64>,

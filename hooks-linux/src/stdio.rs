@@ -1,0 +1,107 @@
+//! Streams (`FILE`). libc reads, writes and closes their files by functions to which only tables of its own point: these
+//! tables get the hooks (`patch`). What opens a stream is hooked by its name.
+
+use crate::descriptor;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use libc::{FILE, ssize_t};
+use stackbeat_core::agent;
+use stackbeat_core::probe::Probe;
+
+/// The functions in glibc's `struct _IO_jump_t` that make system calls which may block (libio/libioP.h, libio/fileops.c).
+/// All are of libc's ABI, so their addresses can be asked for.
+pub(crate) const IN_TABLES: [&CStr; 3] = [c"_IO_file_read", c"_IO_file_write", c"_IO_file_close"];
+
+unsafe extern "C" {
+    fn fileno_unlocked(stream: *mut FILE) -> c_int;
+}
+
+original!(fn _IO_file_read(stream: *mut FILE, buffer: *mut c_void, bytes: ssize_t) -> ssize_t = Read);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _IO_file_read(
+    stream: *mut FILE,
+    buffer: *mut c_void,
+    bytes: ssize_t,
+) -> ssize_t {
+    if !agent::hit_quietly() {
+        _IO_file_read::called();
+    }
+    // SAFETY: libc gives an open stream of a file.
+    let file = unsafe { fileno_unlocked(stream) };
+    let awaited = descriptor::read(file).map(agent::written);
+    let wait = agent::begin_wait_for(Probe::Read, file as u64, awaited);
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { _IO_file_read::call(stream, buffer, bytes) };
+    wait.end_moving(result as i64, result as i64);
+    result
+}
+
+original!(fn _IO_file_write(stream: *mut FILE, buffer: *const c_void, bytes: ssize_t) -> ssize_t = Write);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _IO_file_write(
+    stream: *mut FILE,
+    buffer: *const c_void,
+    bytes: ssize_t,
+) -> ssize_t {
+    if !agent::hit_quietly() {
+        _IO_file_write::called();
+    }
+    // SAFETY: libc gives an open stream of a file.
+    let file = unsafe { fileno_unlocked(stream) };
+    let wake = descriptor::is_awaited(file).then(|| descriptor::writes(file));
+    let wait = agent::begin_wait(Probe::Write, file as u64);
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { _IO_file_write::call(stream, buffer, bytes) };
+    wait.end_moving(result as i64, result as i64);
+    if let Some(wake) = wake {
+        wake.end(Probe::Write, file as u64);
+    }
+    result
+}
+
+original!(fn _IO_file_close(stream: *mut FILE) -> c_int = Close);
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _IO_file_close(stream: *mut FILE) -> c_int {
+    if !agent::hit_quietly() {
+        _IO_file_close::called();
+    }
+    // SAFETY: libc gives an open stream of a file.
+    let file = unsafe { fileno_unlocked(stream) };
+    let wake = descriptor::is_awaited(file).then(|| descriptor::closes(file));
+    descriptor::forget(file);
+    let wait = agent::begin_wait(Probe::Close, file as u64);
+    // SAFETY: the caller's argument, passed on.
+    let result = unsafe { _IO_file_close::call(stream) };
+    wait.end(result.into());
+    if let Some(wake) = wake {
+        wake.end(Probe::Close, file as u64);
+    }
+    result
+}
+
+/// What opens a file by its path and gives a stream for it, or null.
+macro_rules! opens {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        original!(fn $name($($arg: $type),*) -> *mut FILE = Open);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> *mut FILE {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait(Probe::Open, 0);
+            // SAFETY: the caller's arguments, passed on.
+            let stream = unsafe { $name::call($($arg),*) };
+            // SAFETY: a stream that has just been opened.
+            let file = if stream.is_null() { -1 } else { unsafe { fileno_unlocked(stream) } };
+            wait.end(file.into());
+            descriptor::opened(file);
+            stream
+        }
+    )*};
+}
+
+opens! {
+    fopen(path: *const c_char, mode: *const c_char);
+    fopen64(path: *const c_char, mode: *const c_char);
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE);
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE);
+}
