@@ -220,6 +220,80 @@ int main(int count, char **argument) {
 }
 "#;
 
+/// Forks twice and ends at once; what is left computes for 300 ms.
+const LEAVES: &str = r#"
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+  if (fork()) _exit(0);
+  setsid();
+  if (fork()) _exit(0);
+  struct timespec used;
+  do {
+    for (volatile int i = 0; i < 100000; i++) {}
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  } while (used.tv_sec == 0 && used.tv_nsec < 300000000);
+  return 0;
+}
+"#;
+
+/// Its parent has ended before anybody looked.
+#[test]
+fn an_orphan_is_named_and_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "burn.c", BURN, &["-static"]);
+    compile(at, "leaves.c", LEAVES, &["-static"]);
+    for (script, name) in [
+        ("(./burn 300 &); exit 0", "burn"),
+        ("setsid -f ./burn 300", "burn"),
+        ("./leaves", "leaves"),
+    ] {
+        let output = stackbeat(
+            at,
+            &[
+                "record",
+                "--force",
+                "--wait-children",
+                "-o",
+                "t.beat",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ],
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_is_said(at, &text(&output.stderr), name);
+        let rows = unrecorded(&json(at, &["report", "t.beat", "--json"]));
+        let [(found, reason, 1, cpu_ms)] = rows.as_slice() else {
+            panic!("{script}: {rows:?}");
+        };
+        assert_eq!((found.as_str(), reason.as_str()), (name, "static"));
+        // The last look may be some time before its end.
+        assert!((150..340).contains(cpu_ms), "{script}: {rows:?}");
+    }
+}
+
+/// A program that nobody saw before it had ended.
+#[test]
+fn a_trace_with_programs_that_were_not_seen_is_not_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(
+        at,
+        "nothing.c",
+        "int main(void) { return 0; }",
+        &["-static"],
+    );
+    let script = "sleep 0.4; (./nothing &); sleep 0.4";
+    let output = stackbeat(at, &["record", "-o", "t.beat", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = text(&stackbeat(at, &["report", "t.beat"]).stdout);
+    let second = report.lines().nth(1).expect("a second line");
+    assert!(!second.ends_with("complete"), "{report}");
+}
+
 /// A static image between two others: it alone is named, with what it alone used.
 #[test]
 fn images_of_one_process_are_told_apart() {

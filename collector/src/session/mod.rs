@@ -155,7 +155,8 @@ pub fn record(
         dump.program_ended(status);
     }
     if options.wait_children {
-        wait_for_children(&mut supervisor, shared, &mut dump, progress);
+        let tree = begun.besides.tree.as_ref();
+        wait_for_children(&mut supervisor, shared, tree, &mut dump, progress);
     }
     for (reason, result) in dump.finish() {
         progress(&Progress::Dumped { reason, result });
@@ -348,7 +349,7 @@ fn begin(
         .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
         .flatten();
     // Without its thread, what runs without an agent has no name.
-    let tree = TreeWatch::start(Arc::clone(&session), subject.runs_already).ok();
+    let tree = TreeWatch::start(Arc::clone(&session), &storage.path, subject.runs_already).ok();
     Ok(Begun {
         session,
         shared,
@@ -478,10 +479,11 @@ impl Teller {
     }
 }
 
-/// Goes on until the program's recorded children have ended, or somebody wants us to leave.
+/// Goes on until the program's children have ended, or somebody wants us to leave.
 fn wait_for_children(
     supervisor: &mut Supervisor,
     shared: &Shared,
+    tree: Option<&TreeWatch>,
     dump: &mut AutoDump,
     progress: &mut dyn FnMut(&Progress),
 ) {
@@ -490,7 +492,8 @@ fn wait_for_children(
     loop {
         shared.want_drain();
         let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
-        let processes = shared.state().status.live_processes;
+        let unrecorded = tree.map_or(0, TreeWatch::living);
+        let processes = shared.state().status.live_processes + unrecorded;
         looked += 1;
         dump.attend(progress);
         if leave || (processes == 0 && looked > 1) {

@@ -205,6 +205,13 @@ pub fn command_line(pid: u32) -> Vec<String> {
         .collect()
 }
 
+/// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the rights of a
+/// debugger.
+pub fn has_in_environment(pid: u32, entry: &[u8]) -> bool {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|b| *b == 0).any(|e| e == entry)
+}
+
 /// The path of the executable, empty when it cannot be read.
 pub fn executable(pid: u32) -> String {
     fs::read_link(format!("/proc/{pid}/exe"))

@@ -2,21 +2,23 @@
 //! children that are not followed, and those whose agent is off in a sandbox. Nothing in them can be hooked or sampled, so all there is to say is who they are
 //! and how much CPU time they took.
 //!
-//! A process is found by its pid, which is new, and its parent, which is known. It counts as unrecorded when it ends
+//! A process is found by its pid, which is new, and its parent, which is known. One whose parent ended before it was seen
+//! is found by the session's name in its environment. It counts as unrecorded when it ends
 //! without an agent having registered in it; the drain has the last word, because it knows those that came and went
 //! between two looks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::layout::{entry_state, sandboxed};
+use stackbeat_core::layout::{SESSION_VARIABLE, entry_state, sandboxed};
 use stackbeat_core::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
@@ -52,17 +54,29 @@ pub struct TreeWatch {
     /// Dropped to end it.
     go_on: mpsc::Sender<()>,
     program_cpu_ns: Arc<AtomicU64>,
+    living: Arc<AtomicU32>,
 }
 
 impl TreeWatch {
     /// Begins to look, once the session has a program.
     /// `runs_already`: it ran before the session, so what it used until now is not the session's.
-    pub fn start(session: Arc<Session>, runs_already: bool) -> io::Result<TreeWatch> {
+    /// `session_path`: the mapping, as the program's environment names it.
+    pub fn start(
+        session: Arc<Session>,
+        session_path: &Path,
+        runs_already: bool,
+    ) -> io::Result<TreeWatch> {
         let (go_on, stop) = mpsc::channel();
         let program_cpu_ns = Arc::new(AtomicU64::new(NOT_KNOWN));
+        let living = Arc::new(AtomicU32::new(0));
+        let mut variable = SESSION_VARIABLE.as_bytes().to_vec();
+        variable.push(b'=');
+        variable.extend_from_slice(session_path.as_os_str().as_bytes());
         let mut tree = Tree {
             session,
+            variable,
             program_cpu_ns: Arc::clone(&program_cpu_ns),
+            living: Arc::clone(&living),
             runs_already,
             members: HashMap::new(),
             last_pid: 0,
@@ -85,7 +99,13 @@ impl TreeWatch {
             thread,
             go_on,
             program_cpu_ns,
+            living,
         })
+    }
+
+    /// Processes besides the program itself that ran without an agent at the last look.
+    pub fn living(&self) -> u32 {
+        self.living.load(Ordering::Relaxed)
     }
 
     /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own process at its
@@ -146,7 +166,10 @@ struct Registered {
 
 struct Tree {
     session: Arc<Session>,
+    /// The session's entry in the environment.
+    variable: Vec<u8>,
     program_cpu_ns: Arc<AtomicU64>,
+    living: Arc<AtomicU32>,
     runs_already: bool,
     /// By pid.
     members: HashMap<u32, Member>,
@@ -176,6 +199,9 @@ impl Tree {
         for pid in pids {
             self.follow(pid, program, &registered);
         }
+        let is_without = |(pid, m): &(&u32, &Member)| **pid != program && m.stretch.is_some();
+        let living = self.members.iter().filter(is_without).count();
+        self.living.store(living as u32, Ordering::Relaxed);
         has_newcomers || self.members.values().any(|m| m.stretch.is_some())
     }
 
@@ -203,7 +229,7 @@ impl Tree {
         newest
     }
 
-    /// Takes in processes whose parent is one of the tree. Whether pids were given out since the last look.
+    /// Takes in processes whose parent is one of the tree, or was. Whether pids were given out since the last look.
     fn meet(&mut self, program: u32, registered: &HashMap<u32, Registered>) -> bool {
         let Some(last) = procfs::last_pid() else {
             return false;
@@ -226,17 +252,27 @@ impl Tree {
         if is_first {
             self.add(program, procfs::parent(program).unwrap_or(0), true);
         }
+        let own = std::process::id();
+        let orphans: HashSet<u32> = (new.iter())
+            .filter(|(pid, parent)| {
+                ![*pid, *parent].contains(&own) && !self.members.contains_key(pid)
+            })
+            .filter(|(_, parent)| !self.members.contains_key(parent))
+            .filter(|(pid, _)| procfs::has_in_environment(*pid, &self.variable))
+            .map(|(pid, _)| *pid)
+            .collect();
         // A parent may have a higher pid than its child after the numbers began anew.
         loop {
             let known = self.members.len();
             for (pid, parent) in &new {
-                if *pid == std::process::id() || self.members.contains_key(pid) {
+                if *pid == own || self.members.contains_key(pid) {
                     continue;
                 }
                 let mapping = &self.session.mapping_name;
                 if self.members.contains_key(parent)
                     || (registered.contains_key(pid)
                         && procfs::identify(*pid, mapping, program) == Identity::Ours)
+                    || orphans.contains(pid)
                 {
                     self.add(*pid, *parent, is_first);
                 }

@@ -87,6 +87,9 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let longest_ns = intervals
         .filter_map(|event| event.value.try_into().ok())
         .max();
+    // Programs without an agent that had come and gone before anybody looked.
+    let not_hooked = losses::name(loss::Cause::NotHooked);
+    let has_unseen = facts.losses.iter().any(|loss| loss.cause == not_hooked);
     let command = r.command.join(" ");
     let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
@@ -106,7 +109,7 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
             "finished" if is_damaged(facts) => layout
                 .style
                 .warning("damaged: the program has written over the recording's memory, so figures may be wrong"),
-            "finished" if r.unrecorded.is_empty() => "complete".to_string(),
+            "finished" if r.unrecorded.is_empty() && !has_unseen => "complete".to_string(),
             "finished" => "complete but for what ran unrecorded".to_string(),
             other => layout.style.warning(&other.replace('_', " ")),
         }
