@@ -370,6 +370,37 @@ fn children_that_are_not_followed_are_named() {
     );
 }
 
+/// A program of musl loads the agent for its children.
+#[test]
+fn a_musl_program_is_named_and_its_glibc_child_is_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    fs::write(at.join("starts.c"), STARTS).expect("is written");
+    let built = Command::new("musl-gcc")
+        .args(["-o", "starts", "starts.c"])
+        .current_dir(at)
+        .output()
+        .expect("musl-gcc is installed: scripts/install-test-packages.sh");
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    compile(at, "burn.c", BURN, &[]);
+    compile(at, "burnd.c", BURN, &[]);
+    let output = stackbeat(
+        at,
+        &["record", "-o", "t.beat", "--", "./starts", "./burn", "100"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_is_said(at, &text(&output.stderr), "starts");
+    let report = json(at, &["report", "t.beat", "--json"]);
+    let rows = unrecorded(&report);
+    let [(name, reason, 1, _)] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((name.as_str(), reason.as_str()), ("starts", "loader"));
+    let processes = report["processes"].as_array().expect("a list");
+    let names: Vec<_> = processes.iter().map(|p| p["name"].as_str()).collect();
+    assert_eq!(names, [Some("burn"), Some("burnd")]);
+}
+
 #[test]
 fn a_go_child_is_named_and_its_own_child_is_recorded() {
     const PROGRAM: &str = r#"

@@ -81,7 +81,8 @@ pub enum Warning {
     #[error("{}: is built for {machine}: it runs unseen", path.display())]
     Architecture { path: PathBuf, machine: String },
     #[error(
-        "{}: uses the dynamic loader {loader}, not glibc's: it runs unseen", path.display()
+        "{}: uses the dynamic loader {loader}, not glibc's: it runs, but the trace shows only the child processes that \
+         use glibc", path.display()
     )]
     OtherLoader { path: PathBuf, loader: String },
     #[error("{script}: its interpreter cannot be seen: {because}", script = script.display())]

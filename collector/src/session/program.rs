@@ -41,7 +41,7 @@ impl Program {
     }
 
     /// Whether its dynamic loader takes the agent silently. Another machine's loader would complain on
-    /// stderr, another C library's would refuse to start.
+    /// stderr, Android's would refuse to start.
     pub fn preload(&self) -> bool {
         self.preload
     }
@@ -278,7 +278,8 @@ pub fn judge_elf(path: &Path, file: &File, head: &[u8], preload: &mut bool) -> O
     };
     let loader = Path::new(OsStr::from_bytes(&interpreter)).file_name()?;
     if loader.as_bytes().starts_with(b"ld-musl") || loader.as_bytes().starts_with(b"linker") {
-        *preload = false;
+        // musl's loads the agent, which is off there, for the children.
+        *preload &= loader.as_bytes().starts_with(b"ld-musl");
         return Some(Warning::OtherLoader {
             path: path.to_path_buf(),
             loader: loader.to_string_lossy().into_owned(),
