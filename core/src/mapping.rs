@@ -255,6 +255,12 @@ impl Mapping {
         layout
     }
 
+    /// Whether the head still says what was written there when the mapping was made. False: somebody has written over it.
+    pub fn is_intact(&self) -> bool {
+        Self::layout_of(self.header(), self.layout.total as u64)
+            .is_ok_and(|layout| layout.capacity == self.layout.capacity)
+    }
+
     fn layout_of(header: &Header, size: u64) -> Result<Layout, MappingError> {
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(MappingError::NotOurs);

@@ -18,6 +18,7 @@ const SPOIL: &str = r#"
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 int main(int count, char **arguments) {
     const char *path = getenv("STACKBEAT_SESSION");
@@ -28,9 +29,17 @@ int main(int count, char **arguments) {
     if (strcmp(arguments[1], "cut") == 0) {
         /* Nothing of this process comes near what is cut off: the shell that started it is recorded. */
         if (ftruncate(fd, atol(arguments[2])) != 0) return 9;
+        while (clock() < CLOCKS_PER_SEC / 5) {}
         return 5;
     }
     unsigned long *words = mmap(0, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (strcmp(arguments[1], "ones") == 0) {
+        usleep(atol(arguments[2]) * 1000);
+        memset(words, 0xff, status.st_size);
+        usleep(200000);
+        free(malloc(10));
+        return 5;
+    }
     long all = status.st_size / 8, near = strcmp(arguments[1], "head") == 0 ? 1 << 15 : all;
     for (long step = 0; step < 60; step++) {
         for (int i = 0; i < 20000; i++) {
@@ -98,6 +107,34 @@ fn a_program_that_writes_over_the_shared_memory_does_not_make_the_recorder_grow(
 }
 
 #[test]
+fn what_contradicts_itself_is_said_and_not_summed() {
+    let folder = scratch();
+    let program = compile(folder.path(), "spoil.c", SPOIL, &["-O1"]);
+    let program = program.to_str().expect("UTF-8");
+    let trace = folder.path().join("ones.beat");
+    // Before the recorder has looked at the program, and after.
+    for delay_ms in ["0", "400"] {
+        let _ = std::fs::remove_file(&trace);
+        let (status, said, _) =
+            record_measured(folder.path(), &trace, &[program, "ones", delay_ms]);
+        assert_eq!(status, 5, "{delay_ms}: {said}");
+        assert!(said.contains("contradict themselves"), "{delay_ms}: {said}");
+        let read = info(&trace);
+        let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+        for loss in read["losses"].as_array().expect("a list") {
+            assert!(number(&loss["count"]) < 1_000_000, "{delay_ms}: {loss}");
+        }
+        let duration_ns = number(&read["recording"]["duration_ns"]);
+        assert!(duration_ns < 60_000_000_000, "{delay_ms}: {duration_ns} ns");
+        let mut report = std::process::Command::new(stackbeat());
+        report.arg("report").arg(&trace);
+        let report = run(report).stdout();
+        let state = report.lines().nth(1).unwrap_or_default();
+        assert!(state.contains("damaged"), "{delay_ms}: {report}");
+    }
+}
+
+#[test]
 fn a_mapping_that_is_cut_off_ends_the_recording_and_not_the_recorder() {
     let folder = scratch();
     let program = compile(folder.path(), "spoil.c", SPOIL, &["-O1"]);
@@ -132,6 +169,28 @@ fn a_mapping_that_is_cut_off_ends_the_recording_and_not_the_recorder() {
         );
         assert_eq!(info(&trace)["schema"], "stackbeat.info.v1", "{length}");
     }
+}
+
+#[test]
+fn a_mapping_that_was_cut_off_gives_no_reasons() {
+    let folder = scratch();
+    compile(folder.path(), "first.c", SPOIL, &["-O1", "-static"]);
+    compile(folder.path(), "second.c", SPOIL, &["-O1"]);
+    let trace = folder.path().join("cut.beat");
+    let script = "./first cut 0; ./second cut 0; exit 5";
+    // The shell dies if it comes near what was cut off before the recorder does.
+    let survives = (0..10).any(|_| {
+        let _ = std::fs::remove_file(&trace);
+        record_measured(folder.path(), &trace, &["sh", "-c", script]).0 == 5
+    });
+    assert!(survives);
+    let read = info(&trace);
+    let unrecorded = read["recording"]["unrecorded"].to_string();
+    // All zeros read as if children were not followed.
+    assert!(
+        unrecorded.contains("second") && !unrecorded.contains("not_followed"),
+        "{unrecorded}"
+    );
 }
 
 /// Takes the address space that it is said to have, and says how much it got. How: before the program starts, or by itself.

@@ -143,7 +143,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
     for loss in trace.losses().iter().filter(|l| l.count > 0) {
         let cause = losses::from_number(loss.cause);
         match losses.iter_mut().find(|l| l.cause == losses::name(cause)) {
-            Some(sum) => sum.count += loss.count,
+            Some(sum) => sum.count = sum.count.saturating_add(loss.count),
             None => losses.push(LossInfo {
                 cause: losses::name(cause),
                 count: loss.count,

@@ -408,7 +408,7 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     thread.end();
     let entry = world.mapping.process(world.process).expect("its entry");
     // Nobody's.
-    entry.pid.store(1 << 30, Ordering::Relaxed);
+    entry.pid.store(1 << 22, Ordering::Relaxed);
     registry::end_process(entry, 9, false);
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)

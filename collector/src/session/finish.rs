@@ -17,6 +17,7 @@ use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
 use super::ticker::now_ns;
+use crate::drain::census::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
 use crate::symbolize::{self, Symbolizer};
@@ -73,7 +74,7 @@ impl Finisher<'_> {
         set(&figures.generations, drain.drainer.nodes.generations.into());
 
         let control = self.shared.mapping.control();
-        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counted = |counter: &AtomicU64| believed(counter.load(Ordering::Relaxed));
         set(&figures.systrace_written, counted(&control.markers_written));
         set(&figures.systrace_failed, counted(&control.markers_failed));
 
@@ -255,6 +256,7 @@ impl Finisher<'_> {
         if drain.was_cut {
             drain.drainer.census.contradictions += 1;
         }
+        drain.drainer.census.contradictions += u64::from(!mapping.is_intact());
         for (cause, count) in session_losses(&drain.drainer, self.shared) {
             drain.drainer.census.say(packet::Body::Loss(v1::Loss {
                 thread_uid: 0,

@@ -72,7 +72,10 @@ impl TreeWatch {
         let mut variable = SESSION_VARIABLE.as_bytes().to_vec();
         variable.push(b'=');
         variable.extend_from_slice(session_path.as_os_str().as_bytes());
+        let control = session.shared.mapping.control();
         let mut tree = Tree {
+            follows_children: control.follow_children.load(Ordering::Relaxed) != 0,
+            filters: control.filters.load(Ordering::Relaxed),
             session,
             variable,
             program_cpu_ns: Arc::clone(&program_cpu_ns),
@@ -168,6 +171,9 @@ struct Tree {
     session: Arc<Session>,
     /// The session's entry in the environment.
     variable: Vec<u8>,
+    /// As the session began: the program may write over the mapping, or cut it off.
+    follows_children: bool,
+    filters: u32,
     program_cpu_ns: Arc<AtomicU64>,
     living: Arc<AtomicU32>,
     runs_already: bool,
@@ -412,11 +418,10 @@ impl Tree {
     fn begin(&self, pid: u32, cpu_before_ns: u64) -> Stretch {
         let executable = procfs::executable(pid);
         let control = self.session.shared.mapping.control();
+        let filters = control.filters.load(Ordering::Relaxed).max(self.filters);
         Stretch {
-            reason: match reason(pid, &executable, control.filters.load(Ordering::Relaxed)) {
-                Reason::NotKnown if control.follow_children.load(Ordering::Relaxed) == 0 => {
-                    Reason::NotFollowed
-                }
+            reason: match reason(pid, &executable, filters) {
+                Reason::NotKnown if !self.follows_children => Reason::NotFollowed,
                 reason => reason,
             },
             command_line: procfs::command_line(pid),

@@ -216,7 +216,7 @@ impl Facts {
         let mut sums: Vec<LossRow> = Vec::new();
         for loss in self.losses.iter().filter(|l| l.count > 0) {
             match sums.iter_mut().find(|s| s.cause == loss.cause) {
-                Some(sum) => sum.count += loss.count,
+                Some(sum) => sum.count = sum.count.saturating_add(loss.count),
                 None => sums.push(LossRow {
                     thread_uid: 0,
                     ..loss.clone()

@@ -112,7 +112,7 @@ impl Rows {
             loss.thread_uid = self.uid(loss.thread_uid);
             match sums.entry((loss.thread_uid, loss.cause)) {
                 Entry::Occupied(mut sum) => {
-                    sum.get_mut().count += loss.count;
+                    sum.get_mut().count = sum.get_mut().count.saturating_add(loss.count);
                 }
                 Entry::Vacant(free) => drop(free.insert(loss)),
             }

@@ -1,6 +1,7 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
 use stackbeat_core::layout::ProcessEntry;
+use stackbeat_core::sync::AtomicU64;
 use stackbeat_core::system_call::SYSTEM_CALLS;
 
 use super::*;
@@ -143,6 +144,13 @@ impl Census {
             self.say(packet::Body::Thread(thread.packet.clone()));
         }
         let end = self.totals(entry, thread, exited, converter);
+        let is_odd = |word: &AtomicU64| {
+            let count = word.load(Ordering::Relaxed);
+            believed(count) != count
+        };
+        let counters = [&entry.records, &entry.cpu_ns, &entry.allocations];
+        let odd = counters.into_iter().chain(&entry.losses).any(is_odd);
+        self.contradictions += u64::from(odd);
         add(&mut self.past.written, end.records_written);
         self.past.stored += thread.counts.0;
         self.past.seeded += thread.seeded;
@@ -154,7 +162,7 @@ impl Census {
             self.past.cpu_ns += end.cpu_ns;
         }
         self.say(packet::Body::ThreadEnd(end));
-        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
+        let get = |word: &AtomicU64| believed(word.load(Ordering::Relaxed));
         for (cause, count) in entry.losses.iter().enumerate() {
             let count = get(count);
             if count > 0 {
@@ -176,16 +184,16 @@ impl Census {
         exited: bool,
         converter: &Converter,
     ) -> v1::ThreadEnd {
-        let get = |word: &stackbeat_core::sync::AtomicU64| word.load(Ordering::Relaxed);
+        let get = |word: &AtomicU64| believed(word.load(Ordering::Relaxed));
         let rusage = thread.rusage;
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
         v1::ThreadEnd {
             uid: thread.packet.uid,
-            end_ns: match get(&entry.end_cycles) {
+            end_ns: match entry.end_cycles.load(Ordering::Relaxed) {
                 // Killed: in a mapping that was found later, its last sign of life is all there is.
                 0 if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
                 0 => self.now_ns,
-                cycles => converter.to_ns(cycles),
+                cycles => past_ns(converter.to_ns(cycles), self.now_ns, self.dead_world),
             },
             exited,
             cpu_ns: get(&entry.cpu_ns).max(thread.last_cpu_ns),
@@ -216,7 +224,7 @@ impl Census {
         threads
             .filter_map(|thread| {
                 let entry = mapping.thread(thread.entry)?;
-                let overwritten = entry.losses[loss::OVERWRITTEN].load(Ordering::Relaxed);
+                let overwritten = believed(entry.losses[loss::OVERWRITTEN].load(Ordering::Relaxed));
                 let end = self.totals(entry, thread, thread.ended, converter);
                 Some((end, overwritten))
             })

@@ -12,6 +12,9 @@ const FOREIGN_END_NS: u64 = 2_000_000_000;
 /// cannot be seen.
 const EXEC_NS: u64 = 1_000_000_000;
 
+/// Pids end below (PID_MAX_LIMIT of Linux' include/linux/threads.h).
+const MOST_PIDS: u32 = 1 << 22;
+
 /// Names of threads read from /proc in one look: a burst of threads must not hold up draining.
 const NAMES_PER_LOOK: u32 = 256;
 /// Distance between two readings, in looks, above which those of a thread are left out that has written nothing since the
@@ -69,6 +72,10 @@ impl Census {
             if !self.processes.contains_key(&uid) {
                 let owner = self.owners.0.get(&i);
                 if owner.is_some_and(|owner| self.processes.contains_key(owner)) {
+                    self.contradictions += 1;
+                    continue;
+                }
+                if entry.pid.load(Ordering::Relaxed) > MOST_PIDS || state > entry_state::FOUND {
                     self.contradictions += 1;
                     continue;
                 }
@@ -162,6 +169,8 @@ impl Census {
         now: &Snapshot,
         images: &HashMap<u32, u32>,
     ) {
+        let (now_ns, dead_world) = (self.now_ns, self.dead_world);
+        let past_ns = |ns| past_ns(ns, now_ns, dead_world);
         for process in self.processes.values_mut().filter(|p| !p.ended) {
             let is_dead = self.dead_world
                 || match &process.watch {
@@ -201,7 +210,7 @@ impl Census {
             process.end_ns = match end_cycles {
                 0 if self.dead_world => 0,
                 0 => now.monotonic_ns,
-                cycles => converter.to_ns(cycles),
+                cycles => past_ns(converter.to_ns(cycles)),
             };
         }
     }
@@ -272,12 +281,9 @@ impl Census {
             process.live_threads += 1;
             self.live_threads += 1;
         }
-        let written = entry
-            .records
-            .load(Ordering::Relaxed)
-            .max(thread.next_record);
+        let written = believed(entry.records.load(Ordering::Relaxed)).max(thread.next_record);
         let lost = [loss::BUFFER_FULL, loss::OVERWRITTEN].map(|cause| &entry.losses[cause]);
-        let lost = lost.map(|l| l.load(Ordering::Relaxed));
+        let lost = lost.map(|l| believed(l.load(Ordering::Relaxed)));
         let lost = lost[0]
             .saturating_add(lost[1])
             .saturating_add(thread.counts.2);
@@ -328,8 +334,8 @@ impl Census {
                 process_uid,
                 tid,
                 is_main: tid == pid,
-                start_ns: converter.to_ns(start),
-                cpu_before_ns: entry.cpu_before_ns.load(Ordering::Relaxed),
+                start_ns: past_ns(converter.to_ns(start), self.now_ns, self.dead_world),
+                cpu_before_ns: believed(entry.cpu_before_ns.load(Ordering::Relaxed)),
                 creator_uid: entry.creator_uid.load(Ordering::Relaxed),
                 creator_node: entry.creator_node.load(Ordering::Relaxed),
                 ..Default::default()

@@ -188,6 +188,28 @@ pub struct Census {
     dead_world: bool,
 }
 
+/// A look takes less; what is dated so far ahead of its begin is from the future, ns.
+const FUTURE_NS: u64 = 10_000_000_000;
+
+/// No counter of a thread comes to this: 2 years of CPU time in ns, 72 PB.
+const MOST: u64 = 1 << 56;
+
+/// A counter of the mapping; 0 for one that the program must have written over.
+pub fn believed(count: u64) -> u64 {
+    match count {
+        0..MOST => count,
+        _ => 0,
+    }
+}
+
+/// A date of the mapping, ns; now for one from the future. The clocks of a dead world are not ours.
+fn past_ns(ns: u64, now_ns: u64, dead_world: bool) -> u64 {
+    match dead_world || ns <= now_ns.saturating_add(FUTURE_NS) {
+        true => ns,
+        false => now_ns,
+    }
+}
+
 /// Adds a count from the mapping, which may be anything.
 fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
@@ -275,13 +297,13 @@ impl Census {
             let Some(entry) = mapping.thread(thread.entry) else {
                 continue;
             };
-            let written = entry.records.load(Ordering::Relaxed);
+            let written = believed(entry.records.load(Ordering::Relaxed));
             add(&mut sums.written, written.max(thread.next_record));
             sums.stored += thread.counts.0;
             sums.seeded += thread.seeded;
             sums.damaged += thread.counts.2;
             for (sum, count) in sums.losses.iter_mut().zip(&entry.losses) {
-                add(sum, count.load(Ordering::Relaxed));
+                add(sum, believed(count.load(Ordering::Relaxed)));
             }
         }
         sums

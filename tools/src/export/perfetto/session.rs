@@ -68,7 +68,7 @@ pub(super) fn losses(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) ->
     for loss in trace.losses() {
         let cause = loss.name();
         match by_cause.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, count)) => *count += loss.count,
+            Some((_, count)) => *count = count.saturating_add(loss.count),
             None => by_cause.push((cause, loss.count)),
         }
     }
