@@ -220,6 +220,30 @@ int main(int count, char **arguments) {
 "#;
 
 #[test]
+fn a_recorder_with_too_little_address_space_refuses_before_the_program_starts() {
+    let folder = scratch();
+    let trace = folder.path().join("small.beat");
+    for kib in [100_000, 150_000, 200_000, 250_000, 1_000_000] {
+        let _ = std::fs::remove_file(&trace);
+        let mut command = std::process::Command::new("sh");
+        let script = format!("ulimit -v {kib}; exec \"$@\"");
+        command.args(["-c", &script, "sh"]).arg(stackbeat());
+        command.args(["record", "-o"]).arg(&trace);
+        command.args(["--", "sh", "-c", "echo ran; exit 3"]);
+        let run = run(command);
+        let (status, said) = (run.shell_status(), run.stderr());
+        match status {
+            3 => assert_eq!(run.stdout(), "ran\n"),
+            2 => assert!(
+                said.contains("ulimit -v") && run.stdout().is_empty() && kib < 1_000_000,
+                "{kib}: {said}"
+            ),
+            _ => panic!("{kib}: {status}: {said}"),
+        }
+    }
+}
+
+#[test]
 fn programs_with_little_address_space_have_it_for_themselves() {
     let folder = scratch();
     let program = compile(folder.path(), "limited.c", LIMITED, &["-O1", "-pthread"]);

@@ -57,6 +57,11 @@ pub enum RecordError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "address space is limited (RLIMIT_AS, `ulimit -v`): the recorder needs {needed} bytes and has {left}; set the \
+         limit for the program alone: `stackbeat record -- sh -c 'ulimit -v …; exec …'`"
+    )]
+    AddressSpace { left: u64, needed: u64 },
     #[error("the kernel's clock cannot be had ({0}); leave `--clock kernel` out")]
     NoKernelClock(super::sampler::kernel_clock::WhyNot),
     #[error("a thread of the collector cannot be started")]

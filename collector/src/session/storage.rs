@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use stackbeat_core::layout::{Capacity, ClockSource, Layout, Mode};
 use stackbeat_core::mapping::{Mapping, MappingError};
 use stackbeat_core::sync::Ordering;
+use stackbeat_core::sys;
 
 use super::error::{RecordError, Warning};
 use super::options::Options;
@@ -72,12 +73,21 @@ fn buffers_asked_for(options: &Options, buffer_bytes: u32) -> u32 {
     (options.buffer_bytes / u64::from(buffer_bytes)).max(8) as u32
 }
 
+/// Address space of the recorder besides the mapping, bytes: the stacks of its threads, records on their way, and names
+/// of a program with small debug information. An allocation that fails would end it and lose the program's exit status.
+const OWN_SPACE: u64 = 128 << 20;
+
 /// Makes the mapping, in /dev/shm or in what can take its place.
 pub fn create(
     options: &Options,
     session_id: [u8; 16],
 ) -> Result<(Mapping, Storage, Option<Warning>), RecordError> {
     let capacity = capacity(options);
+    let bytes = Layout::new(capacity).map_or(0, |l| l.total as u64);
+    let needed = bytes + OWN_SPACE;
+    if let Some(left) = sys::address_space_left().filter(|left| *left < needed) {
+        return Err(RecordError::AddressSpace { left, needed });
+    }
     let folders: Vec<PathBuf> = match &options.mapping_folder {
         Some(folder) => vec![folder.clone()],
         None => default_folders(),
@@ -105,7 +115,7 @@ pub fn create(
     let tried: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
     Err(RecordError::SharedMemory {
         tried: tried.join(", "),
-        bytes: Layout::new(capacity).map_or(0, |l| l.total as u64),
+        bytes,
         source: failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
     })
 }
