@@ -311,3 +311,23 @@ fn nothing_is_said_of_who_has_the_same_pid_outside_of_a_namespace() {
     let of_it = counters.iter().find(|c| c["process_uid"] == process["uid"]);
     assert_eq!(of_it, None);
 }
+
+/// Nothing can be rewritten in a pipe: the last packet says what the first one says of a file.
+#[test]
+fn a_trace_that_went_through_a_pipe_is_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let line = format!(
+        "{} record -o /dev/stdout -- sh -c 'sleep 0.05' | cat > piped.beat",
+        STACKBEAT
+    );
+    let status = Command::new("sh")
+        .args(["-c", &line])
+        .current_dir(at)
+        .status();
+    assert!(status.expect("sh runs").success());
+    let info = json(&stackbeat(at, &["info", "piped.beat", "--json"]));
+    assert_eq!(info["recording"]["outcome"], "finished", "{info}");
+    let written = info["recording"]["records_written"].as_u64();
+    assert!(written.is_some_and(|written| written > 0), "{info}");
+}

@@ -516,7 +516,9 @@ impl Loader {
             path: path.to_owned(),
             source,
             config,
-            summary: self.header.summary.clone().unwrap_or_default(),
+            summary: (self.footer.as_ref().and_then(|f| f.summary.clone()))
+                .or_else(|| self.header.summary.clone())
+                .unwrap_or_default(),
             header: self.header,
             footer: self.footer,
             clock: self.clock,

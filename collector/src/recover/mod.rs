@@ -380,14 +380,16 @@ fn join(
     // The recording ended with the last sign of life that was found.
     let end_ns = drainer.census.last_ns;
     let clocks = Snapshot::take(source);
-    finish::add_footer(&drainer, &mut writer, end_ns, &clocks, Vec::new())?;
-    writer.update_summary(&Summary {
+    let summary = Summary {
         outcome: summary::Outcome::Recovered.into(),
         records_written: result.records_written,
         records_stored: stored,
         records_lost: result.records_lost,
         padding: Vec::new(),
-    })?;
+    };
+    let last = summary.clone();
+    finish::add_footer(&drainer, &mut writer, end_ns, &clocks, Vec::new(), last)?;
+    writer.update_summary(&summary)?;
     Ok(result)
 }
 

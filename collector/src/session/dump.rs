@@ -171,20 +171,22 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     }
     dump.written.covered_ns = now_ns - dump.first_ns.min(now_ns);
     dump.written.threads = dump.threads.len() as u64;
+    let summary = Summary {
+        outcome: summary::Outcome::Finished.into(),
+        records_written: dump.written.samples,
+        records_stored: dump.written.samples,
+        ..Default::default()
+    };
     out.say(packet::Body::Footer(v1::Footer {
         end_ns: now_ns,
         packets: out.writer.packets() + out.packets + 1,
         samples: dump.written.samples,
         end: Some(clock_packet(&frozen.now)),
         figures: Vec::new(),
+        summary: (!out.writer.is_regular()).then(|| summary.clone()),
     }))?;
     out.flush()?;
-    out.writer.update_summary(&Summary {
-        outcome: summary::Outcome::Finished.into(),
-        records_written: dump.written.samples,
-        records_stored: dump.written.samples,
-        ..Default::default()
-    })?;
+    out.writer.update_summary(&summary)?;
     dump.written.bytes = out.writer.bytes();
     Ok(dump.written)
 }

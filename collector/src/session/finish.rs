@@ -96,20 +96,11 @@ impl Finisher<'_> {
                 self.warnings.push(warning);
             }
         });
-        let sums = drain.drainer.census.sums(&self.shared.mapping);
-        let totals = drain.drainer.totals;
-        let written = sums.written.max(totals.stored);
-        let summary = Summary {
-            outcome: match &finished {
-                Ok(()) => summary::Outcome::Finished,
-                Err(error) => outcome_of(error),
-            }
-            .into(),
-            records_written: written,
-            records_stored: totals.stored,
-            records_lost: written - totals.stored,
-            padding: Vec::new(),
+        let outcome = match &finished {
+            Ok(()) => summary::Outcome::Finished,
+            Err(error) => outcome_of(error),
         };
+        let summary = self.summary(&drain, outcome);
         let finished = finished.and(drain.writer.update_summary(&summary));
         if finished.is_err() {
             self.storage.keep();
@@ -168,8 +159,8 @@ impl Finisher<'_> {
             collector_cpu: cpu,
             after_cpu,
             status,
-            records_written: written,
-            records_stored: totals.stored,
+            records_written: summary.records_written,
+            records_stored: summary.records_stored,
             records_lost: summary.records_lost,
             losses: losses(&drain.drainer, self.shared),
             unrecorded,
@@ -177,6 +168,19 @@ impl Finisher<'_> {
             figures: figures.all(),
             visits: None,
             warnings: self.warnings,
+        }
+    }
+
+    fn summary(&self, drain: &DrainThread, outcome: summary::Outcome) -> Summary {
+        let sums = drain.drainer.census.sums(&self.shared.mapping);
+        let stored = drain.drainer.totals.stored;
+        let written = sums.written.max(stored);
+        Summary {
+            outcome: outcome.into(),
+            records_written: written,
+            records_stored: stored,
+            records_lost: written - stored,
+            padding: Vec::new(),
         }
     }
 
@@ -298,12 +302,14 @@ impl Finisher<'_> {
         figures.bytes_written.store(bytes, Ordering::Relaxed);
         let after_cpu = own_cpu().saturating_sub(cpu_at_end).as_nanos() as u64;
         figures.after_cpu_ns.store(after_cpu, Ordering::Relaxed);
+        let summary = self.summary(drain, summary::Outcome::Finished);
         add_footer(
             &drain.drainer,
             &mut drain.writer,
             end.monotonic_ns,
             &end,
             figures.all(),
+            summary,
         )?;
         Ok(skipped)
     }
@@ -359,6 +365,7 @@ pub fn add_footer(
     end_ns: u64,
     end: &Snapshot,
     figures: Vec<(String, u64)>,
+    summary: Summary,
 ) -> io::Result<()> {
     let mut out = Vec::new();
     let body = packet::Body::Footer(Footer {
@@ -366,6 +373,7 @@ pub fn add_footer(
         packets: writer.packets() + 1,
         samples: drainer.totals.samples,
         end: Some(clock_packet(end)),
+        summary: (!writer.is_regular()).then_some(summary),
         figures: figures
             .into_iter()
             .map(|(name, value)| footer::CollectorFigure { name, value })
