@@ -399,7 +399,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     line(
         "contents",
         format!(
-            "{} processes, {} threads, {} samples, {} stacks, {} functions, {} modules",
+            "{} processes, {} threads, {} samples of all kinds, {} stacks, {} functions, {} modules",
             c.processes, c.threads, c.samples, c.stacks, c.functions, c.modules
         ),
     );

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use stackbeat_collector::model::{
-    Amounts, CallsMade, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
+    Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
 };
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
@@ -95,6 +95,10 @@ impl Author {
                 allocated_bytes: bytes,
                 samples: 1,
                 ..Amounts::default()
+            },
+            evidence: Evidence {
+                samples: 1,
+                squares: u128::from(running_ns).pow(2),
             },
             arg: None,
             result: None,

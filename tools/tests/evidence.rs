@@ -96,3 +96,92 @@ fn intervals_follow_the_number_of_samples() {
         "{shown}"
     );
 }
+
+/// Short calls are where most ticks are noticed: what is computed around them stands on those samples.
+const CALLS: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+static __attribute__((noinline)) void spin(long rounds) { for (volatile long i = 0; i < rounds; i++) {} }
+__attribute__((noinline)) void first(int file) { spin(2000); if (write(file, "x", 1) != 1) abort(); }
+__attribute__((noinline)) void second(int file) { spin(1000); if (write(file, "y", 1) != 1) abort(); }
+int main(int count, char **argument) {
+  int file = open("/dev/null", O_WRONLY);
+  for (long i = atol(argument[1]); i > 0; i--) { first(file); second(file); }
+  return 0;
+}
+"#;
+
+#[test]
+fn an_interval_and_the_number_of_samples_agree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = compile(at, "calls.c", CALLS, &[]);
+    let program = program.to_str().expect("text");
+    for options in [&["--no-interrupt"][..], &[]] {
+        let mut words = vec!["record", "-f", "-o", "t.beat"];
+        words.extend(options);
+        words.extend(["--", program, "100000"]);
+        let output = stackbeat(at, &words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(at, &["report", "t.beat", "--json"]);
+        let functions = report["functions"].as_array().expect("a list");
+        let samples: u64 = functions
+            .iter()
+            .filter_map(|f| f["self"]["running_samples"].as_u64())
+            .sum();
+        let mut shown = 0;
+        for f in functions {
+            let [Some(share), Some(low), Some(high)] =
+                ["share", "low", "high"].map(|end| f["running_share"][end].as_f64())
+            else {
+                continue;
+            };
+            let least = 2.0 * 1.96 * (share * (1.0 - share) / samples as f64).sqrt();
+            if share > 0.1 {
+                shown += 1;
+                assert!(high - low > 0.9 * least, "{samples} samples: {f}");
+                let own = f["self"]["running_samples"].as_u64().expect("a number") as f64;
+                assert!(own > 0.3 * share * samples as f64, "{samples} samples: {f}");
+            }
+        }
+        assert!(shown > 0, "{report}");
+    }
+}
+
+#[test]
+fn the_begin_and_the_end_of_short_processes_say_nothing_of_their_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = compile(at, "works.c", PROGRAM, &[]);
+    let command = format!("for i in $(seq 40); do {} 8; done", program.display());
+    let words = [
+        "record",
+        "-o",
+        "t.beat",
+        "--interval",
+        "200ms",
+        "--",
+        "sh",
+        "-c",
+        &command,
+    ];
+    let output = stackbeat(at, &words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(at, &["report", "t.beat", "--json"]);
+    for name in ["call_init", "_dl_call_fini"] {
+        let functions = report["functions"].as_array().expect("a list");
+        let shares = functions
+            .iter()
+            .filter(|f| f["name"] == name)
+            .filter_map(|f| f["running_share"]["share"].as_f64());
+        let share = shares.sum::<f64>();
+        assert!(share < 0.25, "{name}: {share}");
+    }
+    let totals = &report["totals"];
+    let number = |name: &str| totals[name].as_f64().expect("a number");
+    assert!(
+        number("no_evidence_cpu_ns") > 0.4 * number("cpu_ns"),
+        "{totals}"
+    );
+}

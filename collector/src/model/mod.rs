@@ -29,6 +29,7 @@ mod waits;
 mod wakeups;
 
 use std::borrow::Cow;
+use std::ops::AddAssign;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
@@ -225,6 +226,8 @@ pub struct Segment {
     pub stack: StackIndex,
     pub kind: SegmentKind,
     pub amounts: Amounts,
+    /// What its running time is known from.
+    pub evidence: Evidence,
     /// Argument of the blocking call (fd or address), when known.
     pub arg: Option<u64>,
     /// Result of the blocking call, when known.
@@ -235,6 +238,36 @@ pub struct Segment {
     pub new_turn: bool,
     /// A stretch of waits seen from outside: how many they were, and how long each, is not known.
     pub is_inferred: bool,
+}
+
+/// What running time is known from. Each sample that speaks for running time weighs as much as it stands for, wherever
+/// that lies: before and after a call, and in bursts that no tick met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Samples that stand for running time; each counts where it first does.
+    pub samples: u64,
+    /// Sum of the squares of the samples' weights, ns².
+    pub squares: u128,
+}
+
+impl Evidence {
+    /// A sample stands for so much more running time. `weight_ns`: what it stood for so far.
+    pub(crate) fn of_more(weight_ns: &mut u64, more_ns: u64) -> Evidence {
+        let before = u128::from(*weight_ns);
+        *weight_ns = weight_ns.saturating_add(more_ns);
+        let after = u128::from(*weight_ns);
+        Evidence {
+            samples: u64::from(before == 0 && after != 0),
+            squares: after * after - before * before,
+        }
+    }
+}
+
+impl AddAssign for Evidence {
+    fn add_assign(&mut self, other: Evidence) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.squares = self.squares.saturating_add(other.squares);
+    }
 }
 
 impl Segment {

@@ -24,8 +24,8 @@ use self::held::Held;
 use super::counted::{self, Counted};
 use super::waits::{self, Wait};
 use super::{
-    Amounts, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex, ThreadIndex,
-    Trace,
+    Amounts, Evidence, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex,
+    ThreadIndex, Trace,
 };
 
 /// Interval assumed when the file does not say one.
@@ -49,6 +49,9 @@ struct Last {
     speaks: bool,
     /// A tick found it waiting: it speaks for time off the CPU only.
     waits: bool,
+    is_of_life: bool,
+    /// The running time that it stands for so far.
+    weight_ns: u64,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -84,6 +87,8 @@ pub(super) struct Segmenter {
     burst_waits: bool,
     /// How often the thread gave the CPU up in the stretch at hand.
     sleeps: u64,
+    /// Running time that no sample speaks for. It follows one rule, so it counts as one sample.
+    guessed_ns: u64,
 }
 
 impl Segmenter {
@@ -117,6 +122,7 @@ impl Segmenter {
             burst_from: None,
             burst_waits: false,
             sleeps: 0,
+            guessed_ns: 0,
         }
     }
 
@@ -190,7 +196,7 @@ impl Segmenter {
         let is_of_tick =
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
         let b_waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
-        let b_speaks = is_of_tick && !b_waits;
+        let b_speaks = is_of_tick && !b_waits && !is_of_life(probe);
         let wait = self.next_wait(&trace.waits, from);
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
@@ -246,6 +252,10 @@ impl Segmenter {
         }
         // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
         let is_unknown = lost || trace.config.hooks_only;
+        // No tick met it between its begin or end and another sample that does not speak.
+        let is_unseen = a_speaks == Some(false)
+            && !b_speaks
+            && (is_of_life(probe) || self.last.is_some_and(|last| last.is_of_life));
         let (a_end, b_begin) = Between {
             from,
             to: begin,
@@ -257,6 +267,7 @@ impl Segmenter {
             // Where nothing is known of the time on it, waits speak for all.
             a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
             b_speaks: b_speaks || !is_known && b_waits,
+            is_unseen,
             b_is_inside: is_inside,
             off,
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
@@ -277,7 +288,7 @@ impl Segmenter {
         let mut in_gap = Amounts::default();
         if off.is_some() {
             in_gap = take_share(&mut delta, b_begin - a_end, begin - from);
-        } else if is_unknown && b_begin > a_end {
+        } else if (is_unknown || is_unseen) && b_begin > a_end {
             // Nothing tells whose work it was.
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
@@ -313,8 +324,12 @@ impl Segmenter {
         if let Some(last) = self.last
             && (a_wall != 0 || a_amounts != Amounts::default())
         {
-            let stack = found.unwrap_or(last.stack);
-            self.push(stack, SegmentKind::Running, from, a_end, a_amounts, out);
+            let evidence = match &found {
+                Some(found) => found.evidence,
+                None => self.evidence_of_last(running_of(&a_amounts)),
+            };
+            let stack = found.map_or(last.stack, |found| found.stack);
+            self.push_known(stack, evidence, (from, a_end), a_amounts, out);
             self.burst.run(a_amounts.cpu_ns + a_amounts.runnable_ns);
         }
         self.hand_out_counted(a_end, out);
@@ -340,14 +355,16 @@ impl Segmenter {
             self.burst_waits = b_waits;
             self.burst = Burst::default();
             self.burst_from = Some(stack);
-        } else if !matches!(probe.known(), Some(Probe::ThreadStart | Probe::Fault)) {
+        } else {
             self.burst.met(stack);
             // Where no tick met it, its time is in the burst.
             self.burst.run(inside.cpu_ns);
         }
+        let mut weight_ns = 0;
         if blocks {
             if call_begin > b_begin || delta != Amounts::default() {
-                self.push(stack, SegmentKind::Running, b_begin, call_begin, delta, out);
+                let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
+                self.push_known(stack, evidence, (b_begin, call_begin), delta, out);
             }
             let call = Segment {
                 thread: self.thread,
@@ -359,6 +376,7 @@ impl Segmenter {
                     samples: 1,
                     ..inside
                 },
+                evidence: Evidence::default(),
                 arg: row.arg.map(|(arg, _)| arg),
                 result: row.arg.map(|(_, result)| result),
                 waker_tid: row.waker_tid,
@@ -370,7 +388,8 @@ impl Segmenter {
         } else {
             delta.samples += 1;
             let to = if exact_running { end } else { begin };
-            self.push(stack, SegmentKind::Running, b_begin, to, delta, out);
+            let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
+            self.push_known(stack, evidence, (b_begin, to), delta, out);
         }
         if probe.category() == Some(Category::Poll) {
             self.turn = true;
@@ -381,6 +400,8 @@ impl Segmenter {
             record: row.record,
             speaks: b_speaks,
             waits: b_waits,
+            is_of_life: is_of_life(probe),
+            weight_ns,
         });
     }
 
@@ -457,7 +478,8 @@ impl Segmenter {
             }
             Some(last) => {
                 if until > from || rest != Amounts::default() || off.is_some() {
-                    self.push(last.stack, SegmentKind::Running, from, until, rest, out);
+                    let evidence = self.evidence_of_last(running_of(&rest));
+                    self.push_known(last.stack, evidence, (from, until), rest, out);
                 }
                 self.hand_out_counted(until, out);
                 if end > until || off.is_some() {
@@ -575,6 +597,7 @@ impl Segmenter {
                 stack: wait.stack,
                 kind: SegmentKind::Blocked(wait.probe),
                 amounts: std::mem::take(&mut amounts),
+                evidence: Evidence::default(),
                 arg: Some(wait.arg),
                 result: None,
                 waker_tid: None,
@@ -586,6 +609,41 @@ impl Segmenter {
         }
         if at < to || amounts != Amounts::default() {
             self.push(stack, SegmentKind::Gap, at, to, amounts, out);
+        }
+    }
+
+    /// What so much running time after the last sample stands on.
+    fn evidence_of_last(&mut self, running_ns: u64) -> Evidence {
+        let Some(mut last) = self.last else {
+            return Evidence::default();
+        };
+        let evidence = self.evidence_of(&mut last.weight_ns, last.speaks, running_ns);
+        self.last = Some(last);
+        evidence
+    }
+
+    /// What so much running time around a sample stands on.
+    fn evidence_of(&mut self, weight_ns: &mut u64, speaks: bool, running_ns: u64) -> Evidence {
+        match speaks {
+            true => Evidence::of_more(weight_ns, running_ns),
+            false => Evidence {
+                samples: 0,
+                ..Evidence::of_more(&mut self.guessed_ns, running_ns)
+            },
+        }
+    }
+
+    fn push_known(
+        &mut self,
+        stack: StackIndex,
+        evidence: Evidence,
+        (begin_ns, end_ns): (u64, u64),
+        amounts: Amounts,
+        out: &mut impl FnMut(&Segment),
+    ) {
+        self.push(stack, SegmentKind::Running, begin_ns, end_ns, amounts, out);
+        if let Some(pending) = &mut self.pending {
+            pending.evidence += evidence;
         }
     }
 
@@ -615,6 +673,7 @@ impl Segmenter {
             stack,
             kind,
             amounts,
+            evidence: Evidence::default(),
             arg: None,
             result: None,
             waker_tid: None,
@@ -628,6 +687,18 @@ impl Segmenter {
             self.held.push(segment, out);
         }
     }
+}
+
+/// Such samples come where a thread's life has them, whatever the ticks: at its begin and its end.
+fn is_of_life(probe: ProbeId) -> bool {
+    matches!(
+        probe.known(),
+        Some(Probe::ThreadStart | Probe::ThreadExit | Probe::Exit | Probe::Exec | Probe::Fault)
+    )
+}
+
+fn running_of(amounts: &Amounts) -> u64 {
+    amounts.cpu_ns.saturating_add(amounts.runnable_ns)
 }
 
 /// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not because others

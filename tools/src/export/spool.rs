@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use stackbeat_collector::model::{
-    Amounts, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    Amounts, Evidence, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 use stackbeat_proto::v1;
 
@@ -245,6 +245,8 @@ fn decode(thread: ThreadIndex, record: &[u8]) -> Segment {
             samples: words[14],
             runnable_ns: words[15],
         },
+        // Exports do not show it.
+        evidence: Evidence::default(),
         arg: has(HAS_ARGUMENT).then_some(words[4]),
         result: has(HAS_RESULT).then_some(words[5] as i64),
         waker_tid: has(HAS_WAKER).then_some((words[2] >> 32) as u32),
@@ -277,6 +279,7 @@ mod tests {
                 samples: 9,
                 runnable_ns: 10,
             },
+            evidence: Evidence::default(),
             arg: Some(u64::MAX),
             result: Some(-1),
             waker_tid: Some(u32::MAX),

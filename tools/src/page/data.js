@@ -62,7 +62,7 @@ function readCells(next) {
   const n = next(), column = () => new Float64Array(n);
   const cells = {
     n, place: new Int32Array(n), time: column(), count: column(), longest: column(),
-    longestAt: column(), cpu: column(), allocations: column(), bytes: column(), samples: column(), squares: column(),
+    longestAt: column(), cpu: column(), allocations: column(), bytes: column(), samples: column(), standing: column(), squares: column(),
     minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
   };
   for (let i = 0, place = 0; i < n; i++) {
@@ -75,6 +75,7 @@ function readCells(next) {
     cells.allocations[i] = next();
     cells.bytes[i] = next();
     cells.samples[i] = next();
+    cells.standing[i] = next();
     cells.squares[i] = next() * 1e6;
     cells.minorFaults[i] = next();
     cells.majorFaults[i] = next();

@@ -4,8 +4,8 @@
 //!   tree      places, then for each place but the root: its index − its parent's, label
 //!   label     0 gap | 1 no stack | 2 small | 3 + 2 × function | 4 + 2 × probe
 //!   cells     for each thread: cells, then for each: place − previous place, time, count, longest,
-//!             begin of the longest, CPU, allocations, allocated bytes, samples, squares (µs²: the sum of the
-//!             squares of what each sample stands for), minor and major faults,
+//!             begin of the longest, CPU, allocations, allocated bytes, samples, those that stand for running time,
+//!             squares (µs²: the sum of the squares of what each of these stands for), minor and major faults,
 //!             voluntary and involuntary switches
 //!   timeline  for each thread: bars, then for each bar:
 //!             hole to the one before (the first: to the recording's start), length,
@@ -84,7 +84,8 @@ fn put_cells(out: &mut Vec<u8>, threads: usize, start_ns: u64, pruned: &Pruned) 
                 cell.amounts.allocations,
                 cell.amounts.allocated_bytes,
                 cell.amounts.samples,
-                u64::try_from(cell.squares / 1_000_000).unwrap_or(u64::MAX),
+                cell.evidence.samples,
+                u64::try_from(cell.evidence.squares / 1_000_000).unwrap_or(u64::MAX),
                 cell.amounts.minor_faults,
                 cell.amounts.major_faults,
                 cell.amounts.voluntary_switches,

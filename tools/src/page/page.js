@@ -48,7 +48,7 @@ class Page {
     const samples = threads.reduce((sum, t) => sum + t.samples, 0);
     byId("facts").textContent = [
       formatTime(r.duration_ns), plural(processes.filter((p) => p.pid).length, "process", "processes"), plural(threads.reduce((sum, t) => sum + (t.merged || 1), 0), "thread", "threads"),
-      plural(samples, "sample", "samples"), "every " + formatTime(r.interval_ns),
+      plural(samples, "sample of time", "samples of time"), "every " + formatTime(r.interval_ns),
     ].join(" · ");
     const notes = [];
     if (r.records_lost > 0) notes.push(`${formatCount(r.records_lost)} of ${formatCount(r.records_written)} records were lost`);

@@ -75,7 +75,7 @@ class View {
     if (this.cached) return this.cached;
     const { data } = this, n = data.count, column = () => new Float64Array(n);
     const own = {
-      time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(), squares: column(),
+      time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(), standing: column(), squares: column(),
       minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
       count: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
     };
@@ -98,6 +98,7 @@ class View {
           own.bytes[p] += c.bytes[i];
           own.allocations[p] += c.allocations[i];
           own.samples[p] += c.samples[i];
+          own.standing[p] += c.standing[i];
           own.squares[p] += c.squares[i];
           own.minorFaults[p] += c.minorFaults[i];
           own.majorFaults[p] += c.majorFaults[i];
@@ -149,6 +150,7 @@ class View {
       const share = i0 !== undefined && cells.time[i0] > 0 ? (end - begin) / cells.time[i0] : 0;
       if (share > 0) {
         own.samples[p] += cells.samples[i0] * share;
+        own.standing[p] += cells.standing[i0] * share;
         own.squares[p] += cells.squares[i0] * share;
       }
       if (isCounted) longest(p, end - begin, begin, t);
@@ -179,7 +181,7 @@ class View {
       if (data.isFunction(label)) {
         const row = rows[(label - LABEL_FUNCTION) / 2];
         row.running += own.time[p];
-        row.samples += own.samples[p];
+        row.samples += own.standing[p];
         row.cpu += own.cpu[p];
         row.bytes += own.bytes[p];
         if (!data.repeats[p]) {

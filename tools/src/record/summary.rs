@@ -44,7 +44,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         program_name(options),
         plural(status.processes.into(), "process", "processes"),
         plural(status.threads.into(), "thread", "threads"),
-        plural(status.samples, "sample", "samples"),
+        plural(status.samples, "sample of any kind", "samples of all kinds"),
         match outcome.records_lost {
             0 => "none lost".to_string(),
             lost => style.warning(&format!("{} lost", units::count(lost))),

@@ -6,6 +6,8 @@
 
 use std::ops::AddAssign;
 
+use stackbeat_collector::model::Evidence;
+
 use super::profile::{Cell, Label};
 
 /// 97.5 % quantile of the normal distribution: intervals are of 95 %.
@@ -13,40 +15,36 @@ const Z: f64 = 1.959_963_985;
 
 /// Running time, and what it is known from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evidence {
-    pub samples: u64,
+pub struct Known {
     pub time_ns: u64,
-    /// Sum of the squares of what each sample stands for, ns².
-    pub squares: u128,
+    pub from: Evidence,
 }
 
-impl Evidence {
+impl Known {
     /// Of a place with this label: nothing for waits and gaps.
-    pub fn of_cell(label: Label, cell: &Cell) -> Evidence {
+    pub fn of_cell(label: Label, cell: &Cell) -> Known {
         match label {
-            Label::Blocking(_) | Label::Gap => Evidence::default(),
-            _ => Evidence {
-                samples: cell.amounts.samples,
+            Label::Blocking(_) | Label::Gap => Known::default(),
+            _ => Known {
                 time_ns: cell.time_ns,
-                squares: cell.squares,
+                from: cell.evidence,
             },
         }
     }
 
     /// How many samples of equal weight would say as much.
     pub fn effective_samples(&self) -> f64 {
-        match self.squares {
+        match self.from.squares {
             0 => 0.0,
             squares => (self.time_ns as f64).powi(2) / squares as f64,
         }
     }
 }
 
-impl AddAssign for Evidence {
-    fn add_assign(&mut self, other: Evidence) {
-        self.samples += other.samples;
+impl AddAssign for Known {
+    fn add_assign(&mut self, other: Known) {
         self.time_ns += other.time_ns;
-        self.squares += other.squares;
+        self.from += other.from;
     }
 }
 
@@ -99,15 +97,17 @@ mod tests {
 
     #[test]
     fn a_sample_that_stands_for_nearly_all_is_worth_one() {
-        let mut evidence = Evidence::default();
+        let mut known = Known::default();
         for (samples, time_ns) in [(10, 10), (1, 990)] {
-            evidence += Evidence {
-                samples,
+            known += Known {
                 time_ns,
-                squares: u128::from(time_ns * time_ns / samples),
+                from: Evidence {
+                    samples,
+                    squares: u128::from(time_ns * time_ns / samples),
+                },
             };
         }
-        let effective = evidence.effective_samples();
+        let effective = known.effective_samples();
         assert!((1.0..1.1).contains(&effective), "{effective}");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
-use super::evidence::Evidence;
+use super::evidence::Known;
 use super::profile::{Cell, Label, Profile};
 use crate::cli::SortKey;
 
@@ -25,7 +25,7 @@ pub struct Weights {
     pub allocated_bytes: u64,
     pub samples: u64,
     /// What is known of the running time.
-    pub evidence: Evidence,
+    pub known: Known,
 }
 
 impl Weights {
@@ -42,7 +42,7 @@ impl Weights {
         self.allocations += cell.amounts.allocations;
         self.allocated_bytes += cell.amounts.allocated_bytes;
         self.samples += cell.amounts.samples;
-        self.evidence += Evidence::of_cell(label, cell);
+        self.known += Known::of_cell(label, cell);
     }
 
     /// Wall time in code: running, or ready to run.
@@ -116,11 +116,11 @@ pub fn functions(
 }
 
 /// What is known of the running time of all functions together.
-pub fn evidence(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Evidence {
-    let mut sum = Evidence::default();
+pub fn evidence(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
+    let mut sum = Known::default();
     for ((thread, place), cell) in &profile.cells {
         if wanted(*thread) {
-            sum += Evidence::of_cell(profile.tree.places()[*place as usize].label, cell);
+            sum += Known::of_cell(profile.tree.places()[*place as usize].label, cell);
         }
     }
     sum

@@ -366,7 +366,7 @@ impl From<Weights> for WeightsJson {
             allocations: w.allocations,
             allocated_bytes: w.allocated_bytes,
             samples: w.samples,
-            running_samples: w.evidence.samples,
+            running_samples: w.known.from.samples,
         }
     }
 }

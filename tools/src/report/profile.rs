@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use stackbeat_collector::model::{
-    Amounts, FunctionIndex, ProbeId, Segment, SegmentKind, ThreadIndex,
+    Amounts, Evidence, FunctionIndex, ProbeId, Segment, SegmentKind, ThreadIndex,
 };
 use stackbeat_core::probe::Cause;
 
@@ -118,8 +118,8 @@ pub struct Cell {
     pub longest_at_ns: u64,
     /// Of the time, that of waits which were not seen apart: they are in no count, and none is the longest.
     pub inferred_ns: u64,
-    /// Sum of the squares of what each sample stands for, ns².
-    pub squares: u128,
+    /// What its running time is known from.
+    pub evidence: Evidence,
     pub amounts: Amounts,
 }
 
@@ -136,15 +136,13 @@ impl Cell {
             self.longest_ns = time_ns;
             self.longest_at_ns = segment.begin_ns;
         }
-        // Neighbours with the same stack are one segment.
-        self.squares += u128::from(time_ns).pow(2) / u128::from(segment.amounts.samples.max(1));
     }
 
     /// Adds another cell of the same or of a lower place.
     pub fn add(&mut self, other: &Cell) {
         self.time_ns += other.time_ns;
         self.count += other.count;
-        self.squares += other.squares;
+        self.evidence += other.evidence;
         self.inferred_ns += other.inferred_ns;
         if other.longest_ns > self.longest_ns {
             self.longest_ns = other.longest_ns;
@@ -259,6 +257,7 @@ impl Profile {
         let cell = self.cells.entry((owner, place)).or_default();
         cell.add_time(segment, time_ns);
         cell.amounts.add(&segment.amounts);
+        cell.evidence += segment.evidence;
         if unseen_ns != 0 {
             let gap = self.tree.child(path, Label::Gap);
             let cell = self.cells.entry((owner, gap)).or_default();
@@ -308,6 +307,10 @@ pub(crate) mod tests {
                 cpu_ns,
                 samples: 1,
                 ..Amounts::default()
+            },
+            evidence: Evidence {
+                samples: 1,
+                squares: u128::from(cpu_ns).pow(2),
             },
             arg: None,
             result: None,

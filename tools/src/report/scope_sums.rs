@@ -341,7 +341,7 @@ impl Inside {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::{SegmentKind, StackIndex};
+    use stackbeat_collector::model::{Evidence, SegmentKind, StackIndex};
 
     use super::*;
 
@@ -365,6 +365,7 @@ mod tests {
             stack: StackIndex::NONE,
             kind,
             amounts,
+            evidence: Evidence::default(),
             arg: None,
             result: None,
             waker_tid: None,

@@ -99,7 +99,7 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         duration(r.duration_ns),
         plural(facts.processes.len() as u64, "process", "processes"),
         plural(facts.threads.len() as u64, "thread", "threads"),
-        plural(samples, "sample", "samples"),
+        plural(samples, "sample of time", "samples of time"),
         duration(r.interval_ns),
         match longest_ns {
             Some(_) => " at first",
@@ -154,7 +154,8 @@ fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
                 "no evidence for {amount}: threads that run were not interrupted (--no-interrupt), so only functions \
                  around hooks are known"
             ),
-            false => format!("no evidence for {amount}: samples were lost there, or none could be taken"),
+            false => format!("no evidence for {amount}: samples were lost there, or none could be taken, \
+                 or threads ended before their first"),
         }
     })
 }
@@ -317,7 +318,7 @@ fn function_table(
             evidence::text(ends),
             count(match sort {
                 SortKey::Total | SortKey::Blocked => row.total.samples,
-                _ => row.own.evidence.samples,
+                _ => row.own.known.from.samples,
             }),
             duration(row.total.wall_ns),
             duration(row.own.cpu_ns),

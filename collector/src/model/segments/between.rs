@@ -21,6 +21,8 @@ pub(super) struct Between {
     pub a_speaks: Option<bool>,
     /// B does.
     pub b_speaks: bool,
+    /// Nothing is known of where the thread was.
+    pub is_unseen: bool,
     /// B lies inside of a wait, which ends later: the time off the CPU is that wait's, however short.
     pub b_is_inside: bool,
     /// In this part of it nothing was captured, because the session was switched off.
@@ -46,10 +48,12 @@ impl Between {
         let running = self.cpu_ns.min(length);
         let off = if lost { length } else { length - running };
         let gap_bound_ns = gap_bound_ns(self.interval_ns);
-        let gap = self.b_is_inside || off > gap_bound_ns && (lost || !self.preempted);
+        let gap =
+            self.is_unseen || self.b_is_inside || off > gap_bound_ns && (lost || !self.preempted);
         // Of a gap's surroundings, what is not the gap; without gap, all.
         let evident = match (gap, lost) {
             (false, _) => length,
+            _ if self.is_unseen => 0,
             (true, true) if !self.b_is_inside => gap_bound_ns,
             (true, _) => running,
         };

@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-use crate::model::StackIndex;
+use crate::model::{Evidence, StackIndex};
 
 /// Stacks that are kept of one burst. Few ticks meet one that is shorter than the interval.
 const OF_ONE: usize = 16;
@@ -50,6 +50,15 @@ impl Burst {
 struct Met {
     stack: StackIndex,
     owed_ns: i64,
+    /// The running time that it stands for so far.
+    weight_ns: u64,
+}
+
+/// Where a burst belongs that no tick met, and what that stands on.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub stack: StackIndex,
+    pub evidence: Evidence,
 }
 
 /// What ticks met in the bursts of one place.
@@ -63,10 +72,15 @@ struct Known {
 impl Known {
     /// `owed_ns`: to each of its stacks; 0 for one that is no shorter than the interval.
     fn add(&mut self, burst: &Burst, owed_ns: i64) {
+        let weight_ns = burst.ns / burst.times.max(1);
         if owed_ns == 0 {
             if self.met.is_empty() {
                 let last = burst.stacks.back();
-                (self.met).extend(last.map(|&stack| Met { stack, owed_ns }));
+                (self.met).extend(last.map(|&stack| Met {
+                    stack,
+                    owed_ns,
+                    weight_ns,
+                }));
             }
             return;
         }
@@ -78,7 +92,11 @@ impl Known {
             if self.met.len() == OF_PLACE {
                 self.met.pop_front();
             }
-            self.met.push_back(Met { stack, owed_ns });
+            self.met.push_back(Met {
+                stack,
+                owed_ns,
+                weight_ns,
+            });
         }
     }
 }
@@ -120,7 +138,7 @@ impl Bursts {
 
     /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known of bursts
     /// there.
-    pub fn spend(&mut self, from: StackIndex, to: StackIndex, ns: u64) -> Option<StackIndex> {
+    pub fn spend(&mut self, from: StackIndex, to: StackIndex, ns: u64) -> Option<Found> {
         if is_unknown(from, to) {
             return None;
         }
@@ -129,9 +147,17 @@ impl Bursts {
             .or_else(|| self.before.get_mut(&to))?;
         // Who is owed most, the latest of them. When all are paid, they get more in turn.
         let most = known.met.iter_mut().max_by_key(|met| met.owed_ns)?;
+        let evidence = Evidence::of_more(&mut most.weight_ns, ns);
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         most.owed_ns = most.owed_ns.saturating_sub(ns);
-        Some(most.stack)
+        Some(Found {
+            stack: most.stack,
+            // The sample itself counts where it was taken.
+            evidence: Evidence {
+                samples: 0,
+                ..evidence
+            },
+        })
     }
 }
 
@@ -163,7 +189,7 @@ mod tests {
 
     fn spend(bursts: &mut Bursts, (from, to): (StackIndex, StackIndex)) -> Option<u32> {
         let found = bursts.spend(from, to, MS / 10);
-        found.map(|stack| stack.0)
+        found.map(|found| found.stack.0)
     }
 
     #[test]
