@@ -145,7 +145,10 @@ unsafe extern "C-unwind" fn looked(
         return call.original();
     }
     if number != SYS_futex {
-        return call.wait(calls::probe_of(number).unwrap_or(Probe::FutexWait), None);
+        return call.wait(
+            calls::probe_of(number, b as c_int).unwrap_or(Probe::FutexWait),
+            None,
+        );
     }
     let is_shared = b as c_int & FUTEX_PRIVATE_FLAG == 0;
     match futex_kind(b, c) {

@@ -9,6 +9,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, sigset_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::sys::calls;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
@@ -111,7 +112,7 @@ macro_rules! controls {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let wait = agent::begin_wait(Probe::Fcntl, file as u64);
+            let wait = agent::begin_wait(calls::control_probe(command), file as u64);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call(file, command, argument) };
             wait.end(result as i64);

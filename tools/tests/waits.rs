@@ -219,6 +219,8 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
         ("in_epoll", "epoll_wait", "poll"),
         ("in_join", "pthread_join", "join"),
         ("in_sigwait", "sigwait", "wait"),
+        ("in_flock", "flock", "lock"),
+        ("in_setlk", "flock", "lock"),
         ("in_receive", "mq_receive", "ipc"),
         ("in_send", "mq_send", "ipc"),
         // Libc's own call.
@@ -230,6 +232,8 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
         ("raw_nanosleep", "nanosleep", "sleep"),
         #[cfg(target_arch = "x86_64")]
         ("raw_futex", "futex wait", "wait"),
+        #[cfg(target_arch = "x86_64")]
+        ("raw_setlk", "flock", "lock"),
         #[cfg(target_arch = "x86_64")]
         ("raw_sigwait", "sigwait", "wait"),
         #[cfg(target_arch = "x86_64")]

@@ -69,10 +69,22 @@ pub const BLOCKING: &[(c_long, Probe)] = &[
     (455, Probe::FutexWait),
 ];
 
-/// The probe that stands for a system call that can block; of futex calls, those that wait.
-pub fn probe_of(number: c_long) -> Option<Probe> {
+/// The probe of an `fcntl` with this command: some wait for a lock.
+pub fn control_probe(command: c_int) -> Probe {
+    match command {
+        F_SETLKW | F_OFD_SETLKW => Probe::FileLock,
+        _ => Probe::Fcntl,
+    }
+}
+
+/// The probe that stands for a system call that can block; of futex calls, those that wait. `operation`: its second
+/// argument.
+pub fn probe_of(number: c_long, operation: c_int) -> Option<Probe> {
     if number == SYS_futex {
         return Some(Probe::FutexWait);
+    }
+    if number == SYS_fcntl {
+        return Some(control_probe(operation));
     }
     let mut known = BLOCKING.iter();
     known.find(|(n, _)| *n == number).map(|(_, probe)| *probe)

@@ -98,7 +98,7 @@ pub struct DumpArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub dump_on_block: Option<u64>,
     /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep, join,
-    /// process, unknown.
+    /// process, ipc, unknown.
     #[arg(
         long,
         value_name = "CAUSES",

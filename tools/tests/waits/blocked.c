@@ -69,6 +69,7 @@ static long raw(long number, long a, long b, long c, long d) {
     X(in_eventfd, read(eventfd(0, 0), &(long){0}, 8)) \
     X(in_pause, pause()) \
     X(in_flock, flock(open(lock_file, O_RDWR), LOCK_EX)) \
+    X(in_setlk, fcntl(open(lock_file, O_RDWR), F_OFD_SETLKW, &(struct flock){.l_type = F_WRLCK})) \
     X(in_receive, mq_receive(queue, (char[8]){0}, 8, 0)) \
     X(in_send, mq_send(full, (char[8]){0}, 8, 0)) \
     RAW(X)
@@ -77,6 +78,7 @@ static long raw(long number, long a, long b, long c, long d) {
 #define RAW(X) \
     X(raw_read, raw(SYS_read, ends[0], (long)&(char){0}, 1, 0)) \
     X(raw_nanosleep, raw(SYS_nanosleep, (long)&(struct timespec){LONG, 0}, 0, 0, 0)) \
+    X(raw_setlk, raw(SYS_fcntl, open(lock_file, O_RDWR), F_OFD_SETLKW, (long)&(struct flock){.l_type = F_WRLCK}, 0)) \
     X(raw_futex, raw(SYS_futex, (long)&(int){0}, 0, 0, 0)) \
     X(raw_poll, raw(SYS_poll, 0, 0, -1, 0)) \
     X(raw_sigwait, raw(SYS_rt_sigtimedwait, (long)&usr1, 0, 0, 8)) \
@@ -131,6 +133,7 @@ int main(void) {
     int file = memfd_create("lock", 0);
     snprintf(lock_file, sizeof lock_file, "/proc/self/fd/%d", file);
     flock(file, LOCK_EX);
+    if (fcntl(file, F_OFD_SETLK, &(struct flock){.l_type = F_WRLCK})) return 1;
     snprintf(name, sizeof name, "/stackbeat-waits-%d", getpid());
     queue = mq_open(name, O_CREAT | O_RDWR, 0600, &(struct mq_attr){.mq_maxmsg = 1, .mq_msgsize = 8});
     mq_unlink(name);

@@ -282,7 +282,7 @@ fn locate(pid: u32, tid: u32) -> Option<Where> {
             sp,
             pc,
         }) => {
-            let probe = calls::probe_of(number as libc::c_long);
+            let probe = calls::probe_of(number as libc::c_long, arguments[1] as libc::c_int);
             Some(Where {
                 probe: probe.unwrap_or(Probe::BlockedOutside),
                 system_call: number as u32 + 1,
