@@ -198,7 +198,7 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 }
 
 /// In JSON such characters stand in strings only, where those below U+0020 are escaped already (RFC 8259, 7).
-fn escaped(json: &str) -> String {
+pub fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match steers(c) && c != '\n' {

@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
-/// Writes a string with quotes and escapes.
+use crate::terminal::escaped;
+
+/// Writes a string with quotes and escapes, and nothing in it that would steer a terminal.
 pub(super) fn string(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    serde_json::to_writer(out, text).map_err(io::Error::from)
+    out.write_all(escaped(&serde_json::to_string(text)?).as_bytes())
 }
 
 /// Writes nanoseconds as microseconds without losing a digit: `12.345`.
@@ -93,6 +95,14 @@ pub(super) fn array<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_in_a_string_steers_a_terminal() {
+        let mut out = Vec::new();
+        string(&mut out, "a\u{9b}2J\u{1b}]0;\u{7}\u{202e}\"b").unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, r#""a\u009b2J\u001b]0;\u0007\u202e\"b""#);
+    }
 
     #[test]
     fn times_keep_their_nanoseconds() {

@@ -12,6 +12,7 @@ use super::folded::path_of;
 use super::names::{self, Names};
 use super::profile::{Leaf, Profile};
 use super::{Options, Selection, Summary, Weight};
+use crate::terminal::clean;
 
 /// Geometry, in SVG units.
 const WIDTH: f64 = 1200.0;
@@ -308,16 +309,15 @@ fn color(name: &str, kind: Kind) -> String {
     }
 }
 
-/// Text content of XML; characters that XML forbids become U+FFFD.
+/// Text content of XML; characters that XML forbids, and those that steer a terminal, become U+FFFD.
 fn escape(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    for c in text.chars() {
+    for c in clean(text).chars() {
         match c {
             '<' => out.write_all(b"&lt;")?,
             '>' => out.write_all(b"&gt;")?,
             '&' => out.write_all(b"&amp;")?,
             '"' => out.write_all(b"&quot;")?,
-            '\t' | '\n' => out.write_all(b" ")?,
-            '\0'..' ' | '\u{fffe}' | '\u{ffff}' => write!(out, "\u{fffd}")?,
+            '\u{fffe}' | '\u{ffff}' => write!(out, "\u{fffd}")?,
             c => write!(out, "{c}")?,
         }
     }
@@ -331,10 +331,10 @@ mod tests {
     #[test]
     fn markup_in_names_is_escaped() {
         let mut out = Vec::new();
-        escape(&mut out, "Vec<&T>::\"x\"\u{1}").unwrap();
+        escape(&mut out, "Vec<&T>::\"x\"\u{1}\u{9b}").unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "Vec&lt;&amp;T&gt;::&quot;x&quot;\u{fffd}"
+            "Vec&lt;&amp;T&gt;::&quot;x&quot;\u{fffd}\u{fffd}"
         );
     }
 
