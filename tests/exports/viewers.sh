@@ -23,7 +23,7 @@ for format in perfetto chrome speedscope firefox flamegraph-svg; do
         flamegraph-svg) file=trace.svg ;;
         *) file=trace.$format.json ;;
     esac
-    "$stackbeat" export "$trace" --to "$format" -o "$file"
+    "$stackbeat" export --force "$trace" --to "$format" -o "$file"
 done
 
 cp "$root/tests/perfetto/ui.mjs" "$here/viewer.mjs" .

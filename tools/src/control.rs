@@ -272,12 +272,7 @@ pub fn mark(args: &MarkArgs) -> Result<u8> {
 pub fn dump(args: &DumpArgs) -> Result<u8> {
     let output = absolute(&args.output)
         .with_context(|| format!("{}: no name for a trace", args.output.display()))?;
-    if output.exists() && !args.force {
-        bail!(
-            "{}: exists already; choose another name with -o, or replace it with --force",
-            args.output.display()
-        );
-    }
+    record::refuse_to_replace(&output, args.force)?;
     let (session, reply) = ask(
         &args.target,
         &Request::Dump(DumpRequest {

@@ -9,7 +9,7 @@ use stackbeat_collector::model::Trace;
 
 use crate::cli::ExportArgs;
 use crate::export::{self, Options, Summary};
-use crate::{report, terminal, units};
+use crate::{record, report, terminal, units};
 
 /// Runs the command.
 pub fn run(args: &ExportArgs) -> Result<u8> {
@@ -90,6 +90,7 @@ fn to_file(trace: &Trace, args: &ExportArgs, options: &Options, output: &Path) -
             output.display()
         );
     }
+    record::refuse_to_replace(output, args.force)?;
     let is_new = !output.exists();
     let mut file =
         File::create(output).with_context(|| format!("{}: cannot be written", output.display()))?;

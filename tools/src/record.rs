@@ -63,13 +63,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file with -o", output.display());
     }
-    // Pipes and devices are there before.
-    if output.is_file() && !args.destination.force {
-        bail!(
-            "{}: exists already; choose another name with -o, or replace it with --force",
-            output.display()
-        );
-    }
+    refuse_to_replace(&output, args.destination.force)?;
     let agent = agent::locate(args.agent.as_deref())?;
     let mut options = Options::new(args.command.clone(), agent, output);
     options.overwrite = args.destination.force;
@@ -185,6 +179,17 @@ fn program_name(program: &OsStr) -> String {
         true => "program".to_owned(),
         false => name.to_string_lossy().into_owned(),
     }
+}
+
+/// A file is only replaced by who says so. Pipes and devices are there before.
+pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
+    if output.is_file() && !force {
+        bail!(
+            "{}: exists already; choose another name with -o, or replace it with --force",
+            output.display()
+        );
+    }
+    Ok(())
 }
 
 /// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.

@@ -230,6 +230,22 @@ fn every_view_of_a_trace_tells_the_same() {
         fs::metadata(at.join("t.pftrace")).expect("exists").len(),
         number(&exported["bytes"])
     );
+    // pprof takes the first mapping for the program.
+    let output = stackbeat(
+        at,
+        &["export", "t.beat", "--to", "pprof", "-o", "t.pb.gz"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut profile = Vec::new();
+    let packed = fs::File::open(at.join("t.pb.gz")).expect("opens");
+    let mut packed = flate2::read::GzDecoder::new(packed);
+    std::io::Read::read_to_end(&mut packed, &mut profile).expect("unpacks");
+    let profile = text(&profile);
+    let program = profile.find(common::STACKBEAT).expect("is there");
+    assert!(profile.find("/libstackbeat").is_none_or(|at| program < at));
+    let again = ["export", "t.beat", "--to", "perfetto", "--force"];
+    assert_eq!(stackbeat(at, &again[..4]).status.code(), Some(2));
+    assert!(stackbeat(at, &again).status.success());
     let output = stackbeat(at, &["export", "t.beat", "--to", "chrome", "-o", "t.beat"]);
     assert_eq!(
         output.status.code(),

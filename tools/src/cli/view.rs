@@ -21,6 +21,7 @@ Examples:
   stackbeat report app.beat --function parse_row       who calls it, what does it call
   stackbeat report app.beat --json | jq '.functions[:5]'
 
+Running is time in code: on a CPU, or ready to run while others had it (runnable); CPU is the part on one.
 Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
 from the begin to the end of the calls that waited.")]
 pub struct ReportArgs {
@@ -49,7 +50,7 @@ pub struct ReportArgs {
     /// Print JSON (docs/json.md).
     #[arg(long, conflicts_with = "html")]
     pub json: bool,
-    /// Write a page with flame graph and timeline; `-` for standard output.
+    /// Write a page with flame graph and timeline; `-` for standard output. Replaces a page that is there.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }
@@ -91,6 +92,9 @@ pub struct ExportArgs {
     /// Where to write; beside the trace by default, `-` for standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+    /// Replace the file if it exists.
+    #[arg(short, long)]
+    pub force: bool,
     /// What widths stand for in formats that know one amount only; wall by default.
     #[arg(long, value_enum, value_name = "AMOUNT")]
     pub weight: Option<Weight>,
@@ -132,7 +136,7 @@ pub struct DiffArgs {
     /// Lines per table.
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub top: usize,
-    /// Write a page with timelines and a differential flame graph; `-` for standard output.
+    /// Write a page with timelines and a differential flame graph; `-` for standard output. Replaces a page that is there.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }

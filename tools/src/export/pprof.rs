@@ -112,7 +112,14 @@ impl<'a> Builder<'a> {
     /// One mapping for each place where a module stood; pprof takes the first for the program.
     fn mappings(&mut self) {
         let mut seen = std::collections::HashSet::new();
-        for module in self.trace.modules() {
+        let program = self
+            .trace
+            .processes()
+            .first()
+            .map(|process| &process.executable);
+        let mut modules: Vec<_> = self.trace.modules().iter().collect();
+        modules.sort_by_key(|module| Some(&module.path) != program);
+        for module in modules {
             if !seen.insert((module.path.clone(), module.start, module.end)) {
                 continue;
             }
