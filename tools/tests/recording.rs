@@ -231,10 +231,7 @@ fn every_view_of_a_trace_tells_the_same() {
         number(&exported["bytes"])
     );
     // pprof takes the first mapping for the program.
-    let output = stackbeat(
-        at,
-        &["export", "t.beat", "--to", "pprof", "-o", "t.pb.gz"],
-    );
+    let output = stackbeat(at, &["export", "t.beat", "--to", "pprof", "-o", "t.pb.gz"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let mut profile = Vec::new();
     let packed = fs::File::open(at.join("t.pb.gz")).expect("opens");
