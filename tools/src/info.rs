@@ -41,6 +41,8 @@ struct Info {
     modules: Vec<ModuleInfo>,
     losses: Vec<LossInfo>,
     recorder_figures: Vec<Figure>,
+    /// Modules whose functions have no names, and why.
+    without_names: Vec<String>,
     /// The intervals that were in force, in order of time.
     intervals: Vec<IntervalInfo>,
     /// `None` in traces that do not say it.
@@ -216,6 +218,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 value: f.value,
             })
             .collect(),
+        without_names: (trace.footer()).map_or_else(Vec::new, |f| f.without_names.clone()),
         intervals: intervals(trace),
         cost: cost(trace),
         damage: trace
@@ -453,6 +456,9 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     said.dedup();
     for text in said {
         line("sandbox", text);
+    }
+    for reason in &info.without_names {
+        line("no names", clean(reason).into_owned());
     }
     let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
     paths.sort_unstable();

@@ -344,3 +344,28 @@ fn a_trace_that_went_through_a_pipe_is_complete() {
     let written = info["recording"]["records_written"].as_u64();
     assert!(written.is_some_and(|written| written > 0), "{info}");
 }
+
+#[test]
+fn modules_that_are_gone_or_changed_are_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let source = |rounds: &str| {
+        format!("int main(void) {{ for (volatile long i = 0; i < {rounds}; i++) {{}} return 0; }}")
+    };
+    for name in ["gone", "changed", "other"] {
+        let rounds = if name == "other" { "1" } else { "30000000" };
+        stackbeat_tests::compile(at, &format!("{name}.c"), &source(rounds), &[]);
+    }
+    let command = "./gone; ./changed; rm gone changed; mv other changed";
+    let output = stackbeat(at, &["record", "-o", "t.beat", "--", "sh", "-c", command]);
+    let info = stackbeat(at, &["info", "t.beat"]);
+    for said in [text(&output.stderr), text(&info.stdout)] {
+        for reason in [
+            "gone: cannot be opened any more",
+            "changed: changed since it was loaded",
+        ] {
+            assert_eq!(said.matches(reason).count(), 1, "{said}");
+        }
+        assert_eq!(said.matches("stay without names").count(), 2, "{said}");
+    }
+}

@@ -357,9 +357,10 @@ fn join(
             drainer.census.past().clone()
         }
     };
+    let mut without_names = Vec::new();
     if options.symbolize {
         let mut leave = || false;
-        finish::add_names(
+        (_, without_names) = finish::add_names(
             &mut drainer,
             &mut writer,
             None,
@@ -387,8 +388,15 @@ fn join(
         records_lost: result.records_lost,
         padding: Vec::new(),
     };
-    let last = summary.clone();
-    finish::add_footer(&drainer, &mut writer, end_ns, &clocks, Vec::new(), last)?;
+    finish::add_footer(
+        &drainer,
+        &mut writer,
+        end_ns,
+        &clocks,
+        Vec::new(),
+        summary.clone(),
+        without_names,
+    )?;
     writer.update_summary(&summary)?;
     Ok(result)
 }

@@ -162,12 +162,13 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             out.say(packet::Body::ThreadEnd(end))?;
         }
     }
+    let mut without_names = Vec::new();
     if window.symbolize {
         let mut symbolizer = Symbolizer::new(symbolize::Options {
             jit_maps_not_before: Some(window.jit_maps_not_before),
             ..Default::default()
         });
-        content.add_names(&mut symbolizer, &queries, &mut out)?;
+        without_names = content.add_names(&mut symbolizer, &queries, &mut out)?;
     }
     dump.written.covered_ns = now_ns - dump.first_ns.min(now_ns);
     dump.written.threads = dump.threads.len() as u64;
@@ -184,6 +185,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         end: Some(clock_packet(&frozen.now)),
         figures: Vec::new(),
         summary: (!out.writer.is_regular()).then(|| summary.clone()),
+        without_names,
     }))?;
     out.flush()?;
     out.writer.update_summary(&summary)?;

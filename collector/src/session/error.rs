@@ -147,6 +147,8 @@ pub enum Warning {
          is complete"
     )]
     NamesSkipped { count: u64 },
+    #[error("{0}")]
+    WithoutNames(String),
     #[error(
         "captures were {kept_us} µs apart on average, not {asked_us}: more would have cost over \
          {percent} % of the program's time on this machine (a higher --budget allows it)"

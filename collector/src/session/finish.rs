@@ -89,9 +89,10 @@ impl Finisher<'_> {
         let finished = stored
             .and_then(|()| self.add_names_and_footer(&mut drain, cpu_at_end, progress, leave));
         let after_cpu = own_cpu().saturating_sub(cpu_at_end);
-        let finished = finished.map(|skipped| {
-            if skipped > 0 {
-                let warning = Warning::NamesSkipped { count: skipped };
+        let finished = finished.map(|(skipped, without_names)| {
+            let skipped = (skipped > 0).then_some(Warning::NamesSkipped { count: skipped });
+            let without_names = without_names.into_iter().map(Warning::WithoutNames);
+            for warning in skipped.into_iter().chain(without_names) {
                 progress(&Progress::Warning(warning.clone()));
                 self.warnings.push(warning);
             }
@@ -277,13 +278,13 @@ impl Finisher<'_> {
         cpu_at_end: Duration,
         progress: &mut dyn FnMut(&Progress),
         leave: &mut dyn FnMut() -> bool,
-    ) -> io::Result<u64> {
-        let mut skipped = 0;
+    ) -> io::Result<(u64, Vec<String>)> {
+        let (mut skipped, mut without_names) = (0, Vec::new());
         // The recording ends here; looking names up is not part of it.
         let end = drain.drainer.take_snapshot();
         if self.options.symbolize {
             let began = Instant::now();
-            skipped = add_names(
+            (skipped, without_names) = add_names(
                 &mut drain.drainer,
                 &mut drain.writer,
                 Some(self.program_began_at),
@@ -310,13 +311,14 @@ impl Finisher<'_> {
             &end,
             figures.all(),
             summary,
+            without_names.clone(),
         )?;
-        Ok(skipped)
+        Ok((skipped, without_names))
     }
 }
 
 /// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
-/// Gives how many addresses were left out.
+/// Gives how many addresses were left out, and why modules have no names.
 pub fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
@@ -324,7 +326,7 @@ pub fn add_names(
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
-) -> io::Result<u64> {
+) -> io::Result<(u64, Vec<String>)> {
     let mut symbolizer = Symbolizer::new(symbolize::Options {
         jit_maps_not_before: not_before,
         ..Default::default()
@@ -355,7 +357,11 @@ pub fn add_names(
             result = writer.append(&out, 1);
         }
     });
-    result.map(|()| report.skipped as u64 + drainer.nodes.unnamed)
+    result?;
+    Ok((
+        report.skipped as u64 + drainer.nodes.unnamed,
+        report.reasons(),
+    ))
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.
@@ -366,6 +372,7 @@ pub fn add_footer(
     end: &Snapshot,
     figures: Vec<(String, u64)>,
     summary: Summary,
+    without_names: Vec<String>,
 ) -> io::Result<()> {
     let mut out = Vec::new();
     let body = packet::Body::Footer(Footer {
@@ -378,6 +385,7 @@ pub fn add_footer(
             .into_iter()
             .map(|(name, value)| footer::CollectorFigure { name, value })
             .collect(),
+        without_names,
     });
     writer::encode(body, &mut out);
     writer.append(&out, 1)

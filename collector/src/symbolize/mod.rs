@@ -82,6 +82,22 @@ pub struct Symbolizer {
     growths: HashMap<u32, Growth>,
 }
 
+impl Report {
+    /// Why modules stay without names, each once; of many the first.
+    pub fn reasons(&self) -> Vec<String> {
+        const MOST: usize = 16;
+        let mut reasons: Vec<String> = self.failures.iter().map(ToString::to_string).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        let more = reasons.len().saturating_sub(MOST);
+        reasons.truncate(MOST);
+        if more > 0 {
+            reasons.push(format!("{more} more modules stay without names"));
+        }
+        reasons
+    }
+}
+
 impl Symbolizer {
     pub fn new(options: Options) -> Symbolizer {
         Symbolizer {

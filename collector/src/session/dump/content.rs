@@ -259,7 +259,7 @@ impl Content {
         symbolizer: &mut Symbolizer,
         queries: &[Query],
         out: &mut Out,
-    ) -> io::Result<()> {
+    ) -> io::Result<Vec<String>> {
         for process in self.processes.values() {
             symbolizer.add_process(process.uid, process.pid);
         }
@@ -275,12 +275,12 @@ impl Content {
             symbolizer.add_jit_map(map);
         }
         let mut result = Ok(());
-        symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
+        let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
             if result.is_ok() {
                 result = out.say(packet::Body::Symbols(symbols));
             }
         });
-        result
+        result.map(|()| report.reasons())
     }
 }
 
