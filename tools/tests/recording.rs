@@ -53,6 +53,9 @@ fn the_caller_sees_the_programs_own_output_and_status() {
     assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("sh.2.beat"));
     assert!(text(&output.stderr).contains("killed by signal 9"));
+    let output = stackbeat(at, &["record", "--", "sh", "-c", "kill -SYS $$"]);
+    assert_eq!(output.status.code(), Some(128 + 31));
+    assert!(text(&output.stderr).contains("a seccomp filter refused a system call"));
     let output = stackbeat(at, &["record", "-o", "sh.beat", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     let output = stackbeat(at, &["record", "-f", "-o", "sh.beat", "--", "true"]);

@@ -197,6 +197,7 @@ CALL(a_failed_exec, char *argv[] = {"none", NULL}; execve("/none", argv, argv + 
 CALL(a_failed_list, execl("/none", "none", "a", "b", NULL))
 CALL(an_action, struct sigaction a; sigaction(SIGURG, NULL, &a); sigaction(SIGUSR1, NULL, &a))
 CALL(a_mask, sigset_t s; sigemptyset(&s); sigaddset(&s, SIGUSR2); sigprocmask(SIG_BLOCK, &s, NULL); sigprocmask(SIG_UNBLOCK, &s, NULL))
+CALL(a_full_mask, sigset_t s, old; sigfillset(&s); for (int i = 0; i < 2000; i++) { pthread_sigmask(SIG_SETMASK, &s, &old); pthread_sigmask(SIG_SETMASK, &old, NULL); })
 CALL(a_raise, raise(SIGUSR1))
 CALL(a_kill, kill(getpid(), SIGUSR1))
 CALL(a_timed_signal, sigset_t s; sigemptyset(&s); sigaddset(&s, SIGUSR2); sigtimedwait(&s, NULL, &moment))
@@ -221,7 +222,7 @@ static struct {
     ROW(a_waiting_read, start_other, writes_late), ROW(a_vector), ROW(a_file), ROW(a_stream), ROW(a_stat), ROW(a_pread), ROW(a_flock),
     ROW(an_fcntl), ROW(a_dup), ROW(a_socket), ROW(a_message), ROW(a_connection), ROW(a_poll), ROW(a_ppoll),
     ROW(a_select), ROW(an_epoll), ROW(an_epoll_ctl), ROW(an_eventfd), ROW(a_sleep), ROW(a_usleep), ROW(a_clock_sleep),
-    ROW(a_yield), ROW(a_fork), ROW(a_spawn), ROW(a_failed_exec), ROW(a_failed_list), ROW(an_action), ROW(a_mask),
+    ROW(a_yield), ROW(a_fork), ROW(a_spawn), ROW(a_failed_exec), ROW(a_failed_list), ROW(an_action), ROW(a_mask), ROW(a_full_mask),
     ROW(a_raise), ROW(a_kill), ROW(a_timed_signal), ROW(an_altstack), ROW(a_library), ROW(computing),
     {"a_pipe_in_poll", an_awaited_pipe, start_other, waits_in_poll},
     {"a_pipe_in_epoll", an_awaited_pipe, start_other, waits_in_epoll},

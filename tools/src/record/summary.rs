@@ -30,6 +30,13 @@ pub fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
     }
 }
 
+/// Linux' asm/signal.h of all architectures that hooks exist for.
+const SIGSYS: i32 = 31;
+
+/// What the agent cannot know of: it sees filters that are installed through libc.
+const REFUSED_CALL: &str = "  a seccomp filter refused a system call (SIGSYS). If that happens only when it is recorded, the program \
+     installs its filter past libc and the call was the recording's own: record it with its sandbox switched off";
+
 /// The summary for people.
 fn text(options: &Options, outcome: &Outcome) -> String {
     let style = terminal::Style::stderr();
@@ -61,6 +68,9 @@ fn text(options: &Options, outcome: &Outcome) -> String {
     }
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         let _ = writeln!(out, "  the program was killed by signal {signal}");
+        if signal == SIGSYS {
+            let _ = writeln!(out, "{}", style.warning(REFUSED_CALL));
+        }
     }
     if options.budget().is_some_and(|b| b.is_declared) {
         let after_ns = outcome.after_cpu.as_nanos() as u64;
