@@ -11,6 +11,8 @@ log=$(mktemp) again=$(mktemp)
 trap 'rm -f "$log" "$again"' EXIT
 # More failures than this are no accident.
 most_again=3
+# A test binary that takes longer, in seconds, is ended and has failed.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="scripts/test-limit.sh 900"
 
 broken=()
 # run TITLE COMMAND…: goes on after a failure, so that one run shows all that is wrong.
