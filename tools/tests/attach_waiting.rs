@@ -45,7 +45,7 @@ static long raw(long number, long a, long b, long c) {
 }
 __attribute__((noinline)) static void waits_for_stage(int wanted) {
     pthread_mutex_lock(&lock);
-    waiting++;
+    __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
     while (stage < wanted) pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
 }
@@ -63,7 +63,7 @@ static void *in_pool(void *unused) {
 }
 __attribute__((noinline)) static int waits_for_events(void) {
     struct epoll_event event;
-    waiting++;
+    __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
     return epoll_wait(epoll_create1(0), &event, 1, -1);
 }
 static void *of_events(void *unused) {
@@ -73,7 +73,7 @@ static void *of_events(void *unused) {
 __attribute__((noinline)) static int waits_for_a_signal(void) {
     sigset_t all;
     sigfillset(&all);
-    waiting++;
+    __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
     return sigsuspend(&all);
 }
 static void *of_signals(void *unused) {
@@ -83,7 +83,7 @@ static void *of_signals(void *unused) {
 static void *leaves(void *unused) {
     char byte;
     pthread_setname_np(pthread_self(), "leaver");
-    waiting++;
+    __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
     raw(SYS_read, ends[0], (long)&byte, 1);
     raw(SYS_exit, 0, 0, 0);
     return unused;
