@@ -1,5 +1,6 @@
 //! The visit: finds a thread at a good place, has it load and call the agent, lets it go on.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +22,9 @@ use crate::foreign::Module;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Distance between two rounds over the threads, growing.
 const ROUND: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// A thread that does not stop within this time is in a call that cannot be interrupted.
-const STOP_TIME: Duration = Duration::from_millis(200);
+/// A thread that does not stop within this time is in a call that cannot be interrupted, or has no processor. One that
+/// was waiting comes back from its call with EINTR then, if the call is one of `tracee::GIVES_EINTR`.
+const STOP_TIME: Duration = Duration::from_secs(1);
 /// Threads tried in one round: those that wait come first, and one of them nearly always will do.
 const TRIES: usize = 16;
 /// Room for the calls: the dynamic linker's own needs are some 10 KiB, the agent's less.
@@ -141,7 +143,7 @@ fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError
 /// on.
 fn visit(
     pid: u32,
-    work: impl FnOnce(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError>,
+    work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<Visit, AttachError> {
     let began = Instant::now();
     let system = |step| move |source| AttachError::System { pid, step, source };
@@ -158,22 +160,52 @@ fn visit(
         .ok_or(AttachError::NoLoader { pid })?;
     let mut judge = Judge::new(&images, libc, &functions);
     let mut refused = 0;
-    let (mut tracee, stopped) = find_place(pid, &mut judge, &mut refused)?;
-    let mut borrowed = tracee
-        .borrow(syscall)
-        .map_err(system("its registers cannot be read"))?;
-    let result = use_thread(&images, &mut borrowed, |images, borrowed, memory| {
-        work(images, &slots, borrowed, memory)
-    });
-    let given_back = borrowed.give_back();
-    let pause = stopped.elapsed();
-    let slots = result?;
-    given_back?;
+    let mut attempt = |tid, was_tried| {
+        let (mut tracee, stopped) = match try_thread(pid, tid, &mut judge, was_tried)? {
+            Ok(found) => found,
+            Err(objection) => return Ok(Err(objection)),
+        };
+        let mut borrowed = tracee
+            .borrow(syscall)
+            .map_err(system("its registers cannot be read"))?;
+        let result = use_thread(&images, &mut borrowed, |images, borrowed, memory| {
+            work(images, &slots, borrowed, memory)
+        });
+        let given_back = borrowed.give_back();
+        let pause = stopped.elapsed();
+        let slots = result?;
+        given_back?;
+        Ok(Ok((slots, pause)))
+    };
+    let (slots, pause) = find_place(pid, &mut refused, |tid, was_tried| {
+        on_thread_of_its_own(pid, || attempt(tid, was_tried))
+    })?;
     Ok(Visit {
         pause,
         total: began.elapsed(),
         refused,
         slots,
+    })
+}
+
+/// Runs what traces. A thread of the program that has been asked to stop and does not, because it has no processor or is
+/// in a call that cannot be interrupted, would stop later, for as long as it is traced. Only the end of the thread that
+/// traces takes the request back.
+fn on_thread_of_its_own<T: Send>(
+    pid: u32,
+    work: impl FnOnce() -> Result<T, AttachError> + Send,
+) -> Result<T, AttachError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("stackbeat visit".to_owned());
+        let thread = thread.spawn_scoped(scope, work);
+        let thread = thread.map_err(|source| AttachError::System {
+            pid,
+            step: "no thread can be started to trace it with",
+            source,
+        })?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -226,22 +258,26 @@ fn errno_of(
     Ok(Some((address, value)))
 }
 
-/// A stopped thread that may be used, and since when it stands.
-fn find_place(
+/// What came of an attempt with one thread: what was wanted of it, or why it is of no use.
+type Attempt<T> = Result<Result<T, &'static str>, AttachError>;
+
+/// Makes attempts until a thread is of use. `attempt` takes a thread, and whether it was tried before.
+fn find_place<T>(
     pid: u32,
-    judge: &mut Judge,
     refused: &mut u32,
-) -> Result<(Tracee, Instant), AttachError> {
+    mut attempt: impl FnMut(u32, bool) -> Attempt<T>,
+) -> Result<T, AttachError> {
     let began = Instant::now();
     let mut state = String::new();
     let mut pause = ROUND.0;
+    let mut tried = HashSet::new();
     while began.elapsed() < PATIENCE {
         let threads = threads_by_preference(pid).ok_or(AttachError::Ended { pid })?;
         if threads.is_empty() {
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();
         }
         for (_, tid) in threads.into_iter().take(TRIES) {
-            match try_thread(pid, tid, judge)? {
+            match attempt(tid, !tried.insert(tid))? {
                 Ok(found) => return Ok(found),
                 Err(objection) => {
                     *refused += 1;
@@ -271,12 +307,15 @@ fn threads_by_preference(pid: u32) -> Option<Vec<(Doing, u32)>> {
     Some(threads)
 }
 
-/// Stops one thread and keeps it if it is at a good place.
+/// Stops one thread and keeps it if it is at a good place; gives since when it stands.
 fn try_thread(
     pid: u32,
     tid: u32,
     judge: &mut Judge,
-) -> Result<Result<(Tracee, Instant), &'static str>, AttachError> {
+    was_tried: bool,
+) -> Attempt<(Tracee, Instant)> {
+    const DOES_NOT_STOP: &str =
+        "does not stop (in a call that cannot be interrupted, or without a processor)";
     let system = |source| AttachError::System {
         pid,
         step: "a thread of it cannot be stopped",
@@ -287,6 +326,8 @@ fn try_thread(
         Err(e) => match e.raw_os_error() {
             // Threads come and go.
             Some(libc::ESRCH | libc::ENOENT) => return Ok(Err("has ended")),
+            // The kernel has not let it go yet.
+            Some(libc::EPERM) if was_tried => return Ok(Err(DOES_NOT_STOP)),
             Some(libc::EPERM | libc::EACCES) => return Err(target::forbidden(pid)),
             _ => return Err(system(e)),
         },
@@ -296,7 +337,7 @@ fn try_thread(
         Some(Stop::Interrupted) => {}
         Some(Stop::Group) => return Err(AttachError::Stopped { pid }),
         Some(_) => return Ok(Err("has ended")),
-        None => return Ok(Err("in a call that cannot be interrupted")),
+        None => return Ok(Err(DOES_NOT_STOP)),
     }
     let registers = tracee.registers().map_err(system)?;
     match judge.objection(&tracee, &registers) {

@@ -330,11 +330,7 @@ impl Tracee {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // Only a stopped thread can be let go. One that will not stop is let go by the kernel when the
-        // tracing thread ends; meanwhile its stop is waited for.
-        if !self.stopped {
-            let _ = self.interrupt(Duration::from_secs(1));
-        }
+        // Only a stopped thread can be let go. Others are by the kernel when the tracing thread ends.
         let _ = self.detach(0);
     }
 }
@@ -493,17 +489,20 @@ impl Borrowed<'_> {
     /// False: the thread has ended.
     fn go_back(&mut self, mut before: Before) -> io::Result<bool> {
         ptrace(libc::PTRACE_INTERRUPT, self.tracee.tid, 0, 0)?;
-        self.tracee.go_on(libc::PTRACE_CONT, 0)?;
-        let deadline = Instant::now() + CALL_TIME;
+        if self.tracee.stopped {
+            self.tracee.go_on(libc::PTRACE_CONT, 0)?;
+        }
         loop {
-            match self.tracee.wait(deadline)? {
+            match self.tracee.wait(Instant::now() + CALL_TIME)? {
                 Some(Stop::Interrupted) => break,
                 Some(Stop::Group | Stop::Syscall) => self.tracee.go_on(libc::PTRACE_CONT, 0)?,
                 Some(Stop::Signal(signal)) => {
                     self.held_back.push(signal);
                     self.tracee.go_on(libc::PTRACE_CONT, 0)?;
                 }
-                Some(Stop::Ended) | None => return Ok(false),
+                Some(Stop::Ended) => return Ok(false),
+                // It is in a call of ours: left in there it would end the program.
+                None => {}
             }
         }
         self.tracee.set_vectors(&mut before.vectors)?;
@@ -555,7 +554,6 @@ impl Borrowed<'_> {
                     });
                 }
                 None => {
-                    let _ = self.tracee.interrupt(Duration::from_secs(1));
                     return Err(AttachError::Load {
                         pid: self.tracee.pid,
                         reason: format!("it did not answer within {} s", CALL_TIME.as_secs()),
