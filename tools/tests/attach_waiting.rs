@@ -245,9 +245,13 @@ fn threads_that_wait_since_before_have_rows() {
             "pool" | "leaver" | "waiting" => 1200 * MS,
             _ => 1900 * MS,
         };
-        assert!(number(row, "blocked_ns") > least, "{name}: {row}");
         // One of them has been stopped to attach.
-        assert!(number(row, "begin_ns") < 500 * MS, "{name}: {row}");
+        let begin_ns = number(row, "begin_ns");
+        assert!(begin_ns < 500 * MS, "{name}: {row}");
+        assert!(
+            begin_ns + number(row, "blocked_ns") > least,
+            "{name}: {row}"
+        );
     }
     let pool = &rows["pool"];
     assert_eq!(pool["system_calls"]["sleep"], 100, "{pool}");
