@@ -48,8 +48,9 @@ failures() {
 }
 
 # Many tests watch real programs by real clocks, and a machine that is busy elsewhere can make one miss its moment.
-# A few that failed get one more try, each alone; what fails alone too has failed. The others are named at the end.
-unsteady=()
+# A few that failed get one more try, each alone, and a binary that was ended the same as a whole; what fails again has
+# failed. The others are named at the end.
+unsteady=() ended=()
 run_tests() {
   local failed target name
   cargo test --workspace --locked --no-fail-fast && return
@@ -58,8 +59,15 @@ run_tests() {
   echo "== once more, alone: ${failed[*]}"
   for row in "${failed[@]}"; do
     target=${row%$'\t'*} name=${row#*$'\t'}
+    if [[ -z $name ]]; then
+      # None of its tests has a result so far.
+      # shellcheck disable=SC2086 # a target is several words
+      cargo test --locked $target 2>&1 || return 1
+      ended+=("$target")
+      continue
+    fi
     # shellcheck disable=SC2086 # a target is several words
-    [[ -n $name ]] && cargo test --locked $target -- --exact "$name" 2>&1 | tee "$again" | sed 's/^test result/alone/' || return 1
+    cargo test --locked $target -- --exact "$name" 2>&1 | tee "$again" | sed 's/^test result/alone/' || return 1
     # That is what has run, and nothing else.
     grep -q '^test result: ok. 1 passed; 0 failed' "$again" || return 1
     unsteady+=("$name ($target)")
@@ -75,6 +83,7 @@ if [[ $mode == all ]]; then
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
 for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; done
+for target in "${ended[@]}"; do echo "was ended or crashed at first, passed alone: $target"; done
 
 # One line for all runs together, last, in the form that cargo uses.
 awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} '/^test result: / {
