@@ -579,7 +579,10 @@ impl Segmenter {
         let are_more = self.last.is_some() && self.sleeps > seen;
         for wait in waits::between(waits, self.thread, at, to) {
             if wait.begin_ns > at {
-                let before = std::mem::take(&mut amounts);
+                let mut before = std::mem::take(&mut amounts);
+                // CPU time that has no room there lies behind the waits, or is theirs.
+                amounts.cpu_ns = before.cpu_ns.saturating_sub(wait.begin_ns - at);
+                before.cpu_ns -= amounts.cpu_ns;
                 // Shortly before is part of the way there.
                 let (stack, kind) = match self.last {
                     Some(last) if wait.begin_ns - at <= gap_bound_ns(self.interval_ns) => {
@@ -590,13 +593,15 @@ impl Segmenter {
                 self.push(stack, kind, at, wait.begin_ns, before, out);
             }
             self.flush(out);
+            let mut during = std::mem::take(&mut amounts);
+            amounts.cpu_ns = std::mem::take(&mut during.cpu_ns);
             self.pending = Some(Segment {
                 thread: self.thread,
                 begin_ns: wait.begin_ns,
                 end_ns: wait.end_ns,
                 stack: wait.stack,
                 kind: SegmentKind::Blocked(wait.probe),
-                amounts: std::mem::take(&mut amounts),
+                amounts: during,
                 evidence: Evidence::default(),
                 arg: Some(wait.arg),
                 result: None,

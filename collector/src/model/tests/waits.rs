@@ -57,6 +57,29 @@ fn a_wait_that_begins_right_behind_a_sample_counts() {
     assert_eq!(picture(&trace, &all), expected);
 }
 
+/// Between a thread's begin and its end no tick met it: what it ran then is not put into the moment before its wait.
+#[test]
+fn before_a_wait_there_is_no_more_cpu_time_than_time() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, MS / 100, Probe::ThreadStart);
+        b.wait(1, ac, Probe::FutexWait, START + MS / 50, START + 10 * MS);
+        t.vanish(10 * MS);
+        t.run(ab, 6 * MS, Probe::ThreadExit);
+    });
+    let of_running = all
+        .segments
+        .iter()
+        .filter(|s| s.kind == SegmentKind::Running);
+    for segment in of_running {
+        assert!(segment.amounts.cpu_ns <= segment.wall_ns(), "{segment:?}");
+    }
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns[Cause::Wait as usize], 10 * MS - MS / 50);
+    assert_eq!(totals.amounts.cpu_ns, 6 * MS + MS / 100);
+}
+
 /// A handler's sample lies inside of a wait: what comes before it is no gap.
 #[test]
 fn a_wait_lasts_through_the_samples_inside_of_it() {
