@@ -251,6 +251,8 @@ probes! {
     Send = 72, "send", Net, Net;
     Recv = 73, "recv", Net, Net;
     Getsockopt = 74, "getsockopt", Net, None;
+    /// A name is looked up, or the name of an address: by files, name servers and whatever else the machine asks.
+    Resolve = 75, "getaddrinfo", Net, Net;
 
     Poll = 80, "poll", Poll, Poll;
     Select = 81, "select", Poll, Poll;

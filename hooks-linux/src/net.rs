@@ -1,9 +1,10 @@
 //! Sockets.
 
 use crate::descriptor;
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{
-    MSG_DONTWAIT, MSG_PEEK, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    MSG_DONTWAIT, MSG_PEEK, addrinfo, hostent, mmsghdr, msghdr, size_t, sockaddr, socklen_t,
+    ssize_t, timespec,
 };
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
@@ -48,6 +49,18 @@ hooks! {
 
     hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt, socket;
     hit fn setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, bytes: socklen_t) -> c_int = Getsockopt, socket;
+}
+
+// The sockets that libc asks by are its own: no hook sees them.
+hooks! {
+    wait fn getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo) -> c_int = Resolve, 0;
+    wait fn getnameinfo(address: *const sockaddr, bytes: socklen_t, node: *mut c_char, node_bytes: socklen_t, service: *mut c_char, service_bytes: socklen_t, flags: c_int) -> c_int = Resolve, 0;
+    wait fn gethostbyname(name: *const c_char) -> *mut hostent = Resolve, 0;
+    wait fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent = Resolve, 0;
+    wait fn gethostbyaddr(address: *const c_void, bytes: socklen_t, family: c_int) -> *mut hostent = Resolve, 0;
+    wait fn gethostbyname_r(name: *const c_char, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int = Resolve, 0;
+    wait fn gethostbyname2_r(name: *const c_char, family: c_int, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int = Resolve, 0;
+    wait fn gethostbyaddr_r(address: *const c_void, address_bytes: socklen_t, family: c_int, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int = Resolve, 0;
 }
 
 /// `connect` wakes who accepts at the address.

@@ -11,8 +11,12 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <mqueue.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <nss.h>
 #include <poll.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -274,6 +278,30 @@ WAITS(fputs_fclose) { FILE *f = fdopen(dup(p->a[1]), "w"); CALL(fprintf(f, "%409
 WAITS(dprintf) { CALL(dprintf(p->a[1], "%4096s", "")); }
 WAITS(fopen_fifo) { CALL(p->stream = fopen(p->name, "r")); fclose(p->stream); }
 WAITS(freopen_fifo) { CALL(p->stream = freopen(p->name, "r", fopen("/dev/null", "r"))); fclose(p->stream); }
+// A name server that says after a while that there is no such name.
+SET_UP(resolver) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    p->file = socket(AF_INET, SOCK_DGRAM, 0);
+    return __nss_configure_lookup("hosts", "dns") || bind(p->file, (void *)&a, sizeof a);
+}
+static void ask(struct pair *p) {
+    socklen_t bytes = sizeof _res.nsaddr_list[0];
+    res_init();
+    _res.nscount = 1;
+    _res.retrans = 60;
+    getsockname(p->file, (void *)&_res.nsaddr_list[0], &bytes);
+}
+WAITS(getaddrinfo) { struct addrinfo *found, hints = {.ai_family = AF_INET}; ask(p); CALL(getaddrinfo("kinds.test.", NULL, &hints, &found)); }
+WAITS(gethostbyname_r) { struct hostent e, *found; char room[999]; int error; ask(p); CALL(gethostbyname_r("kinds.test.", &e, room, sizeof room, &found, &error)); }
+WAITS(getnameinfo) { char name[99]; struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000001)}; ask(p); CALL(getnameinfo((void *)&a, sizeof a, name, sizeof name, NULL, 0, NI_NAMEREQD)); }
+END(resolver) {
+    unsigned char query[512];
+    struct sockaddr_in a;
+    socklen_t bytes = sizeof a;
+    ssize_t n = recvfrom(p->file, query, sizeof query, 0, (void *)&a, &bytes);
+    query[2] = 0x81, query[3] = 0x83;
+    CALL(sendto(p->file, query, n, 0, (void *)&a, bytes));
+}
 WAITS(open_fifo) { CALL(p->file = open(p->name, O_RDONLY)); close(p->file); }
 END(open_fifo) { p->other = open(p->name, O_WRONLY); close(p->other); }
 static void remove_name(struct pair *p) { unlink(p->name); }
@@ -437,6 +465,8 @@ static const struct kind kinds[] = {
     {"open_fifo", s_fifo, nothing, w_open_fifo, e_open_fifo, nothing, remove_name},
     {"fopen_fifo", s_fifo, nothing, w_fopen_fifo, e_open_fifo, nothing, remove_name},
     {"freopen_fifo", s_fifo, nothing, w_freopen_fifo, e_open_fifo, nothing, remove_name},
+    WOKEN(s_resolver, nothing, getaddrinfo, e_resolver, nothing), WOKEN(s_resolver, nothing, gethostbyname_r, e_resolver, nothing),
+    WOKEN(s_resolver, nothing, getnameinfo, e_resolver, nothing),
     WOKEN(s_in_stream, nothing, fgets, e_line, nothing), WOKEN(s_in_stream, nothing, getline, e_line, nothing),
     WOKEN(s_in_stream, nothing, getc, e_write, nothing), WOKEN(s_in_stream, nothing, getc_unlocked, e_write, nothing),
     WOKEN(s_in_stream, nothing, fread, e_write, nothing), WOKEN(s_in_stream, nothing, fscanf, e_line, nothing),
