@@ -65,6 +65,7 @@ macro_rules! original {
             /// # Safety
             /// The contract of the function itself.
             #[allow(dead_code, reason = "assembly jumps to the address instead")]
+            #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
             #[inline(always)]
             pub(crate) unsafe fn call($($arg: $type),*) -> $result {
                 // SAFETY: the address is that of the function of this name, or of `first`.
