@@ -22,13 +22,32 @@ unsafe extern "C-unwind" fn _IO_file_read(
     buffer: *mut c_void,
     bytes: ssize_t,
 ) -> ssize_t {
+    /// Apart, so that other reads need no room for what it notes.
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C-unwind" fn waiting(
+        stream: *mut FILE,
+        buffer: *mut c_void,
+        bytes: ssize_t,
+        file: c_int,
+        object: u64,
+    ) -> ssize_t {
+        let wait = agent::begin_wait_for(Probe::Read, file as u64, agent::written(object));
+        // SAFETY: the caller's arguments, passed on.
+        let result = unsafe { _IO_file_read::call(stream, buffer, bytes) };
+        wait.end_moving(result as i64, result as i64);
+        result
+    }
     if !agent::hit_quietly() {
         _IO_file_read::called();
     }
     // SAFETY: libc gives an open stream of a file.
     let file = unsafe { fileno_unlocked(stream) };
-    let awaited = descriptor::read(file).map(agent::written);
-    let wait = agent::begin_wait_for(Probe::Read, file as u64, awaited);
+    if let Some(object) = descriptor::read(file) {
+        // SAFETY: the caller's arguments, passed on.
+        return unsafe { waiting(stream, buffer, bytes, file, object) };
+    }
+    let wait = agent::begin_wait(Probe::Read, file as u64);
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { _IO_file_read::call(stream, buffer, bytes) };
     wait.end_moving(result as i64, result as i64);

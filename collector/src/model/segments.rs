@@ -214,7 +214,8 @@ impl Segmenter {
         let is_torn = lost || off.is_some();
         let found = match self.last {
             Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => {
-                bursts.spend(last.stack, stack, busy_ns)
+                let anybodys = (last.is_of_life, is_of_life(probe));
+                bursts.spend((last.stack, stack), anybodys, busy_ns)
             }
             _ => None,
         };

@@ -169,7 +169,19 @@ CALL(an_awaited_pipe, (void)!write(pipes[1], "x", 1); pthread_join(other, NULL))
 CALL(a_waiting_read, (void)!read(pipes[0], buffer, 1); pthread_join(other, NULL))
 CALL(a_vector, struct iovec v = {buffer, 1}; (void)!writev(pipes[1], &v, 1); (void)!readv(pipes[0], &v, 1))
 CALL(a_file, close(open("/dev/null", O_RDONLY)))
-CALL(a_stream, FILE *f = fopen("/dev/zero", "r+"); setvbuf(f, NULL, _IONBF, 0); getc(f); putc(1, f); fclose(f))
+static FILE *stream;
+static void open_stream(void) { if (stream) fclose(stream); setvbuf(stream = fopen("/dev/zero", "r+"), NULL, _IONBF, 0); }
+static void use_stream(void) { open_stream(); getc(stream); putc(1, stream); }
+CALL(a_first_getc, getc(stream))
+CALL(a_getc, getc(stream))
+CALL(a_first_putc, putc(1, stream))
+CALL(a_putc, putc(1, stream))
+CALL(an_fclose, fclose(stream); stream = NULL)
+CALL(an_fopen, FILE *f = fopen("/dev/null", "r"); fclose(f))
+static int unused;
+static void open_unused(void) { close(unused); unused = open("/dev/zero", O_RDWR); }
+CALL(a_first_read, (void)!read(unused, buffer, 1))
+CALL(a_first_write, (void)!write(unused, buffer, 1))
 CALL(a_stat, struct stat s; stat("/dev/null", &s))
 CALL(a_pread, (void)!pread(file, buffer, 10, 0))
 CALL(a_flock, flock(file, LOCK_EX); flock(file, LOCK_UN))
@@ -219,7 +231,8 @@ static struct {
     ROW(an_awaited_semaphore, start_other, waits_for_semaphore), ROW(a_barrier, start_other, at_barrier),
     ROW(a_join, start_other, sleeps), ROW(a_thread, NULL, sleeps), ROW(a_futex, clear_and_start, sleeps),
     ROW(a_woken_futex, clear_and_start, wakes_late), ROW(a_pipe), ROW(an_awaited_pipe, start_other, waits_for_pipe),
-    ROW(a_waiting_read, start_other, writes_late), ROW(a_vector), ROW(a_file), ROW(a_stream), ROW(a_stat), ROW(a_pread), ROW(a_flock),
+    ROW(a_waiting_read, start_other, writes_late), ROW(a_vector), ROW(a_file), ROW(a_first_getc, open_stream), ROW(a_getc, use_stream), ROW(a_first_putc, open_stream),
+    ROW(a_putc, use_stream), ROW(an_fclose, use_stream), ROW(an_fopen), ROW(a_first_read, open_unused), ROW(a_first_write, open_unused), ROW(a_stat), ROW(a_pread), ROW(a_flock),
     ROW(an_fcntl), ROW(a_dup), ROW(a_socket), ROW(a_message), ROW(a_connection), ROW(a_poll), ROW(a_ppoll),
     ROW(a_select), ROW(an_epoll), ROW(an_epoll_ctl), ROW(an_eventfd), ROW(a_sleep), ROW(a_usleep), ROW(a_clock_sleep),
     ROW(a_yield), ROW(a_fork), ROW(a_spawn), ROW(a_failed_exec), ROW(a_failed_list), ROW(an_action), ROW(a_mask), ROW(a_full_mask),

@@ -137,14 +137,26 @@ impl Bursts {
     }
 
     /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known of bursts
-    /// there.
-    pub fn spend(&mut self, from: StackIndex, to: StackIndex, ns: u64) -> Option<Found> {
-        if is_unknown(from, to) {
+    /// there. `anybodys`: threads come by this side whatever they do, because they begin or end there: it says something
+    /// only together with the other side, and two such sides say nothing.
+    pub fn spend(
+        &mut self,
+        (from, to): (StackIndex, StackIndex),
+        anybodys: (bool, bool),
+        ns: u64,
+    ) -> Option<Found> {
+        let (from_is, to_is) = anybodys;
+        if is_unknown(from, to) || from_is && to_is {
             return None;
         }
-        let known = (self.between.get_mut(&(from, to)))
-            .or_else(|| self.after.get_mut(&from))
-            .or_else(|| self.before.get_mut(&to))?;
+        let mut known = self.between.get_mut(&(from, to));
+        if !from_is {
+            known = known.or_else(|| self.after.get_mut(&from));
+        }
+        if !to_is {
+            known = known.or_else(|| self.before.get_mut(&to));
+        }
+        let known = known?;
         // Who is owed most, the latest of them. When all are paid, they get more in turn.
         let most = known.met.iter_mut().max_by_key(|met| met.owed_ns)?;
         let evidence = Evidence::of_more(&mut most.weight_ns, ns);
@@ -188,7 +200,7 @@ mod tests {
     }
 
     fn spend(bursts: &mut Bursts, (from, to): (StackIndex, StackIndex)) -> Option<u32> {
-        let found = bursts.spend(from, to, MS / 10);
+        let found = bursts.spend((from, to), (false, false), MS / 10);
         found.map(|found| found.stack.0)
     }
 
@@ -201,6 +213,24 @@ mod tests {
         keep(&mut bursts, PLACE, 7, 2 * MS);
         for _ in 0..100 {
             assert_eq!(spend(&mut bursts, PLACE), Some(8));
+        }
+    }
+
+    #[test]
+    fn a_place_of_all_threads_says_nothing_alone() {
+        let mut bursts = Bursts::default();
+        keep(&mut bursts, PLACE, 7, MS / 10);
+        let mut spend = |place, anybodys| {
+            let found = bursts.spend(place, anybodys, MS / 10);
+            found.map(|found| found.stack.0)
+        };
+        let (from, to) = PLACE;
+        let other = StackIndex(3);
+        assert_eq!(spend(PLACE, (true, false)), Some(7));
+        assert_eq!(spend(PLACE, (true, true)), None);
+        for (place, anybodys) in [((from, other), (true, false)), ((other, to), (false, true))] {
+            assert_eq!(spend(place, (false, false)), Some(7));
+            assert_eq!(spend(place, anybodys), None);
         }
     }
 
