@@ -49,7 +49,11 @@ impl Drainer {
         let mut groups: BTreeMap<(u32, u32, u32), Vec<waits::Wait>> = BTreeMap::new();
         for wait in seen {
             let begin_ns = match wait.begin {
-                Begin::Cycles(cycles) => self.converter.to_ns(cycles),
+                Begin::Cycles(cycles) => {
+                    let ns = self.converter.to_ns(cycles);
+                    self.census.tells_wait(wait.thread_uid, ns);
+                    ns
+                }
                 Begin::Ns(ns) => ns,
             };
             let key = (

@@ -158,3 +158,49 @@ fn what_a_budget_leaves_out_is_counted_and_not_running() {
         "{violations:?}"
     );
 }
+
+/// Threads wait, each in its own call, when the program ends, or starts another one, long before anybody looks at them.
+const CUT_OFF: &str = r#"
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+static int ends[2];
+static void *polls(void *unused) { poll(0, 0, -1); return unused; }
+static void *reads(void *unused) { char byte; return read(ends[0], &byte, 1) ? unused : 0; }
+static void *waits(void *unused) {
+    pthread_mutex_lock(&mutex);
+    pthread_cond_wait(&condition, &mutex);
+    return unused;
+}
+int main(int argc, char **argv) {
+    pthread_t thread;
+    if (pipe(ends)) return 1;
+    pthread_create(&thread, 0, polls, 0);
+    pthread_create(&thread, 0, reads, 0);
+    pthread_create(&thread, 0, waits, 0);
+    usleep(60000);
+    if (argc > 1) execl("/bin/true", "true", (char *)0);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_wait_that_the_programs_end_cuts_off_is_a_record() {
+    let folder = scratch();
+    let program = compile(folder.path(), "cut_off.c", CUT_OFF, &[]);
+    let program = program.to_str().expect("UTF-8");
+    for command in [&[program][..], &[program, "exec"]] {
+        let recorded = Program::new(command.iter().copied()).record(folder.path());
+        let report = report(&recorded.trace);
+        for call in ["poll", "read", "pthread_cond_wait"] {
+            let sites = array(&report, "blocking_sites").iter();
+            let mut own = sites.filter(|site| site["call"] == call);
+            let site = own.next().unwrap_or_else(|| panic!("{call}: {report:#}"));
+            assert_eq!(own.next(), None, "{call}");
+            assert_eq!(number(site, "count"), 1, "{call}");
+            assert!(number(site, "total_ns") > 50_000_000, "{call}: {site}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
-use stackbeat_core::layout::ProcessEntry;
+use stackbeat_core::layout::{ProcessEntry, ThreadEntry};
+use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::sync::AtomicU64;
 use stackbeat_core::system_call::SYSTEM_CALLS;
 
@@ -161,6 +162,13 @@ impl Census {
         if !goes_on {
             self.past.cpu_ns += end.cpu_ns;
         }
+        let told_begin_ns = self.told_waits.remove(&thread.packet.uid);
+        if (thread.was_cut_off || !exited)
+            && let Some(wait) = last_wait(entry, thread, converter, &end)
+            && told_begin_ns != Some(wait.wait[0].begin_ns)
+        {
+            self.say(packet::Body::Waits(wait));
+        }
         self.say(packet::Body::ThreadEnd(end));
         let get = |word: &AtomicU64| believed(word.load(Ordering::Relaxed));
         for (cause, count) in entry.losses.iter().enumerate() {
@@ -275,6 +283,35 @@ impl Census {
             }
         }
     }
+}
+
+/// The wait in which a thread was that did not end by itself. It has no stack: the memory that held it is gone.
+fn last_wait(
+    entry: &ThreadEntry,
+    thread: &Thread,
+    converter: &Converter,
+    end: &v1::ThreadEnd,
+) -> Option<v1::Waits> {
+    let begin = entry.episode_begin.load(Ordering::Relaxed);
+    // One that was left by a jump is followed by samples.
+    let is_waiting = !entry.episode.load(Ordering::Relaxed).is_multiple_of(2)
+        && entry.last_capture_cycles.load(Ordering::Relaxed) <= begin;
+    let number = entry.episode_probe.load(Ordering::Relaxed);
+    let probe = Probe::from_number(u8::try_from(number).ok()?)?;
+    let begin_ns = converter.to_ns(begin);
+    let is_sound = (thread.packet.start_ns..end.end_ns).contains(&begin_ns);
+    (is_waiting && is_sound && probe.cause() != Cause::None).then(|| v1::Waits {
+        node: 0,
+        probe: number,
+        system_call: 0,
+        wait: vec![v1::waits::Wait {
+            thread_uid: end.uid,
+            begin_ns,
+            end_ns: 0,
+            arg: entry.episode_arg.load(Ordering::Relaxed),
+            inferred: false,
+        }],
+    })
 }
 
 /// Whether a process that is over has ended without saying so.

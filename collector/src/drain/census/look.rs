@@ -295,6 +295,7 @@ impl Census {
         }
         if matches!(state, entry_state::LIVE | entry_state::FOUND) && process.ended {
             let end = if self.dead_world { 0 } else { now.cycles };
+            thread.was_cut_off = true;
             registry::end_thread(entry, end);
             registry::show_sign(mapping, i, entry);
         }

@@ -83,6 +83,8 @@ pub struct Thread {
     last_ns: u64,
     rusage: Option<Rusage>,
     ended: bool,
+    /// Its process ended, and with it the thread, wherever it was.
+    was_cut_off: bool,
     /// Records that an earlier life of the trace stored.
     seeded: u64,
     /// Counted among the live threads of its process.
@@ -146,6 +148,8 @@ pub struct Census {
     /// Threads and processes whose end is in the trace.
     known_ends: HashSet<u32>,
     ended_processes: HashSet<u32>,
+    /// By thread, when the last wait began that was seen from outside, ns.
+    told_waits: HashMap<u32, u64>,
     /// Processes whose end was written, and when, ns: they are remembered a little longer.
     remembered: VecDeque<(u64, u32)>,
     out: Vec<u8>,
@@ -325,6 +329,13 @@ impl Census {
     /// The pids of all processes that are remembered, by uid.
     pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
         self.pids.iter().map(|(uid, (pid, _))| (*uid, *pid))
+    }
+
+    /// A wait of a thread is in the trace already.
+    pub fn tells_wait(&mut self, thread_uid: u32, begin_ns: u64) {
+        if !self.known_ends.contains(&thread_uid) {
+            self.told_waits.insert(thread_uid, begin_ns);
+        }
     }
 
     /// The pid of a process that is remembered.
