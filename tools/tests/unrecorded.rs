@@ -158,6 +158,51 @@ fn a_static_program_is_named_with_its_cpu_time() {
     assert!((120..140).contains(cpu_ms), "{rows:?}");
 }
 
+/// It has ended before anybody looked.
+#[test]
+fn a_program_without_an_agent_is_named_however_short_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "burn.c", BURN, &["-static"]);
+    fs::write(at.join("musl.c"), BURN).expect("is written");
+    let built = Command::new("musl-gcc")
+        .args(["-o", "musl", "musl.c"])
+        .current_dir(at)
+        .output()
+        .expect("musl-gcc is installed: scripts/install-test-packages.sh");
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    // Its loader does not get as far as the agent.
+    compile(at, "lost.c", BURN, &["-Wl,--no-as-needed", "-lm"]);
+    let broken = fs::read(at.join("lost")).expect("is read");
+    let at_name = (broken.windows(9))
+        .position(|bytes| bytes == b"libm.so.6")
+        .expect("it is linked with libm");
+    let mut changed = broken;
+    changed[at_name..at_name + 9].copy_from_slice(b"none.so.6");
+    fs::write(at.join("lost"), changed).expect("is written");
+    for (name, reason, least_ns) in [
+        ("burn", "static", 1_000_000),
+        ("musl", "loader", 1_000_000),
+        ("lost", "not_known", 1),
+    ] {
+        let program = format!("./{name}");
+        let words = ["record", "--force", "-o", "t.beat", "--", &program, "1"];
+        let output = stackbeat(at, &words);
+        assert_is_said(at, &text(&output.stderr), name);
+        let report = json(at, &["report", "t.beat", "--json"]);
+        let rows = unrecorded(&report);
+        let [(found, because, 1, _)] = rows.as_slice() else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((found.as_str(), because.as_str()), (name, reason));
+        let row = &report["recording"]["unrecorded"][0];
+        let cpu_ns = row["cpu_ns"].as_u64().expect("a number");
+        assert!((least_ns..50_000_000).contains(&cpu_ns), "{row}");
+        let executable = at.join(name).canonicalize().expect("it is there");
+        assert_eq!(row["executable"], *executable.to_string_lossy());
+    }
+}
+
 #[test]
 fn a_static_child_is_named_and_a_dynamic_one_is_not() {
     let folder = tempfile::tempdir().expect("a folder");

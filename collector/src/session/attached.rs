@@ -49,7 +49,7 @@ pub fn attach(
         working_directory: std::fs::read_link(format!("/proc/{pid}/cwd"))
             .ok()
             .map(|path| path.to_string_lossy().into_owned()),
-        runs_already: true,
+        started: None,
         began_at: procfs::started_at(pid),
     };
     let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;

@@ -76,7 +76,7 @@ use shared::Shared;
 use spawn::{SignalState, Start};
 use supervise::{Supervisor, Wake};
 use transfers::Transfers;
-use unrecorded::TreeWatch;
+use unrecorded::{Started, TreeWatch};
 use witness::Witness;
 
 /// Distance between two reports of progress.
@@ -122,7 +122,9 @@ pub fn record(
     program::check_agent(&options.agent)?;
     let mut warnings = program.warnings().to_vec();
 
-    let begun = begin(options, &Subject::of_command(), &mut warnings, progress)?;
+    let started = Started::new(&program, &options.command);
+    let subject = Subject::of_command(started);
+    let begun = begin(options, &subject, &mut warnings, progress)?;
     let shared = &*Arc::clone(&begun.shared);
     let session = Arc::clone(&begun.session);
     let witness = Witness::post().ok();
@@ -186,18 +188,19 @@ struct Subject {
     /// Pids from here on are the program's.
     first_pid: u32,
     working_directory: Option<String>,
-    runs_already: bool,
+    /// What is started; `None`: it runs already.
+    started: Option<Started>,
     /// When it was started, if it runs already: files that are older are not its own.
     began_at: Option<SystemTime>,
 }
 
 impl Subject {
     /// A program that is about to be started.
-    fn of_command() -> Subject {
+    fn of_command(started: Started) -> Subject {
         Subject {
             first_pid: std::process::id(),
             working_directory: None,
-            runs_already: false,
+            started: Some(started),
             began_at: None,
         }
     }
@@ -349,7 +352,8 @@ fn begin(
         .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
         .flatten();
     // Without its thread, what runs without an agent has no name.
-    let tree = TreeWatch::start(Arc::clone(&session), &storage.path, subject.runs_already).ok();
+    let started = subject.started.clone();
+    let tree = TreeWatch::start(Arc::clone(&session), &storage.path, started).ok();
     Ok(Begun {
         session,
         shared,

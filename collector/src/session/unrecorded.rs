@@ -8,7 +8,8 @@
 //! between two looks.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -28,7 +29,7 @@ use super::control::Session;
 use super::drainer::Order;
 use super::error::Warning;
 use super::procfs::{self, Identity};
-use super::program;
+use super::program::{self, Program};
 use super::ticker::now_ns;
 
 /// Distance between two looks: while unrecorded processes live or new ones come, and while nothing changes.
@@ -59,12 +60,13 @@ pub struct TreeWatch {
 
 impl TreeWatch {
     /// Begins to look, once the session has a program.
-    /// `runs_already`: it ran before the session, so what it used until now is not the session's.
+    /// `started`: what is started as the program; `None`: it ran before the session, so what it used until now is not the
+    /// session's.
     /// `session_path`: the mapping, as the program's environment names it.
     pub fn start(
         session: Arc<Session>,
         session_path: &Path,
-        runs_already: bool,
+        started: Option<Started>,
     ) -> io::Result<TreeWatch> {
         let (go_on, stop) = mpsc::channel();
         let program_cpu_ns = Arc::new(AtomicU64::new(NOT_KNOWN));
@@ -80,7 +82,8 @@ impl TreeWatch {
             variable,
             program_cpu_ns: Arc::clone(&program_cpu_ns),
             living: Arc::clone(&living),
-            runs_already,
+            runs_already: started.is_none(),
+            started,
             members: HashMap::new(),
             last_pid: 0,
             looked_ns: now_ns(),
@@ -125,6 +128,14 @@ impl TreeWatch {
     }
 }
 
+/// What the recorder knows of the program before it starts it: the program may end before the first look.
+#[derive(Clone, Debug)]
+pub struct Started {
+    pub executable: String,
+    pub command_line: Vec<String>,
+    pub reason: Reason,
+}
+
 /// A process of the tree.
 #[derive(Debug)]
 struct Member {
@@ -152,6 +163,8 @@ struct Stretch {
     begin_ns: u64,
     /// It has not begun before: when the look was that did not see it.
     since_ns: u64,
+    /// What the recorder itself has started: it is named however little it used.
+    is_start: bool,
     /// CPU time of the process when the image began, and so far.
     cpu_before_ns: u64,
     cpu_ns: u64,
@@ -177,6 +190,8 @@ struct Tree {
     program_cpu_ns: Arc<AtomicU64>,
     living: Arc<AtomicU32>,
     runs_already: bool,
+    /// Until the program is met.
+    started: Option<Started>,
     /// By pid.
     members: HashMap<u32, Member>,
     /// The pid that was given out last, at the last look; 0: there was none.
@@ -257,6 +272,7 @@ impl Tree {
         };
         if is_first {
             self.add(program, procfs::parent(program).unwrap_or(0), true);
+            self.note_start(program);
         }
         let own = std::process::id();
         let orphans: HashSet<u32> = (new.iter())
@@ -308,6 +324,28 @@ impl Tree {
             agent: None,
         };
         self.members.insert(pid, member);
+    }
+
+    /// What was started is known, also if it has ended.
+    fn note_start(&mut self, program: u32) {
+        let stretch = self.members.get_mut(&program);
+        let Some(stretch) = stretch.and_then(|member| member.stretch.as_mut()) else {
+            return;
+        };
+        let Some(started) = self.started.take() else {
+            return;
+        };
+        stretch.is_start = true;
+        // An agent that has been in the process since then was in this image, or came after it.
+        stretch.begin_ns = stretch.since_ns;
+        if stretch.executable.is_empty() {
+            stretch.executable = started.executable;
+            stretch.command_line = started.command_line;
+            stretch.reason = started.reason;
+        } else if stretch.reason == Reason::NotFollowed {
+            // It is no child.
+            stretch.reason = Reason::NotKnown;
+        }
     }
 
     /// Brings one process up to date.
@@ -429,6 +467,7 @@ impl Tree {
             executable,
             begin_ns: now_ns(),
             since_ns: now_ns(),
+            is_start: false,
             cpu_before_ns,
             cpu_ns: cpu_before_ns,
         }
@@ -485,6 +524,18 @@ impl Tree {
     }
 }
 
+impl Started {
+    pub fn new(program: &Program, command: &[OsString]) -> Started {
+        let path = fs::canonicalize(program.path()).unwrap_or_else(|_| program.path().into());
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        Started {
+            executable: path.to_string_lossy().into_owned(),
+            command_line: command.iter().map(text).collect(),
+            reason: (program.warnings().first()).map_or(Reason::NotKnown, reason_of),
+        }
+    }
+}
+
 impl Stretch {
     fn rename(&mut self, comm: String) {
         self.comm = comm;
@@ -495,7 +546,7 @@ impl Stretch {
 
     /// Whether it is no program that ran unrecorded, as far as can be told.
     fn is_passing(&self) -> bool {
-        self.reason == Reason::NotKnown && self.own_cpu_ns() < PASSING_NS
+        !self.is_start && self.reason == Reason::NotKnown && self.own_cpu_ns() < PASSING_NS
     }
 
     /// CPU time of this image.
@@ -516,11 +567,21 @@ fn reason(pid: u32, executable: &str, filters: u32) -> Reason {
     };
     let mut head = [0; 256];
     let length = file.read_at(&mut head, 0).unwrap_or(0);
-    match program::judge_elf(path, &file, &head[..length], &mut false) {
-        Some(Warning::Static(_)) => Reason::Static,
-        Some(Warning::Architecture { .. }) => Reason::Architecture,
-        Some(Warning::OtherLoader { .. }) => Reason::Loader,
-        _ if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
+    let warning = program::judge_elf(path, &file, &head[..length], &mut false);
+    match warning.as_ref().map_or(Reason::NotKnown, reason_of) {
+        Reason::NotKnown if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
+        reason => reason,
+    }
+}
+
+/// The same, as the recorder warns of it.
+fn reason_of(warning: &Warning) -> Reason {
+    match warning {
+        Warning::Static(_) => Reason::Static,
+        Warning::Privileged(_) => Reason::Privileged,
+        Warning::Architecture { .. } => Reason::Architecture,
+        Warning::OtherLoader { .. } => Reason::Loader,
+        Warning::Interpreter { because, .. } => reason_of(because),
         _ => Reason::NotKnown,
     }
 }
