@@ -369,6 +369,35 @@ fn images_of_one_process_are_told_apart() {
     assert!((200..340).contains(cpu_ms), "{rows:?}");
 }
 
+/// As recorded programs are: one executable with many links, as busybox, is a program by each of them.
+#[test]
+fn a_program_is_named_by_the_link_that_was_started() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "becomes.c", BECOMES, &["-static"]);
+    for link in ["one", "two", "shortest"] {
+        std::os::unix::fs::symlink("becomes", at.join(link)).expect("is linked");
+    }
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&["./one", "150"], &["one"]),
+        (&["./shortest", "0"], &["shortest"]),
+        (&["sh", "-c", "./two 150; true"], &["two"]),
+        (&["./one", "150", "./two", "150"], &["one", "two"]),
+    ];
+    for (command, names) in cases {
+        let words = ["record", "--force", "-o", "t.beat", "--"];
+        let output = stackbeat(at, &[&words, command].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(at, &["report", "t.beat", "--json"]);
+        let mut found: Vec<_> = unrecorded(&report).into_iter().map(|row| row.0).collect();
+        found.sort_unstable();
+        assert_eq!(found, names, "{command:?}: {report}");
+        let executable = at.join("becomes").canonicalize().expect("it is there");
+        let row = &report["recording"]["unrecorded"][0];
+        assert_eq!(row["executable"], *executable.to_string_lossy());
+    }
+}
+
 /// Everything has an agent: nothing is said.
 #[test]
 fn short_children_with_an_agent_are_not_named() {

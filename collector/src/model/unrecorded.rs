@@ -11,7 +11,7 @@ const COMM_BYTES: usize = 15;
 /// All processes that ran the same program unrecorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnrecordedProgram {
-    /// The executable's file name.
+    /// The file name of what was started, else the executable's.
     pub name: String,
     pub executable: String,
     pub reason: Reason,
@@ -35,7 +35,11 @@ impl UnrecordedSums {
             ("", first) => first.unwrap_or_default(),
             (executable, _) => executable,
         };
-        let name = match path.rsplit('/').next() {
+        let named = match process.started_as.as_str() {
+            "" => path,
+            started_as => started_as,
+        };
+        let name = match named.rsplit('/').next() {
             Some(name) if !name.is_empty() => name.to_owned(),
             _ => format!("pid {}", process.pid),
         };

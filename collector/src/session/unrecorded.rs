@@ -131,9 +131,10 @@ impl TreeWatch {
 /// What the recorder knows of the program before it starts it: the program may end before the first look.
 #[derive(Clone, Debug)]
 pub struct Started {
-    pub executable: String,
-    pub command_line: Vec<String>,
-    pub reason: Reason,
+    executable: String,
+    started_as: String,
+    command_line: Vec<String>,
+    reason: Reason,
 }
 
 /// A process of the tree.
@@ -156,6 +157,8 @@ struct Member {
 #[derive(Debug)]
 struct Stretch {
     executable: String,
+    /// The path given to exec, where it can be read.
+    started_as: String,
     command_line: Vec<String>,
     /// The name of its main thread, which the kernel still knows when the rest is gone.
     comm: String,
@@ -340,6 +343,7 @@ impl Tree {
         stretch.begin_ns = stretch.since_ns;
         if stretch.executable.is_empty() {
             stretch.executable = started.executable;
+            stretch.started_as = started.started_as;
             stretch.command_line = started.command_line;
             stretch.reason = started.reason;
         } else if stretch.reason == Reason::NotFollowed {
@@ -422,13 +426,19 @@ impl Tree {
                 stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
             }
             let executable = procfs::executable(pid);
-            if executable.is_empty()
-                && let Some(comm) = procfs::thread_name(pid, pid)
-                && comm != stretch.comm
-            {
+            let comm = procfs::thread_name(pid, pid).unwrap_or_default();
+            let is_renamed = !comm.is_empty() && comm != stretch.comm;
+            // One executable may be several programs, by the names of its links.
+            let is_other_link = || {
+                let started_as = procfs::started_as(pid);
+                !started_as.is_empty() && started_as != stretch.started_as
+            };
+            if executable.is_empty() && is_renamed {
                 // It ended as another program than the last look saw.
                 stretch.rename(comm);
-            } else if !executable.is_empty() && executable != stretch.executable {
+            } else if !executable.is_empty()
+                && (executable != stretch.executable || is_renamed && is_other_link())
+            {
                 let mut new = self.begin(pid, stretch.cpu_ns);
                 if stretch.is_passing() || stretch.own_cpu_ns() < PASSING_KNOWN_NS {
                     new.cpu_before_ns = stretch.cpu_before_ns;
@@ -438,7 +448,7 @@ impl Tree {
                     self.say(pid, member.parent_pid, stretch, now_ns());
                 }
                 *stretch = new;
-            } else if let Some(comm) = procfs::thread_name(pid, pid) {
+            } else if is_renamed {
                 // Programs name their threads anew.
                 stretch.comm = comm;
             }
@@ -463,6 +473,7 @@ impl Tree {
                 reason => reason,
             },
             command_line: procfs::command_line(pid),
+            started_as: procfs::started_as(pid),
             comm: procfs::thread_name(pid, pid).unwrap_or_default(),
             executable,
             begin_ns: now_ns(),
@@ -511,6 +522,7 @@ impl Tree {
             pid,
             parent_pid,
             executable: stretch.executable.clone(),
+            started_as: stretch.started_as.clone(),
             command_line: match stretch.command_line.is_empty() {
                 true => first(),
                 false => stretch.command_line.clone(),
@@ -530,6 +542,7 @@ impl Started {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         Started {
             executable: path.to_string_lossy().into_owned(),
+            started_as: program.path().to_string_lossy().into_owned(),
             command_line: command.iter().map(text).collect(),
             reason: (program.warnings().first()).map_or(Reason::NotKnown, reason_of),
         }
@@ -540,6 +553,7 @@ impl Stretch {
     fn rename(&mut self, comm: String) {
         self.comm = comm;
         self.executable.clear();
+        self.started_as.clear();
         self.command_line.clear();
         self.reason = Reason::NotKnown;
     }
