@@ -74,7 +74,8 @@ fn assert_is_said(at: &Path, summary: &str, name: &str) {
     };
     said(summary);
     let report = text(&stackbeat(at, &["report", "t.beat"]).stdout);
-    let first: Vec<&str> = report.lines().take(3).collect();
+    // The third line may say what there is no evidence for.
+    let first: Vec<&str> = report.lines().take(4).collect();
     assert!(!first[1].ends_with("complete"), "{report}");
     said(&first.join("\n"));
     said(&text(&stackbeat(at, &["info", "t.beat"]).stdout));
@@ -317,6 +318,11 @@ fn an_orphan_is_named_and_waited_for() {
         assert_eq!((found.as_str(), reason.as_str()), (name, "static"));
         // The last look may be some time before its end.
         assert!((150..340).contains(cpu_ms), "{script}: {rows:?}");
+        // It is not one of those that nobody saw, too.
+        let info = json(at, &["info", "t.beat", "--json"]);
+        let losses = info["losses"].as_array().expect("a list");
+        let is_not_hooked = |loss: &Value| loss["cause"] == "not_hooked";
+        assert!(!losses.iter().any(is_not_hooked), "{script}: {losses:?}");
     }
 }
 

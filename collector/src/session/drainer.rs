@@ -190,6 +190,7 @@ impl DrainThread {
         for (seen, since_ns) in unrecorded {
             let times = (since_ns, seen.begin_ns, seen.end_ns);
             if !self.drainer.census.has_met(seen.pid, times) {
+                self.drainer.census.name(seen.pid, seen.end_ns);
                 self.unrecorded.add(&seen);
                 self.drainer.census.say(packet::Body::Unrecorded(seen));
             }

@@ -110,9 +110,8 @@ impl Finisher<'_> {
             self.warnings.push(Warning::NoAgent);
         }
         let unrecorded = drain.unrecorded.programs();
-        let named: u64 = unrecorded.iter().map(|program| program.processes).sum();
         let not_hooked = drain.drainer.census.not_hooked;
-        if not_hooked > named {
+        if not_hooked > 0 {
             self.warnings
                 .push(Warning::ChildrenNotHooked { count: not_hooked });
         }

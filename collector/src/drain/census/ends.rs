@@ -278,6 +278,7 @@ impl Census {
         if keep == Keep::Nothing {
             self.off.remove(&uid);
             self.replaced.remove(&uid);
+            self.named.remove(&uid);
             if !has_jit_map {
                 self.pids.remove(&uid);
             }

@@ -200,7 +200,7 @@ impl Census {
             self.ends_threads = true;
             process.watch = None;
             if process.execed && !is_replaced {
-                self.not_hooked += 1;
+                self.not_hooked += u64::from(!self.named.contains(&process.packet.uid));
                 self.replaced.insert(process.packet.uid);
             }
             process.execed &= is_replaced;

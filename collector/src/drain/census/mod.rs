@@ -138,6 +138,8 @@ pub struct Census {
     off: HashSet<u32>,
     /// Images, by uid, that exec has replaced by a program without an agent.
     replaced: HashSet<u32>,
+    /// Images, by uid, after which a program without an agent was named: it is not one of those that were not seen.
+    named: HashSet<u32>,
     /// Pid and start of all processes so far, by uid.
     pids: BTreeMap<u32, (u32, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
@@ -180,7 +182,7 @@ pub struct Census {
     pub last_ns: u64,
     /// Nobody is waited for any more.
     pub closing: bool,
-    /// Images that exec replaced by a program that never reported.
+    /// Images that exec replaced by a program that never reported and that nobody has named.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
     wait_status: Option<(u32, i32)>,
@@ -349,16 +351,32 @@ impl Census {
     pub fn has_met(&self, pid: u32, (since_ns, begin_ns, end_ns): (u64, u64, u64)) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
-        let is_replaced = |uid: &u32| {
-            self.replaced.contains(uid) || self.processes.get(uid).is_some_and(|p| p.execed)
-        };
         self.pids.iter().any(|(uid, (met, start_ns))| {
             let latest_ns = *start_ns + TOLERANCE_NS;
             *met == pid
                 && !self.off.contains(uid)
-                && (latest_ns >= begin_ns || latest_ns >= since_ns && !is_replaced(uid))
+                && (latest_ns >= begin_ns || latest_ns >= since_ns && !self.is_replaced(*uid))
                 && (end_ns == 0 || *start_ns <= end_ns)
         })
+    }
+
+    /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
+    pub fn name(&mut self, pid: u32, end_ns: u64) {
+        let images = self.pids.iter().rev();
+        let mut before = images
+            .filter(|(_, (met, start_ns))| *met == pid && (end_ns == 0 || *start_ns <= end_ns));
+        let Some((&uid, _)) = before.next() else {
+            return;
+        };
+        // It may end, and be counted, later.
+        if self.is_replaced(uid) && self.named.insert(uid) && self.replaced.contains(&uid) {
+            self.not_hooked -= 1;
+        }
+    }
+
+    /// Whether an exec has replaced an image, by a program without an agent as far as is known.
+    fn is_replaced(&self, uid: u32) -> bool {
+        self.replaced.contains(&uid) || self.processes.get(&uid).is_some_and(|p| p.execed)
     }
 
     /// The modules of all processes that are remembered.
