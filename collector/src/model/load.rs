@@ -25,10 +25,15 @@ const DAMAGE_LIMIT: usize = 100;
 /// Deadlocks that are kept.
 const DEADLOCK_LIMIT: usize = 1000;
 
-pub(super) fn load(path: &Path, source: Source) -> Result<Trace, TraceError> {
+/// Reads `input`, which is at the beginning of `source`, to its end.
+pub(super) fn load(
+    path: &Path,
+    input: impl std::io::Read,
+    source: Source,
+) -> Result<Trace, TraceError> {
     let mut loader = Loader::default();
     {
-        let mut reader = PacketReader::new(open_source(path, &source)?);
+        let mut reader = PacketReader::new(input);
         let header = first_packet(path, &mut reader)?;
         loader.header(header);
         while let Some(item) = reader.next_raw() {

@@ -1,7 +1,8 @@
 //! `Trace`: what a file says apart from its samples.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -216,6 +217,8 @@ pub struct DeadlockMember {
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     File(PathBuf),
+    /// A nameless file with what was read of something that can be read only once.
+    Copy(Arc<File>),
     Bytes(Arc<[u8]>),
 }
 
@@ -260,15 +263,30 @@ impl Trace {
     }
 
     /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
-    /// it: see [`Trace::damage`].
+    /// it: see [`Trace::damage`]. What can be read only once, a pipe, is copied to a nameless temporary file meanwhile.
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
         let path = path.as_ref();
-        super::load::load(path, Source::File(path.to_owned()))
+        let failed = |source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let input = File::open(path).map_err(failed)?;
+        let kind = input.metadata().map_err(failed)?.file_type();
+        if kind.is_file() || kind.is_dir() {
+            return super::load::load(path, input, Source::File(path.to_owned()));
+        }
+        let copy = Arc::new(tempfile::tempfile().map_err(|error| failed(no_copy(error)))?);
+        let input = Copied {
+            input,
+            copy: copy.clone(),
+        };
+        super::load::load(path, input, Source::Copy(copy))
     }
 
     /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
-        super::load::load(name.as_ref(), Source::Bytes(bytes.into()))
+        let bytes: Arc<[u8]> = bytes.into();
+        super::load::load(name.as_ref(), &bytes.clone()[..], Source::Bytes(bytes))
     }
 
     /// The file it was read from.
@@ -476,6 +494,44 @@ pub(super) fn open_source<'a>(
             })?;
             Box::new(input)
         }
+        Source::Copy(file) => Box::new(FromStart { file, at: 0 }),
         Source::Bytes(bytes) => Box::new(&bytes[..]),
     })
+}
+
+/// Keeps what is read of `input` in `copy`.
+struct Copied {
+    input: File,
+    copy: Arc<File>,
+}
+
+impl Read for Copied {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.input.read(buffer)?;
+        (&*self.copy)
+            .write_all(&buffer[..length])
+            .map_err(no_copy)?;
+        Ok(length)
+    }
+}
+
+/// Reads a file by an offset of its own, whatever else reads it.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(buffer, self.at)?;
+        self.at += length as u64;
+        Ok(length)
+    }
+}
+
+fn no_copy(error: io::Error) -> io::Error {
+    io::Error::other(format!(
+        "it is no regular file, and its temporary copy cannot be written ({error}); set TMPDIR to a folder with \
+         room, or write it to a file first"
+    ))
 }

@@ -51,6 +51,28 @@ fn what_is_no_trace_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_can_be_read_only_once_is_read_whole() {
+    let bytes = realistic();
+    let whole = visit(&open(bytes.clone()));
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let writing = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &bytes));
+    let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+    let trace = Trace::open(&path).expect("a trace");
+    writing.join().expect("ends").expect("is read to its end");
+    assert!(conservation(&trace).expect("is read").is_empty());
+    for _ in 0..2 {
+        let read = visit(&trace);
+        assert_eq!((read.samples, &read.totals), (whole.samples, &whole.totals));
+    }
+    // Without an end, but no trace.
+    let refused = Trace::open("/dev/zero").expect_err("is no trace");
+    assert!(
+        refused.to_string().contains("not a stackbeat trace"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_newer_version_is_refused_by_name() {
     let header = Message::default().varint(1, 9).string(3, "7.2.0");
     let packet = Message::default().message(1, &header);
