@@ -1,4 +1,4 @@
-//! The first pass over a file: everything but the samples, of which only the outlines are read.
+//! The first pass over a file: everything but the samples, of which only the outlines are kept.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,7 +17,8 @@ use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
     Amounts, Damage, Deadlock, DeadlockMember, Loss, Module, Origin, ProbeId, Process,
-    ProcessIndex, StackIndex, Thread, ThreadIndex, Trace, TraceError, UnrecordedSums, waits,
+    ProcessIndex, SampleRow, StackIndex, Thread, ThreadIndex, Trace, TraceError, UnrecordedSums,
+    waits,
 };
 
 /// Notes of damage that are kept in full.
@@ -146,6 +147,8 @@ struct Loader {
     settings: Vec<v1::Event>,
     call_counts: Vec<v1::CallCounts>,
     unrecorded: UnrecordedSums,
+    /// Of the batch at hand.
+    rows: Vec<SampleRow>,
     damage: Vec<Damage>,
     more_damage: u64,
     bytes: u64,
@@ -185,16 +188,7 @@ impl Loader {
         self.content_bytes += raw.body.len() as u64;
         if let Some(batch) = raw.samples() {
             self.sample_bytes += raw.body.len() as u64;
-            match columns::outline(batch) {
-                Some(outline) => self.samples(outline),
-                None => self.damage(
-                    raw.offset,
-                    format!(
-                        "the samples in the packet at byte {} are damaged",
-                        raw.offset
-                    ),
-                ),
-            }
+            self.batch(batch, raw.offset);
             return;
         }
         let packet = match raw.decode() {
@@ -220,9 +214,7 @@ impl Loader {
             Some(Body::Samples(batch)) => {
                 // Not the usual encoding, but the same message.
                 let bytes = prost::Message::encode_to_vec(&batch);
-                if let Some(outline) = columns::outline(&bytes) {
-                    self.samples(outline);
-                }
+                self.batch(&bytes, raw.offset);
             }
             Some(Body::Clock(clock)) => self.clock.push(clock),
             Some(Body::Event(event)) => {
@@ -416,6 +408,19 @@ impl Loader {
                 let what = format!("the columns of the nodes at byte {offset} differ in length");
                 self.damage(offset, what);
             }
+        }
+    }
+
+    /// Takes a batch's outline. All of it is decoded to know whether `visit` will be able to.
+    fn batch(&mut self, batch: &[u8], offset: u64) {
+        let columns = Columns::of(batch);
+        let is_good = columns.is_some_and(|columns| columns.rows_into(&mut self.rows).is_ok());
+        if let Some(outline) = columns::outline(batch) {
+            self.samples(outline);
+        }
+        if !is_good {
+            let what = format!("the samples in the packet at byte {offset} are damaged");
+            self.damage(offset, what);
         }
     }
 
