@@ -126,7 +126,7 @@ pub struct Thread {
     pub system_calls: Option<SystemCalls>,
     /// These have the bytes that they moved, too, and wake-ups.
     pub knows_call_bytes: bool,
-    /// CPU time that captures took, ns; part of its CPU time.
+    /// What captures took, ns, by the cycle counter: time in which one lost its processor is in it, too.
     pub capture_ns: u64,
     /// Number of sample batches in the file.
     pub(super) batches: u64,
