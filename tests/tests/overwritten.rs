@@ -131,6 +131,10 @@ fn what_contradicts_itself_is_said_and_not_summed() {
         let report = run(report).stdout();
         let state = report.lines().nth(1).unwrap_or_default();
         assert!(state.contains("damaged"), "{delay_ms}: {report}");
+        assert!(
+            read["recording"]["state"].to_string().contains("damaged"),
+            "{delay_ms}: {read}"
+        );
     }
 }
 

@@ -310,7 +310,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     line("in", clean(&info.working_directory).into_owned());
     line("started", utc(r.started_unix_ns));
     line("duration", units::duration(r.duration_ns));
-    line("state", state(info, style));
+    line("state", r.state(style));
     if let Some(unrecorded) = r.unrecorded_text() {
         line("not recorded", style.warning(&clean(&unrecorded)));
     }
@@ -486,18 +486,6 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
         None => {}
     }
     out
-}
-
-fn state(info: &Info, style: Style) -> String {
-    match info.recording.outcome {
-        "finished" => "complete".into(),
-        "recovered" => "put together by `stackbeat recover`".into(),
-        "running" => style.warning(
-            "not finished: still recording, or killed (then `stackbeat recover` may find more)",
-        ),
-        "disk_full" => style.bad("cut off: the disk was full"),
-        other => style.bad(&other.replace('_', " ")),
-    }
 }
 
 /// `2026-11-21 08:00:00 UTC`.

@@ -67,6 +67,8 @@ struct Meta<'a> {
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
     losses: Vec<LossRow>,
+    /// What of the file could not be read.
+    damage: &'a [String],
     events: &'a [EventRow],
     counters: Vec<CounterMeta<'a>>,
     waits: Vec<WaitMeta<'a>>,
@@ -225,6 +227,7 @@ pub fn render(report: &Report) -> Result<String> {
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
         probes,
         losses: facts.losses_by_cause(),
+        damage: &report.damage,
         events: &facts.events,
         counters: facts.counters.iter().map(|c| counter(facts, c)).collect(),
         waits: facts

@@ -257,6 +257,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
             interval_ns: 1_000_000,
             main_interval_ns: 1_000_000,
             outcome: "finished",
+            state: "complete".into(),
             ..Recording::default()
         },
         ..facts_of_functions()
@@ -355,6 +356,7 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
             main_interval_ns: 1_000_000,
             probes: vec!["alloc".into(), "lock".into()],
             outcome: "finished",
+            state: "complete".into(),
             label: String::new(),
             commit: String::new(),
             shares_processor: false,

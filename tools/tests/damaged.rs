@@ -1,9 +1,15 @@
-//! Reports of damaged traces: never a panic, never without end.
+//! Reports of damaged traces: never a panic, never without end, never called complete.
+
+mod common;
 
 use std::fs;
 use std::path::Path;
 
+use common::{json, stackbeat, text};
 use stackbeat_collector::model::Trace;
+use stackbeat_proto::stream::{PacketReader, write_packet};
+use stackbeat_proto::v1::summary::Outcome;
+use stackbeat_proto::v1::{Summary, packet::Body};
 use stackbeat_tools::page;
 use stackbeat_tools::report;
 
@@ -68,5 +74,62 @@ fn damaged_traces_are_shown_as_far_as_they_go() {
             shown += u32::from(use_it(&name, damaged).is_some());
         }
         assert!(shown > 100, "{name}: {shown} of 300 could still be read");
+    }
+}
+
+/// The same trace, finished; with `damaged`, its largest batch of samples lacks a time.
+fn finished(bytes: &[u8], damaged: bool) -> Vec<u8> {
+    let mut packets: Vec<_> = PacketReader::new(bytes)
+        .map(|packet| packet.expect("is good").1)
+        .collect();
+    let samples = (packets.iter_mut()).filter_map(|packet| match &mut packet.body {
+        Some(Body::Samples(batch)) => Some(batch),
+        _ => None,
+    });
+    let largest = samples.max_by_key(|batch| batch.time.len());
+    if damaged {
+        largest.expect("samples").time.pop();
+    }
+    if let Some(Body::Header(header)) = &mut packets[0].body {
+        header.summary = Some(Summary {
+            outcome: Outcome::Finished.into(),
+            ..Summary::default()
+        });
+    }
+    let mut out = Vec::new();
+    packets
+        .iter()
+        .for_each(|packet| write_packet(packet, &mut out));
+    out
+}
+
+#[test]
+fn a_damaged_trace_is_not_called_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    for (name, bytes) in kept_traces() {
+        for is_damaged in [true, false] {
+            let word = if is_damaged { "damaged" } else { "complete" };
+            fs::write(at.join("t.beat"), finished(&bytes, is_damaged)).expect("is written");
+            let tables = text(&stackbeat(at, &["report", "t.beat"]).stdout);
+            let state = tables.lines().nth(1).and_then(|line| line.split_once("; "));
+            assert!(
+                state.is_some_and(|(_, state)| state.starts_with(word)),
+                "{name}: {tables}"
+            );
+            let said = text(&stackbeat(at, &["info", "t.beat"]).stdout);
+            let state = said.lines().find(|line| line.contains("  state  "));
+            assert!(
+                state.is_some_and(|line| line.contains(word)),
+                "{name}: {said}"
+            );
+            for command in ["report", "info"] {
+                let read = json(at, &[command, "t.beat", "--json"]);
+                assert_eq!(read["recording"]["outcome"], "finished");
+                assert!(read["recording"]["state"].to_string().contains(word));
+                let damage = read["damage"].as_array().expect("a list");
+                assert_eq!(!damage.is_empty(), is_damaged, "{damage:?}");
+            }
+        }
     }
 }

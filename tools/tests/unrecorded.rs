@@ -343,6 +343,10 @@ fn a_trace_with_programs_that_were_not_seen_is_not_complete() {
     let report = text(&stackbeat(at, &["report", "t.beat"]).stdout);
     let second = report.lines().nth(1).expect("a second line");
     assert!(!second.ends_with("complete"), "{report}");
+    let info = text(&stackbeat(at, &["info", "t.beat"]).stdout);
+    let state = info.lines().find(|line| line.contains("state"));
+    let (_, said) = second.split_once("; ").expect("a state");
+    assert!(state.is_some_and(|line| line.ends_with(said)), "{info}");
 }
 
 /// A static image between two others: it alone is named, with what it alone used.

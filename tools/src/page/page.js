@@ -60,7 +60,7 @@ class Page {
     }
     if (r.unrecorded.length > 3) notes.push(`${r.unrecorded.length - 3} more programs ran unrecorded`);
     if (r.counts_end_ns !== undefined) notes.push(`allocations are counted up to ${formatTime(r.counts_end_ns)} only, because their hooks were more than the budget could hold`);
-    if (!["finished", "recovered"].includes(r.outcome)) notes.push(`the recording did not finish (${r.outcome.replace("_", " ")})`);
+    if (!r.state.startsWith("complete")) notes.push(r.state);
     for (const cause of ["table_full", "thread_table_full", "process_table_full", "not_hooked", "agent_disabled"]) {
       const loss = losses.find((l) => l.cause === cause);
       if (loss) notes.push(`${formatCount(loss.count)} ${loss.description}`);

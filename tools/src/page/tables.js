@@ -219,7 +219,8 @@ class Tables {
     line("System", r.os);
     line("Processor", `${r.cpu_model} (${r.cpus} CPUs, ${r.machine})`);
     heading("Completeness");
-    line("State", r.outcome.replace("_", " "));
+    line("State", r.state);
+    for (const text of meta.damage) line("Damage", text);
     line("Records", `${r.records_written} written = ${r.records_stored} in the trace + ${r.records_lost} lost`);
     for (const u of r.unrecorded) line("Not recorded", `${u.executable} · ${u.processes} × · ${formatTime(u.cpu_ns)} of CPU time · ${u.reason.replaceAll("_", " ")}`);
     for (const loss of meta.losses) line(loss.cause.replaceAll("_", " "), `${loss.count} · ${loss.description}`);

@@ -270,7 +270,9 @@ fn dark_and_narrow_windows_work() {
 
 #[test]
 fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
-    let report = testing::large_report(300, 400, 60_000);
+    let mut report = testing::large_report(300, 400, 60_000);
+    report.facts.recording.state = "damaged: in parts".into();
+    report.damage.push("damaged near byte 7".into());
     let text = super::render(&report).expect("renders");
     assert!(report.timeline.joined() > 0);
     assert!(text.len() < 8 << 20, "{} bytes", text.len());
@@ -280,6 +282,10 @@ fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     let b = &mut shown.browser;
     let notice = b.evaluate("document.getElementById('notice').textContent");
     assert!(notice.to_string().contains("coarser"), "{notice}");
+    assert!(notice.to_string().contains("damaged: in parts"), "{notice}");
+    b.evaluate("page.open('about')");
+    let about = b.evaluate("document.querySelector('[data-panel=about]').textContent");
+    assert!(about.to_string().contains("near byte 7"), "{about}");
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
     assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
     let took = b.evaluate(

@@ -8,6 +8,7 @@ use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
 use super::long_waits::LongWaitRow;
+use crate::terminal::Style;
 use crate::unrecorded::{self, UnrecordedRow};
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
@@ -33,6 +34,8 @@ pub struct Recording {
     pub hooks_only: bool,
     /// `finished`, `running`, `disk_full`, `recovered`, `write_error`.
     pub outcome: &'static str,
+    /// How complete the trace is, in words.
+    pub state: String,
     /// What is measured, and the commit of the program, when `record` was told.
     pub label: String,
     pub commit: String,
@@ -52,6 +55,14 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// The state, marked where something is missing.
+    pub fn state(&self, style: Style) -> String {
+        match self.state.starts_with("complete") {
+            true => self.state.clone(),
+            false => style.warning(&self.state),
+        }
+    }
+
     /// What ran unrecorded, in one line.
     pub fn unrecorded_text(&self) -> Option<String> {
         unrecorded::text(&self.unrecorded, self.unseen_cpu_ns)
@@ -102,7 +113,7 @@ pub struct ThreadFacts {
     /// In how many calls that passed hooks the thread slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_ups: Option<u64>,
-    /// Of the CPU time, what the recording's captures took.
+    /// What the recording's captures took, by the cycle counter: time in which one lost its processor is in it, too.
     pub capture_ns: u64,
     /// Threads that this row sums up; 0: it is one thread.
     #[serde(skip_serializing_if = "is_zero")]

@@ -36,6 +36,7 @@ pub struct ReportJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups: Option<u64>,
     losses: Vec<LossRow>,
+    damage: &'a [String],
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadJson<'a>>,
     functions: Vec<FunctionJson>,
@@ -237,6 +238,7 @@ pub fn report<'a>(
             .filter(|l| l.count > 0)
             .cloned()
             .collect(),
+        damage: &report.damage,
         processes: facts.processes.clone(),
         threads,
         functions: rows

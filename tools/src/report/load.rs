@@ -11,6 +11,7 @@ use stackbeat_collector::model::{
 use stackbeat_core::probe::Category;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::v1::Event;
+use stackbeat_proto::v1::loss::Cause;
 use stackbeat_proto::v1::summary::Outcome;
 
 use super::counters::Collected;
@@ -269,6 +270,7 @@ pub fn recording(trace: &Trace) -> Recording {
         main_interval_ns: config.main_interval_ns,
         probes: config.probes.clone(),
         outcome: outcome_name(summary.outcome()),
+        state: state(trace),
         label: config.label.clone(),
         commit: config.commit.clone(),
         shares_processor: config.shares_processor,
@@ -279,6 +281,41 @@ pub fn recording(trace: &Trace) -> Recording {
         unrecorded: unrecorded::rows(&trace.unrecorded().programs()),
         unseen_cpu_ns: trace.unseen_cpu_ns(),
         counts_end_ns: (trace.settings().counts_end_ns()).map(|ns| ns.saturating_sub(start_ns)),
+    }
+}
+
+/// How complete a trace is, in words. Those of one that lacks nothing but programs that ran unrecorded begin with
+/// `complete`.
+fn state(trace: &Trace) -> String {
+    let has_lost = |cause: Cause| {
+        let mut losses = trace.losses().iter();
+        losses.any(|loss| loss.cause == cause as i32 && loss.count > 0)
+    };
+    let state = match trace.summary().outcome() {
+        Outcome::Finished if has_lost(Cause::Damaged) => {
+            "damaged: the program has written over the recording's memory, so figures may be wrong"
+        }
+        // Programs without an agent may have come and gone before anybody looked.
+        Outcome::Finished
+            if trace.unrecorded().programs().is_empty() && !has_lost(Cause::NotHooked) =>
+        {
+            "complete"
+        }
+        Outcome::Finished => "complete but for what ran unrecorded",
+        Outcome::Recovered => "put together by `stackbeat recover`",
+        Outcome::Running => {
+            "not finished: still recording, or killed (then `stackbeat recover` may find more)"
+        }
+        Outcome::DiskFull => "cut off: the disk was full",
+        Outcome::WriteError => "cut off: the trace could not be written",
+    };
+    if trace.damage().is_empty() {
+        return state.to_owned();
+    }
+    let damaged = "damaged: parts of the file cannot be read, so figures may be wrong";
+    match state.starts_with("complete") {
+        true => damaged.to_owned(),
+        false => format!("{damaged}; {state}"),
     }
 }
 

@@ -72,12 +72,6 @@ pub fn report(
     out
 }
 
-/// Whether records or entries contradicted themselves.
-fn is_damaged(facts: &Facts) -> bool {
-    let damaged = losses::name(loss::Cause::Damaged);
-    facts.losses.iter().any(|loss| loss.cause == damaged)
-}
-
 /// What was recorded, in two lines, and what was not.
 pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
@@ -87,9 +81,6 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let longest_ns = intervals
         .filter_map(|event| event.value.try_into().ok())
         .max();
-    // Programs without an agent that had come and gone before anybody looked.
-    let not_hooked = losses::name(loss::Cause::NotHooked);
-    let has_unseen = facts.losses.iter().any(|loss| loss.cause == not_hooked);
     let command = r.command.join(" ");
     let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
@@ -105,14 +96,7 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
             Some(_) => " at first",
             None => "",
         },
-        match r.outcome {
-            "finished" if is_damaged(facts) => layout
-                .style
-                .warning("damaged: the program has written over the recording's memory, so figures may be wrong"),
-            "finished" if r.unrecorded.is_empty() && !has_unseen => "complete".to_string(),
-            "finished" => "complete but for what ran unrecorded".to_string(),
-            other => layout.style.warning(&other.replace('_', " ")),
-        }
+        r.state(layout.style)
     );
     if let Some(text) = without_evidence(facts, profile) {
         let _ = writeln!(out, "{}", layout.style.warning(&text));
