@@ -195,7 +195,7 @@ fn a_wait_that_the_programs_end_cuts_off_is_a_record() {
         let recorded = Program::new(command.iter().copied()).record(folder.path());
         let report = report(&recorded.trace);
         for call in ["poll", "read", "pthread_cond_wait"] {
-            let sites = array(&report, "blocking_sites").iter();
+            let sites = array(&report, "blocking_sites");
             let mut own = sites.filter(|site| site["call"] == call);
             let site = own.next().unwrap_or_else(|| panic!("{call}: {report:#}"));
             assert_eq!(own.next(), None, "{call}");
