@@ -338,7 +338,8 @@ fn exact(question: &Question<'_>, rules: &Rules, result: &mut Comparison) {
         inner_high: high,
         error: 0.0,
     };
-    result.smallest_seen = rules.min_exact;
+    let floor = effect::relative(question.floor, result.baseline_median);
+    result.smallest_seen = rules.min_exact.max(floor);
     result.answer =
         if result.relative.abs() < rules.min_exact || result.shift.abs() < question.floor {
             Answer::Same
@@ -505,6 +506,13 @@ mod tests {
         );
         // Below the least change that matters.
         assert_eq!(ask(&[1e6; 2], &[1e6 + 4.0; 2], true).answer, Answer::Same);
+        // What lies below the floor is not said to be seen.
+        let question = Question {
+            is_exact: true,
+            ..Question::new(&[10.0; 2], &[14.0; 2], 100.0)
+        };
+        let small = compare(&question, &Rules::default());
+        assert_eq!((small.answer, small.smallest_seen), (Answer::Same, 10.0));
     }
 
     #[test]
