@@ -12,7 +12,8 @@ use stackbeat_core::probe::Probe;
 pub(crate) const IN_TABLES: [&CStr; 3] = [c"_IO_file_read", c"_IO_file_write", c"_IO_file_close"];
 
 unsafe extern "C" {
-    fn fileno_unlocked(stream: *mut FILE) -> c_int;
+    /// Takes no lock in glibc (libio/fileno.c).
+    fn fileno(stream: *mut FILE) -> c_int;
 }
 
 original!(fn _IO_file_read(stream: *mut FILE, buffer: *mut c_void, bytes: ssize_t) -> ssize_t = Read);
@@ -42,7 +43,7 @@ unsafe extern "C-unwind" fn _IO_file_read(
         _IO_file_read::called();
     }
     // SAFETY: libc gives an open stream of a file.
-    let file = unsafe { fileno_unlocked(stream) };
+    let file = unsafe { fileno(stream) };
     if let Some(object) = descriptor::read(file) {
         // SAFETY: the caller's arguments, passed on.
         return unsafe { waiting(stream, buffer, bytes, file, object) };
@@ -65,7 +66,7 @@ unsafe extern "C-unwind" fn _IO_file_write(
         _IO_file_write::called();
     }
     // SAFETY: libc gives an open stream of a file.
-    let file = unsafe { fileno_unlocked(stream) };
+    let file = unsafe { fileno(stream) };
     let wake = descriptor::is_awaited(file).then(|| descriptor::writes(file));
     let wait = agent::begin_wait(Probe::Write, file as u64);
     // SAFETY: the caller's arguments, passed on.
@@ -84,7 +85,7 @@ unsafe extern "C-unwind" fn _IO_file_close(stream: *mut FILE) -> c_int {
         _IO_file_close::called();
     }
     // SAFETY: libc gives an open stream of a file.
-    let file = unsafe { fileno_unlocked(stream) };
+    let file = unsafe { fileno(stream) };
     let wake = descriptor::is_awaited(file).then(|| descriptor::closes(file));
     descriptor::forget(file);
     let wait = agent::begin_wait(Probe::Close, file as u64);
@@ -110,7 +111,7 @@ macro_rules! opens {
             // SAFETY: the caller's arguments, passed on.
             let stream = unsafe { $name::call($($arg),*) };
             // SAFETY: a stream that has just been opened.
-            let file = if stream.is_null() { -1 } else { unsafe { fileno_unlocked(stream) } };
+            let file = if stream.is_null() { -1 } else { unsafe { fileno(stream) } };
             wait.end(file.into());
             descriptor::opened(file);
             stream
