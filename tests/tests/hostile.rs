@@ -525,6 +525,45 @@ fn very_many_threads() {
     assert!(allocations >= 800_000, "4,000 threads × 200: {allocations}");
 }
 
+/// Its last destructor of all waits past our hooks, when the agent has let go of the thread.
+#[test]
+fn a_thread_that_takes_long_to_end_is_one_thread() {
+    let folder = scratch();
+    let recorded = both_ways(
+        folder.path(),
+        r#"
+        #include <limits.h>
+        static pthread_key_t key;
+        static __thread int rounds;
+        static void late(void *value) {
+            if (++rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {
+                pthread_setspecific(key, value);
+                return;
+            }
+            struct timespec time = {1, 500000000};
+            long result;
+            register void *no_rest __asm__("rsi") = 0;
+            __asm__ volatile("syscall" : "=a"(result) : "a"(35), "D"(&time), "r"(no_rest) : "rcx", "r11", "memory");
+        }
+        static void *one(void *n) {
+            pthread_setspecific(key, n);
+            return (void *)(long)(work(20000) != 0);
+        }
+        int main(void) {
+            pthread_t thread;
+            void *result;
+            pthread_key_create(&key, late);
+            pthread_create(&thread, 0, one, &key);
+            // The processor time of others is what makes the recorder look for threads.
+            for (int i = 0; i < 30; i++) { usleep(20000); work(20000); }
+            pthread_join(thread, &result);
+            printf("%ld\n", (long)result);
+        }"#,
+    );
+    assert_eq!(recorded.run.stdout(), "1\n");
+    assert_eq!(recorded.decode().threads.len(), 2);
+}
+
 #[test]
 fn jumps_exceptions_and_cancellation() {
     let folder = scratch();

@@ -26,7 +26,12 @@ impl Census {
                 self.end_thread(mapping, converter, &thread, true);
                 self.dead_owners.remove(&thread.entry);
                 self.known_ends.insert(uid);
-                self.free_threads.push((thread.entry, uid));
+                self.free_threads.push(Concluded {
+                    entry: thread.entry,
+                    uid,
+                    tid: thread.packet.tid,
+                    process_uid: thread.packet.process_uid,
+                });
                 self.now.0 = self.now.0.wrapping_sub(thread.now.0);
                 self.now.1 = self.now.1.wrapping_sub(thread.now.1);
                 if let Some(p) = self.processes.get_mut(&thread.packet.process_uid)
@@ -242,10 +247,14 @@ impl Census {
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of
     /// these threads may come later: their ends stay known.
     pub fn release(&mut self, mapping: &Mapping, keep: Keep) {
-        for (entry, uid) in self.free_threads.drain(..) {
-            registry::free_thread(mapping, entry);
+        for thread in std::mem::take(&mut self.free_threads) {
+            if self.is_leaving(&thread) {
+                self.free_threads.push(thread);
+                continue;
+            }
+            registry::free_thread(mapping, thread.entry);
             if keep == Keep::Nothing {
-                self.known_ends.remove(&uid);
+                self.known_ends.remove(&thread.uid);
             }
         }
         for (entry, uid) in self.free_processes.drain(..) {
@@ -258,6 +267,16 @@ impl Census {
                 self.ended_processes.remove(&uid);
             }
         }
+    }
+
+    /// Whether the kernel still has a thread whose end is written. Without its entry the sampler would take it for one
+    /// that no hook has registered.
+    fn is_leaving(&self, thread: &Concluded) -> bool {
+        let process = self.processes.get(&thread.process_uid);
+        !self.dead_world
+            && process.is_some_and(|p| {
+                !p.ended && !p.is_foreign && procfs::has_thread(p.packet.pid, thread.tid)
+            })
     }
 
     /// The next process that ended long enough ago to be forgotten at this time, ns.

@@ -97,6 +97,15 @@ pub struct Thread {
     now: (u64, u64),
 }
 
+/// A thread whose end is written.
+#[derive(Clone, Copy, Debug)]
+struct Concluded {
+    entry: u32,
+    uid: u32,
+    tid: u32,
+    process_uid: u32,
+}
+
 /// Sums over threads that are over, and those that the session knows.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
@@ -144,8 +153,9 @@ pub struct Census {
     pids: BTreeMap<u32, (u32, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
     dead_owners: HashSet<u32>,
-    /// (entry, uid) to free when what was said is stored.
-    free_threads: Vec<(u32, u32)>,
+    /// Threads whose entries are freed when what was said is stored.
+    free_threads: Vec<Concluded>,
+    /// (entry, uid), likewise.
     free_processes: Vec<(u32, u32)>,
     /// Threads and processes whose end is in the trace.
     known_ends: HashSet<u32>,
