@@ -22,7 +22,7 @@ use libc::dl_phdr_info;
 use stackbeat_core::sys;
 
 pub(crate) use module::Module;
-use module::Slot;
+use module::{Slot, TableHooks};
 use saved::SAVED;
 
 /// Whether slots are to hold hooks now.
@@ -58,6 +58,7 @@ pub(crate) fn restore() -> usize {
     ON.store(false, Ordering::Relaxed);
     let mut restoration = Restoration {
         waits: Waits(MOST_WAITS),
+        table_hooks: TableHooks::find(),
         slots: 0,
     };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
@@ -88,6 +89,7 @@ impl Waits {
 
 struct Restoration {
     waits: Waits,
+    table_hooks: TableHooks,
     slots: usize,
 }
 
@@ -106,6 +108,8 @@ struct Look {
     wanted: Slots,
     begun: bool,
     waits: Waits,
+    /// Looked up when the first module is looked at.
+    table_hooks: Option<TableHooks>,
     slots: usize,
 }
 
@@ -115,6 +119,7 @@ fn look(wanted: Slots) -> usize {
         begun: wanted == Slots::OfTables,
         // A look for new modules is made again.
         waits: Waits(if wanted == Slots::All { MOST_WAITS } else { 0 }),
+        table_hooks: None,
         slots: 0,
     };
     // SAFETY: the callback has the right type and does not unwind; the data is its own.
@@ -148,6 +153,7 @@ unsafe extern "C" fn patch_module(
             Slots::OfTables => Writable::new(&turn, &module),
             _ => Writable::of_any(&turn, &module),
         };
+        let table_hooks = look.table_hooks.get_or_insert_with(TableHooks::find);
         let mut put = |slot: Slot| {
             let held = slot.value().load(Ordering::Acquire);
             if held == slot.hook {
@@ -172,9 +178,12 @@ unsafe extern "C" fn patch_module(
         if look.wanted != Slots::OfTables {
             module.for_each_slot(&mut put);
         }
-        module.for_each_table_entry(&mut put);
+        let is_libc = module.for_each_table_entry(table_hooks, &mut put);
         if writable.is_loading {
             INCOMPLETE.store(true, Ordering::Relaxed);
+        }
+        if is_libc && look.wanted == Slots::OfTables {
+            return 1;
         }
     }
     0
@@ -207,7 +216,7 @@ unsafe extern "C" fn restore_module(
             }
         };
         module.for_each_slot(&mut restore);
-        module.for_each_table_entry(&mut restore);
+        module.for_each_table_entry(&restoration.table_hooks, &mut restore);
     }
     0
 }

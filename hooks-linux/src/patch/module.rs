@@ -54,6 +54,28 @@ impl Slot<'_> {
     }
 }
 
+/// The functions that libc calls by tables of its own, as far as it has them.
+pub(crate) struct TableHooks([Option<TableHook>; stdio::IN_TABLES.len()]);
+
+struct TableHook {
+    name: &'static CStr,
+    original: usize,
+    hook: usize,
+}
+
+impl TableHooks {
+    /// Looks them up, which takes a walk through the loaded libraries for each.
+    pub(crate) fn find() -> TableHooks {
+        TableHooks(stdio::IN_TABLES.map(|name| {
+            Some(TableHook {
+                name,
+                original: resolve::original(name, 0)?.addr(),
+                hook: hook(name)?,
+            })
+        }))
+    }
+}
+
 /// A loaded module: the tables that its slots were filled in by.
 pub(crate) struct Module {
     bias: usize,
@@ -155,31 +177,29 @@ impl Module {
         self.for_each(&[JUMP_SLOT, GLOB_DAT], f);
     }
 
-    /// Goes through the entries of tables by which libc calls functions of its own that have a hook. The dynamic linker
-    /// makes them read-only, and no relocation names them: an entry is known by what it holds.
-    pub(crate) fn for_each_table_entry(&self, mut f: impl FnMut(Slot)) {
-        for name in stdio::IN_TABLES {
-            let (Some(original), Some(hook)) = (resolve::original(name, 0), hook(name)) else {
-                continue;
-            };
-            let original = original.addr();
-            if !(self.range.0..self.range.1).contains(&original) {
-                continue;
-            }
-            for address in (self.relro.0..self.relro.1).step_by(size_of::<usize>()) {
-                let slot = Slot {
+    /// Goes through the entries of tables by which libc calls these functions, if this is libc. The dynamic linker makes them
+    /// read-only, and no relocation names them: an entry is known by what it holds. False: it is another module.
+    pub(crate) fn for_each_table_entry(&self, hooks: &TableHooks, mut f: impl FnMut(Slot)) -> bool {
+        let range = self.range.0..self.range.1;
+        let hooks = || hooks.0.iter().flatten();
+        if !hooks().any(|hook| range.contains(&hook.original)) {
+            return false;
+        }
+        for address in (self.relro.0..self.relro.1).step_by(size_of::<usize>()) {
+            // SAFETY: an aligned word of the module, which stays loaded.
+            let held = unsafe { AtomicUsize::from_ptr(address as *mut usize) };
+            let held = held.load(Ordering::Relaxed);
+            if let Some(found) = hooks().find(|h| held == h.original || held == h.hook) {
+                f(Slot {
                     address,
-                    hook,
-                    name,
+                    hook: found.hook,
+                    name: found.name,
                     symbol: 0,
                     is_call: false,
-                };
-                let held = slot.value().load(Ordering::Relaxed);
-                if held == original || held == hook {
-                    f(slot);
-                }
+                });
             }
         }
+        true
     }
 
     /// Goes through the pointers in data to functions that have a hook.
