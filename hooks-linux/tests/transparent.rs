@@ -126,6 +126,12 @@ fn files() {
 }
 
 #[test]
+fn streams_of_a_program_with_a_fileno_of_its_own() {
+    use Probe::*;
+    same("own_fileno.c", &["FOLDER/file"], &[Open, Read, Write, Close]);
+}
+
+#[test]
 fn sockets_and_polling() {
     use Probe::*;
     same(

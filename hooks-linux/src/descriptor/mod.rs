@@ -3,9 +3,8 @@
 //!
 //! The kernel is asked at a descriptor's first use, and after that a hook reads what was found: a table by
 //! descriptor, in the process' private memory, so a forked child has it too. Calls that make descriptors and
-//! that close them keep it right. What libc does inside itself (`pclose`) passes no hook: then an entry
-//! may be out of date, and a waker stays unknown, until the descriptor's next owner is made by a call that
-//! is hooked.
+//! that close them keep it right. What libc closes inside itself passes no hook: then an entry may be out of date until the
+//! descriptor's next owner is made by a call that is hooked.
 //!
 //! Nothing is opened for this, and no descriptor is changed.
 
@@ -235,7 +234,7 @@ pub(crate) fn all_close(each: impl Fn(agent::Wake, c_int)) {
     }
     let used = USED.load(Ordering::Relaxed).min(SLOTS as u32);
     for file in 0..used.max(STANDARD) as c_int {
-        // Standard streams are often used by libc alone, which no hook sees.
+        // Nobody has written to them so far, maybe, but others wait for their end.
         let is_known = (file as u32) < STANDARD
             || slot(file).is_some_and(|s| s.woken.load(Ordering::Relaxed) != 0);
         if is_known && is_awaited(file) {
