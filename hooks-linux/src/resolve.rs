@@ -60,7 +60,7 @@ impl Original {
     #[cold]
     #[inline(never)]
     pub(crate) fn find(&self) -> *mut c_void {
-        match next_definition(self.name) {
+        match next_definition(self.name).or_else(|| next_of_plain_name(self.name)) {
             Some(address) => {
                 self.address.store(address, Ordering::Relaxed);
                 address
@@ -349,6 +349,19 @@ pub(crate) fn stands_before_us(name: &CStr) -> Option<&'static CStr> {
 fn next_definition(name: &CStr) -> Option<*mut c_void> {
     // Names kept only for old programs (`__pthread_mutex_lock`) have no default version.
     definition(name, &[Version::Default, Version::Any])
+}
+
+/// musl from 1.2.4 on has `open` and its relatives without their twins for large files. Its dynamic linker takes the one for
+/// the other (ldso/dynlink.c), unless somebody defines the twin, as this library does.
+fn next_of_plain_name(name: &CStr) -> Option<*mut c_void> {
+    let plain = name.to_bytes().strip_suffix(b"64")?;
+    let mut buffer = [0; 32];
+    buffer.get_mut(..plain.len())?.copy_from_slice(plain);
+    let plain = CStr::from_bytes_until_nul(&buffer).ok()?;
+    if is_glibc() {
+        return None;
+    }
+    next_definition(plain)
 }
 
 /// The first library that defines one of the wanted versions decides.
