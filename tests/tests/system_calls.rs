@@ -428,6 +428,35 @@ fn wake_ups_are_those_that_the_kernel_counts_and_belong_to_whose_calls_sleep() {
     assert!((computes - 1.0 / 6.0).abs() < 0.14, "{computes}");
 }
 
+/// libc reads, writes and closes inside of these calls, by functions that have hooks of their own.
+#[test]
+fn calls_inside_of_calls_are_no_wake_ups() {
+    let folder = scratch();
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <netdb.h>
+        #include <stdio.h>
+        #include <sys/resource.h>
+        int main(void) {
+            FILE *file = fopen("/dev/null", "w");
+            struct addrinfo *found;
+            for (int i = 0; i < 500; i++) {
+                fputs("x", file);
+                file = freopen("/dev/null", "w", file);
+                if (getaddrinfo("localhost", "80", 0, &found) == 0) freeaddrinfo(found);
+            }
+            struct rusage usage;
+            getrusage(RUSAGE_SELF, &usage);
+            printf("%ld\n", usage.ru_nvcsw + usage.ru_nivcsw);
+        }"#;
+    let binary = compile(folder.path(), "inside.c", source, &[]);
+    let recorded = Program::new([binary.to_str().expect("UTF-8")]).record(folder.path());
+    let switches: u64 = recorded.run.stdout().trim().parse().expect("a number");
+    let woken = report(&recorded.trace)["wake_ups"].as_u64().expect("a number");
+    // A call may take a page fault or a lock's wait for a switch.
+    assert!(woken <= switches + 10, "{woken} of {switches}");
+}
+
 /// The bytes that strace saw calls of each thread return, those that read and those that wrote; by thread in the order of
 /// their first call.
 fn moved_by_strace(folder: &Path, program: &[&str]) -> Vec<(u64, u64)> {

@@ -594,8 +594,9 @@ impl Capture<'_> {
                 self.control.interval_cycles[class].load(Ordering::Relaxed),
             );
             let waited = request.begin != 0;
+            let was_switched = rseq::was_switched();
             let usage = self.scratch.usage.read(waited, now, cpu_ns, interval);
-            if is_inside {
+            if is_inside && was_switched != Some(false) {
                 // The wait around it must not seem to have passed without a switch.
                 rseq::disarm();
             }

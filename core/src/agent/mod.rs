@@ -350,8 +350,8 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     if let Some(call) = probe.system_call() {
         counted::add(entry, call, 1);
     }
-    if rseq::rearm() {
-        tls::block().switched.store(1, Ordering::Relaxed);
+    if watch_switches() && gate_before != 0 {
+        note_inside(SWITCHED_BEFORE);
     }
     let begin = process::now();
     let [pc, sp, fp] = at;
@@ -376,6 +376,26 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
         probe,
         gate_before,
     }
+}
+
+/// Bits of [`Block::switched_inside`]: what a wait that lies inside of another one has to tell that. The thread was switched
+/// away in the outer one before it, and in itself.
+const SWITCHED_BEFORE: u8 = 1;
+const SWITCHED_WITHIN: u8 = 2;
+
+fn note_inside(bit: u8) {
+    let inside = &tls::block().switched_inside;
+    inside.store(inside.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+}
+
+/// From here on it is seen whether the thread is switched away. Gives whether it was, since it was watched last.
+#[inline(always)]
+fn watch_switches() -> bool {
+    let was_switched = rseq::rearm();
+    if was_switched {
+        tls::block().switched.store(1, Ordering::Relaxed);
+    }
+    was_switched
 }
 
 #[cold]
@@ -487,6 +507,8 @@ impl Wait {
     ) {
         // A capture would arm it again.
         let switched = rseq::was_switched();
+        let inside = &tls::block().switched_inside;
+        let switched_within = inside.load(Ordering::Relaxed) & SWITCHED_WITHIN != 0;
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -501,7 +523,7 @@ impl Wait {
         // Without a switch it has not waited: only those that have look at the clock. All do where no ticks come, because
         // the kernel's clock does not see what they work in the kernel.
         let length = match switched {
-            Some(false) if !entry.has_kernel_clock() => capture::Length::Short,
+            Some(false) if !switched_within && !entry.has_kernel_clock() => capture::Length::Short,
             _ => capture::length(entry, self.begin),
         };
         let is_overdue = length == capture::Length::Overdue;
@@ -527,11 +549,26 @@ impl Wait {
         if switched == Some(true) {
             counted::add(entry, SystemCall::WakeUps, 1);
         }
-        if self.gate_before != 0 {
-            // It has armed it inside of another wait, which must not seem to have passed without a switch.
-            rseq::disarm();
+        match self.gate_before {
+            0 => inside.store(0, Ordering::Relaxed),
+            _ => leave_to_outer(switched),
         }
         gate::reopen(entry, self.gate_before);
+    }
+}
+
+/// A wait ends inside of another one, which goes on: that has to know of its own switches, and of those in here apart, which
+/// are not to be counted twice.
+#[cold]
+#[inline(never)]
+fn leave_to_outer(switched: Option<bool>) {
+    if tls::block().switched_inside.load(Ordering::Relaxed) & SWITCHED_BEFORE != 0 {
+        rseq::disarm();
+        return;
+    }
+    watch_switches();
+    if switched != Some(false) {
+        note_inside(SWITCHED_WITHIN);
     }
 }
 

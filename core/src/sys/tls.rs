@@ -46,6 +46,8 @@ pub struct Block {
     pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
     pub switched: AtomicU8,
+    /// What waits inside of another one know of the thread's switches (`agent::leave_to_outer`).
+    pub switched_inside: AtomicU8,
     /// 1: a poll has returned since the last capture and was not captured itself.
     pub turned: AtomicU8,
     /// 1: the program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
@@ -103,6 +105,7 @@ impl Block {
             pending_frees: AtomicU64::new(0),
             away: AtomicUsize::new(0),
             switched: AtomicU8::new(0),
+            switched_inside: AtomicU8::new(0),
             turned: AtomicU8::new(0),
             blocks_signal: AtomicU8::new(0),
             handlers: AtomicU32::new(0),

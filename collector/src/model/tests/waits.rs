@@ -80,6 +80,36 @@ fn before_a_wait_there_is_no_more_cpu_time_than_time() {
     assert_eq!(totals.amounts.cpu_ns, 6 * MS + MS / 100);
 }
 
+/// A sample inside of a wait, after so many voluntary and involuntary switches.
+fn inside(t: &mut Script, node: u32, switches: (u64, u64)) {
+    t.totals.voluntary_switches += switches.0;
+    t.totals.involuntary_switches += switches.1;
+    let usage = Rusage {
+        voluntary_switches: t.totals.voluntary_switches,
+        involuntary_switches: t.totals.involuntary_switches,
+        ..Rusage::default()
+    };
+    let row = t.run(node, MS / 10, Probe::Malloc);
+    row.flags |= flags::INSIDE;
+    row.rusage = Some(usage);
+}
+
+/// A lookup of a name computes and allocates, too: where others had the CPU meanwhile it has not waited.
+#[test]
+fn who_lost_the_cpu_inside_of_a_call_did_not_wait_there() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], NATIVE);
+        let abc = b.stack(1, &[A, B, C], NATIVE);
+        t.run(ab, MS, Probe::Malloc);
+        t.vanish(MS);
+        inside(t, abc, (0, 1));
+        t.run(ab, MS, Probe::Malloc);
+    });
+    let totals = &all.totals[0].1;
+    assert_eq!(totals.blocked_ns.iter().sum::<u64>(), 0);
+    assert_eq!(totals.amounts.runnable_ns, MS);
+}
+
 /// A handler's sample lies inside of a wait: what comes before it is no gap.
 #[test]
 fn a_wait_lasts_through_the_samples_inside_of_it() {
@@ -88,7 +118,7 @@ fn a_wait_lasts_through_the_samples_inside_of_it() {
         let abc = b.stack(1, &[A, B, C], NATIVE);
         t.run(ab, MS, Probe::Malloc);
         t.vanish(30 * MS);
-        t.run(abc, MS / 10, Probe::Malloc).flags |= flags::INSIDE;
+        inside(t, abc, (1, 0));
         t.block(ab, Probe::Poll, 20 * MS, (3, 0)).duration_ns = 50 * MS + MS / 10;
         t.run(ab, MS, Probe::Malloc);
     });
@@ -106,7 +136,7 @@ fn a_short_wait_lasts_through_the_samples_inside_of_it() {
         let abc = b.stack(1, &[A, B, C], NATIVE);
         t.run(ab, MS, Probe::Malloc);
         t.vanish(3 * MS / 2);
-        t.run(abc, MS / 10, Probe::Malloc).flags |= flags::INSIDE;
+        inside(t, abc, (1, 0));
         t.block(ab, Probe::Poll, MS, (2, 0)).duration_ns = 5 * MS / 2 + MS / 10;
         t.run(ab, MS, Probe::Malloc);
     });
