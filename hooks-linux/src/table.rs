@@ -144,14 +144,6 @@ impl Moved for core::ffi::c_int {
     }
 }
 
-/// What was found, or null.
-impl<T> Moved for *mut T {
-    #[inline(always)]
-    fn bytes(self) -> i64 {
-        0
-    }
-}
-
 macro_rules! hooks {
     () => {};
     (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
