@@ -96,7 +96,8 @@ impl World {
 
     fn thread(&self) -> Thread<'_> {
         let new = NewThread {
-            tid: std::process::id(),
+            // Nobody's: it has left already when its entry says that it ends.
+            tid: 1 << 22,
             process: self.process,
             cycles: 1,
             ..Default::default()
@@ -429,6 +430,27 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     };
     assert_eq!(in_files, [(&file, 0x1100, v1::NodeKind::Native)]);
     assert!(!wanted.has_elsewhere(1), "it has left no map of a compiler");
+}
+
+/// A look takes a while: a thread that is killed meanwhile may have captured since the look's clock was read.
+#[test]
+fn a_killed_thread_ends_after_its_last_capture() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    thread.sample(0);
+    let last_ns = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) + 1_000_000_000;
+    thread
+        .entry
+        .last_capture_cycles
+        .store(last_ns, Ordering::Relaxed);
+    let entry = world.mapping.process(world.process).expect("its entry");
+    // Nobody's.
+    entry.pid.store(1 << 22, Ordering::Relaxed);
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    assert_eq!(memory.ends()[0].end_ns, last_ns);
 }
 
 #[test]
