@@ -128,7 +128,11 @@ fn files() {
 #[test]
 fn streams_of_a_program_with_a_fileno_of_its_own() {
     use Probe::*;
-    same("own_fileno.c", &["FOLDER/file"], &[Open, Read, Write, Close]);
+    same(
+        "own_fileno.c",
+        &["FOLDER/file"],
+        &[Open, Read, Write, Close],
+    );
 }
 
 #[test]

@@ -452,7 +452,9 @@ fn calls_inside_of_calls_are_no_wake_ups() {
     let binary = compile(folder.path(), "inside.c", source, &[]);
     let recorded = Program::new([binary.to_str().expect("UTF-8")]).record(folder.path());
     let switches: u64 = recorded.run.stdout().trim().parse().expect("a number");
-    let woken = report(&recorded.trace)["wake_ups"].as_u64().expect("a number");
+    let woken = report(&recorded.trace)["wake_ups"]
+        .as_u64()
+        .expect("a number");
     // A call may take a page fault or a lock's wait for a switch.
     assert!(woken <= switches + 10, "{woken} of {switches}");
 }

@@ -296,7 +296,11 @@ impl Census {
         if matches!(state, entry_state::LIVE | entry_state::FOUND) && process.ended {
             // It may have captured since the clock was read for this look.
             let last = entry.last_capture_cycles.load(Ordering::Relaxed);
-            let end = if self.dead_world { 0 } else { now.cycles.max(last) };
+            let end = if self.dead_world {
+                0
+            } else {
+                now.cycles.max(last)
+            };
             thread.was_cut_off = true;
             registry::end_thread(entry, end);
             registry::show_sign(mapping, i, entry);
