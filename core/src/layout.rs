@@ -35,7 +35,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 16;
+pub const ABI_VERSION: u32 = 17;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -54,6 +54,8 @@ pub const CLASSES: usize = 3;
 pub const PHASES: usize = 4;
 /// Tick index of a thread that the kernel's clock samples: its tick word stands still.
 pub const STILL: u32 = (CLASSES * PHASES) as u32;
+/// The same of a thread that a timer of its own CPU time samples.
+pub const TIMED: u32 = STILL + 1;
 
 /// Tick value that equals no thread's last tick: the ticker is parked and wants to be woken.
 pub const TICK_PARKED: u32 = u32::MAX;
@@ -238,6 +240,8 @@ pub enum SamplingClock {
     Tick = 0,
     /// The kernel interrupts each thread when it has computed for an interval; its tick word stands still.
     Kernel = 1,
+    /// The same by a timer of each thread, which counts its time in the kernel, too.
+    Timer = 2,
 }
 
 /// Offset 4096. The collector writes; agents read, except where noted.
@@ -287,7 +291,7 @@ pub struct Control {
     pub interval_ns: [AtomicU32; CLASSES],
     pub interval_cycles: [AtomicU64; CLASSES],
     pub ticks: [[Tick; PHASES]; CLASSES],
-    /// The word of all threads with the tick index [`STILL`]. It advances only to have them look at their tick index.
+    /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them look at their tick index.
     pub still: Tick,
     /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
@@ -327,7 +331,12 @@ impl Control {
     /// Whether the kernel says when threads are sampled.
     #[inline]
     pub fn has_kernel_clock(&self) -> bool {
-        self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Kernel as u32
+        self.sampling_clock.load(Ordering::Relaxed) != SamplingClock::Tick as u32
+    }
+
+    /// Whether it does so by timers of the threads.
+    pub fn has_timers(&self) -> bool {
+        self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Timer as u32
     }
 
     /// What lies between two captures of a class' threads at a tick, ns; 0: there is no interval.

@@ -8,7 +8,8 @@ pub mod found;
 
 use crate::handover;
 use crate::layout::{
-    CLASSES, Control, PHASES, ProcessEntry, STILL, ThreadClass, ThreadEntry, entry_state as state,
+    CLASSES, Control, PHASES, ProcessEntry, STILL, TIMED, ThreadClass, ThreadEntry,
+    entry_state as state,
 };
 use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
@@ -204,6 +205,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
             .process(new.process)
             .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == 0);
     let index = match is_clocked {
+        true if control.has_timers() => TIMED,
         true => STILL,
         false => tick_index(class as u32, uid),
     };
@@ -291,6 +293,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.clock_descriptor,
         &e.wants_clock,
         &e.clock_strikes,
+        &e.clock_period_ns,
         &e.last_tick,
         &e.buffer,
         &e.capturing,

@@ -177,6 +177,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             clock: match config.sampling_clock() {
                 stackbeat_proto::v1::config::SamplingClock::Tick => "tick",
                 stackbeat_proto::v1::config::SamplingClock::Kernel => "kernel",
+                stackbeat_proto::v1::config::SamplingClock::Timer => "timer",
             },
             no_kernel_clock: config.no_kernel_clock.clone(),
         },
@@ -390,6 +391,7 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             },
             match info.config.clock {
                 "kernel" => "the kernel's clock",
+                "timer" => "timers of their CPU time",
                 _ => "ticks",
             }
         ),

@@ -35,6 +35,8 @@ const COUNTER_LOOKS: u32 = 10;
 #[derive(Debug)]
 pub struct Keeper {
     pace: Pace,
+    /// The intervals asked for by class.
+    asked_ns: [u64; CLASSES],
     costs: Costs,
     wakes: u32,
     /// Active threads, summed over the wake-ups.
@@ -82,15 +84,18 @@ struct Told {
 }
 
 impl Keeper {
-    /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the session began.
+    /// `asked_ns`: the intervals asked for by class. `shortest_ns`: the shortest that the sampling clock has. `cpu_before`: what this
+    /// process had used when the session began.
     pub fn new(
         budget: Option<Budget>,
         has_counters: bool,
         asked_ns: [u64; CLASSES],
+        shortest_ns: u64,
         cpu_before: Duration,
     ) -> Keeper {
         Keeper {
-            pace: Pace::new(budget, shortest(asked_ns)),
+            pace: Pace::new(budget, shortest(asked_ns), shortest_ns),
+            asked_ns,
             costs: Costs::new(cpu_before.as_nanos() as u64),
             wakes: 0,
             active: 0,
@@ -113,7 +118,9 @@ impl Keeper {
 
     /// Another interval was asked for, which whoever did it has said in the trace.
     pub fn asked(&mut self, class: usize, asked_ns: u64) {
-        self.told.classes[class] = asked_ns;
+        if std::mem::replace(&mut self.asked_ns[class], asked_ns) != asked_ns {
+            self.told.classes[class] = asked_ns;
+        }
     }
 
     /// The session begins: its start is owed, and the first intervals are put in force.

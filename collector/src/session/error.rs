@@ -64,6 +64,8 @@ pub enum RecordError {
     AddressSpace { left: u64, needed: u64 },
     #[error("the kernel's clock cannot be had ({0}); leave `--clock kernel` out")]
     NoKernelClock(super::sampler::kernel_clock::WhyNot),
+    #[error("timers cannot sample threads here ({0}); leave `--clock timer` out")]
+    NoTimers(super::sampler::kernel_clock::WhyNot),
     #[error("a thread of the collector cannot be started")]
     Thread(#[source] io::Error),
     #[error(transparent)]

@@ -71,6 +71,7 @@ pub fn header(
             sampling_clock: match chosen.clock {
                 SamplingClock::Tick => config::SamplingClock::Tick,
                 SamplingClock::Kernel => config::SamplingClock::Kernel,
+                SamplingClock::Timer => config::SamplingClock::Timer,
             }
             .into(),
             no_kernel_clock: chosen.why_not.clone(),

@@ -104,6 +104,14 @@ pub fn probe_kernel_clock() -> Result<(), String> {
     kernel_clock::probe().map_err(|why_not| why_not.to_string())
 }
 
+/// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
+///
+/// # Errors
+/// Why not.
+pub fn probe_cpu_timers() -> Result<u64, String> {
+    kernel_clock::probe_timers().map_err(|why_not| why_not.to_string())
+}
+
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
 ///
 /// While it runs, the calling thread's signals are taken over; everything the program inherits is as

@@ -42,6 +42,8 @@ pub enum ClockChoice {
     Auto,
     /// The kernel's clock, or an error.
     Kernel,
+    /// A timer of each thread's CPU time, or an error.
+    Timer,
     #[default]
     Tick,
 }

@@ -18,7 +18,7 @@ use super::budget::Keeper;
 use super::jit_maps::JitMaps;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::pace::Budget;
-use super::sampler::kernel_clock::KernelClock;
+use super::sampler::kernel_clock::{self, KernelClock};
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 use super::unix_peers::UnixPeers;
@@ -91,7 +91,8 @@ pub fn run(
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let asked = asked_ns(&schedules);
-    let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
+    let shortest_ns = kernel_clock::shortest_interval_ns(control);
+    let mut keeper = Keeper::new(budget, has_counters, asked, shortest_ns, cpu_before);
     keeper.begin(shared, &sampler, asked);
     let mut kernel = control.has_kernel_clock().then(KernelClock::default);
     let mut last_activity_ns = now_ns();

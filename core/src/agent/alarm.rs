@@ -69,7 +69,10 @@ impl Alarm {
         let free = AGENT.signals() & !held.before() & !mask;
         let timer = match free {
             0 => None,
-            _ => sys::create_timer(free.trailing_zeros() + 1, (&raw const MARK).addr()),
+            _ => {
+                let signal = free.trailing_zeros() + 1;
+                sys::create_timer(libc::CLOCK_MONOTONIC, signal, (&raw const MARK).addr())
+            }
         };
         if let Some(timer) = timer {
             cancel();

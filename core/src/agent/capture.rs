@@ -15,6 +15,7 @@ pub(super) use request::{More, Request};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) use signal::{on_signal, registers_of, result_of};
 
+use super::kernel_clock;
 use super::own_stack;
 use super::stack;
 use super::thread::{self, Scratch};
@@ -433,6 +434,9 @@ impl Capture<'_> {
             self.block
                 .tick
                 .store(core::ptr::from_ref(tick).cast_mut(), Ordering::Relaxed);
+            if !self.entry.has_kernel_clock() {
+                kernel_clock::leave(self.control, self.entry);
+            }
         }
     }
 

@@ -17,6 +17,10 @@ const WAITS: u32 = 100;
 
 /// The calling thread, whose entry this is, is ready for its signals.
 pub(super) fn want(control: &Control, entry: &ThreadEntry) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if entry.has_timer() {
+        return super::cpu_timer::start(control, entry);
+    }
     if entry.has_kernel_clock() {
         entry.wants_clock.store(1, Ordering::SeqCst);
         call(control);
@@ -40,6 +44,16 @@ pub fn stop_kernel_clock() {
     }
 }
 
+/// The calling thread, whose entry this is, is on ticks from here on, or ends. Events are the collector's to end.
+pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if control.has_timers() && super::wake::owns_memory() {
+        super::cpu_timer::stop(entry);
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = (control, entry);
+}
+
 /// Stops the clocks of these threads of the process.
 #[cold]
 #[inline(never)]
@@ -59,6 +73,10 @@ pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
 }
 
 fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: impl Fn() -> I) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if control.has_timers() {
+        return entries().for_each(super::cpu_timer::stop);
+    }
     let runs = |entry: &&ThreadEntry| {
         let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);
         descriptor != 0 && descriptor & CLOCK_ENDED == 0

@@ -8,7 +8,7 @@
 //! - `wake`: waits that other threads end, and ending them
 //! - `fault`: signals that end the process, where somebody wants to know of them
 //! - `withdraw`: hooks that are too dear for the budget go
-//! - `kernel_clock`: the clock that the kernel keeps for a thread
+//! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
 //! - `lent`: memory for what an exec takes
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
 //! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
@@ -29,6 +29,8 @@ mod capture;
 mod children;
 mod cost;
 mod counted;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod cpu_timer;
 mod event;
 mod fault;
 mod kernel_clock;
@@ -520,10 +522,10 @@ impl Wait {
         if is_poll {
             turn_begins(entry);
         }
-        // Without a switch it has not waited: only those that have look at the clock. All do where no ticks come, because
-        // the kernel's clock does not see what they work in the kernel.
+        // Without a switch it has not waited: only those that have look at the clock. All do where the kernel's clock does not
+        // see what they work in the kernel.
         let length = match switched {
-            Some(false) if !switched_within && !entry.has_kernel_clock() => capture::Length::Short,
+            Some(false) if !switched_within && !entry.has_user_clock() => capture::Length::Short,
             _ => capture::length(entry, self.begin),
         };
         let is_overdue = length == capture::Length::Overdue;

@@ -319,6 +319,9 @@ pub fn thread_exiting(id: u64) {
     if process::has_kernel_clock() && super::owns_memory() {
         // What comes from here on would find the thread without a stack of ours.
         sys::block_signals(sys::blocked_signals() | process::AGENT.signals());
+        if let Some(mapping) = process::mapping() {
+            kernel_clock::leave(mapping.control(), entry);
+        }
     }
     // First no handler finds the entry any more, then it may become another thread's.
     block.set(flag::EXITED);

@@ -1,6 +1,6 @@
 //! The entry of a thread.
 
-use super::STILL;
+use super::{STILL, TIMED};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
 
@@ -44,7 +44,7 @@ pub struct ThreadEntry {
     pub frees: AtomicU64,
     /// Tick of the last capture.
     pub last_tick: AtomicU32,
-    /// Index of this thread's tick word: class × PHASES + phase, or [`STILL`].
+    /// Index of this thread's tick word: class × PHASES + phase, [`STILL`] or [`TIMED`].
     pub tick_index: AtomicU32,
     /// Records committed so far: the number of the next one.
     pub records: AtomicU64,
@@ -148,12 +148,14 @@ pub struct ThreadEntry {
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicU64,
     /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
-    /// [`CLOCK_ENDED`] none is sent any more (futex word).
+    /// [`CLOCK_ENDED`] none is sent any more (futex word). With [`TIMED`] the owner's: the number of its timer, plus 1.
     pub clock_descriptor: AtomicU32,
     /// Owner: 1 while such signals may come.
     pub wants_clock: AtomicU32,
     /// Owner: such signals that have come since there was an event; the collector sets it back to 0 before.
     pub clock_strikes: AtomicU32,
+    /// Owner: what its timer is set to, ns.
+    pub clock_period_ns: AtomicU32,
 }
 
 /// Bit of [`ThreadEntry::clock_descriptor`].
@@ -171,7 +173,18 @@ impl ThreadEntry {
     /// Whether the kernel's clock samples the thread, and not ticks.
     #[inline(always)]
     pub fn has_kernel_clock(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) >= STILL
+    }
+
+    /// Whether that clock leaves out what the thread does in the kernel.
+    #[inline(always)]
+    pub fn has_user_clock(&self) -> bool {
         self.tick_index.load(Ordering::Relaxed) == STILL
+    }
+
+    /// Whether that clock is a timer of the thread's own.
+    pub fn has_timer(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) == TIMED
     }
 
     /// Whether the thread takes notice of this tick.

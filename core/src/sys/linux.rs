@@ -635,7 +635,7 @@ pub unsafe fn alternate_stack(new: *const libc::stack_t) -> Result<libc::stack_t
 }
 
 /// Makes a timer that sends this signal to the calling thread, with a value; `None` where the kernel or a filter refuses it.
-pub fn create_timer(signal: u32, value: usize) -> Option<i32> {
+pub fn create_timer(clock: i32, signal: u32, value: usize) -> Option<i32> {
     let mut timer = 0i32;
     // SAFETY: a sigevent's zeroed value is valid; glibc's is the kernel's (include/uapi/asm-generic/siginfo.h), which reads it and
     // fills in the timer's number.
@@ -646,7 +646,7 @@ pub fn create_timer(signal: u32, value: usize) -> Option<i32> {
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_notify_thread_id = thread_id() as i32;
         let arguments = [
-            libc::CLOCK_MONOTONIC as usize,
+            clock as usize,
             &raw const event as usize,
             &raw mut timer as usize,
             0,
@@ -657,10 +657,16 @@ pub fn create_timer(signal: u32, value: usize) -> Option<i32> {
     }
 }
 
-/// Has a timer go off so many ns from now, below a second, and then at this distance.
+/// Has a timer go off so many ns from now, and then at this distance.
 pub fn start_timer(timer: i32, ns: u64, distance_ns: u64) {
+    const SECOND: u64 = 1_000_000_000;
     // Interval and value, two timespecs.
-    let times = [0u64, distance_ns, 0, ns];
+    let times = [
+        distance_ns / SECOND,
+        distance_ns % SECOND,
+        ns / SECOND,
+        ns % SECOND,
+    ];
     // SAFETY: the kernel reads an itimerspec.
     unsafe {
         syscall(

@@ -75,11 +75,15 @@ impl WatchArgs {
     /// The kernel's clock does nothing but interrupt threads.
     pub fn clock_choice(&self) -> anyhow::Result<ClockChoice> {
         match self.clock {
-            ClockArg::Kernel if self.no_interrupt => anyhow::bail!(
-                "--clock kernel and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out"
+            ClockArg::Kernel | ClockArg::Timer if self.no_interrupt => anyhow::bail!(
+                "--clock {} and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out",
+                self.clock
+                    .to_possible_value()
+                    .map_or(String::new(), |value| value.get_name().to_owned()),
             ),
             ClockArg::Auto => Ok(ClockChoice::Auto),
             ClockArg::Kernel => Ok(ClockChoice::Kernel),
+            ClockArg::Timer => Ok(ClockChoice::Timer),
             ClockArg::Tick => Ok(ClockChoice::Tick),
         }
     }
@@ -235,6 +239,9 @@ pub enum ClockArg {
     /// The kernel interrupts a thread after each interval of its CPU time (perf_event_open): nothing wakes up beside the
     /// program. Time in the kernel is seen in hooked calls only.
     Kernel,
+    /// The kernel interrupts a thread at its next tick (some 4 ms; `doctor` says how long) after an interval of its CPU time, in
+    /// the kernel or not. Costs least; waits are recorded as with the others.
+    Timer,
 }
 
 /// A file that a trace is written to. Standard output is the program's, or for what a command says.

@@ -20,6 +20,7 @@ pub fn checks() -> Vec<Check> {
         process_access(),
         signal(),
         kernel_clock(),
+        cpu_timers(),
         debug_files(),
     ];
     checks.extend(preloaded());
@@ -225,6 +226,23 @@ fn kernel_clock() -> Check {
             format!("not to be had, so threads are sampled at ticks, which costs more ({why_not})"),
             "",
         ),
+    }
+}
+
+/// Whether threads can have timers that sample them, and how often those go off.
+fn cpu_timers() -> Check {
+    const NAME: &str = "CPU timers";
+    match stackbeat_collector::session::probe_cpu_timers() {
+        Ok(tick_ns) => Check::new(
+            NAME,
+            Status::Ok,
+            format!(
+                "`--clock timer` can be had, with {} between samples at least",
+                units::duration(tick_ns)
+            ),
+            "",
+        ),
+        Err(why_not) => Check::new(NAME, Status::Ok, format!("not to be had ({why_not})"), ""),
     }
 }
 

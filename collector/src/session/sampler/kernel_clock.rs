@@ -16,7 +16,7 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
-use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry};
+use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, Control, SamplingClock, ThreadEntry};
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::sys;
 use stackbeat_core::throttle::Ticker;
@@ -66,8 +66,10 @@ struct Clocked {
     /// What it had written at the last look, and looks in a row at which that was the same.
     records: u64,
     quiet_looks: u32,
-    /// CPU time in user mode when its event began, ns; `None`: its signals have been seen to arrive.
+    /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive, or it has not begun.
     unheard_from_ns: Option<u64>,
+    /// It has begun a timer of its own.
+    has_begun: bool,
 }
 
 impl Clocked {
@@ -79,14 +81,16 @@ impl Clocked {
             records: 0,
             quiet_looks: 0,
             unheard_from_ns: None,
+            has_begun: false,
         }
     }
 
     /// It is time for a look: whether it was active since the last one.
     fn look(&mut self, entry: &ThreadEntry) -> bool {
-        self.looks_without = match self.event {
-            Some(_) => 0,
-            None => self.looks_without + 1,
+        let has_timer = entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
+        self.looks_without = match has_timer || self.event.is_some() {
+            true => 0,
+            false => self.looks_without + 1,
         };
         let records = entry.records.load(Ordering::Relaxed);
         let is_active = std::mem::replace(&mut self.records, records) != records;
@@ -106,17 +110,32 @@ impl Clocked {
 
     /// Whether the event's signals arrive, as far as that is known: a runtime may have replaced our handler by a bare system
     /// call.
-    fn is_heard(&mut self, entry: &ThreadEntry) -> bool {
-        let (Some(event), Some(from_ns)) = (&self.event, self.unheard_from_ns) else {
+    fn is_heard(&mut self, entry: &ThreadEntry, period_ns: u64) -> bool {
+        let Some(from_ns) = self.unheard_from_ns else {
             return true;
         };
         if entry.clock_strikes.load(Ordering::Relaxed) != 0 {
             self.unheard_from_ns = None;
             return true;
         }
-        let due_ns = (event.period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
-        let user_ns = || procfs::user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
-        event.counted_ns() < due_ns || user_ns().saturating_sub(from_ns) < due_ns
+        let due_ns = (period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
+        let is_early = match &self.event {
+            Some(event) => event.counted_ns() < due_ns,
+            // Those that wait are asked about more and more rarely.
+            None => !self.quiet_looks.is_power_of_two(),
+        };
+        if is_early {
+            return true;
+        }
+        let user_ns = procfs::user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
+        user_ns.saturating_sub(from_ns) < due_ns
+    }
+
+    /// The thread has a timer of its own.
+    fn begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.unheard_from_ns = procfs::user_ns(self.thread.pid, self.thread.tid).ok();
+        }
     }
 
     /// Gives the thread an event, unless it has ended.
@@ -146,9 +165,12 @@ impl Clocked {
         Ok(())
     }
 
-    /// No signal is on its way afterwards, and the thread learns that.
+    /// No signal of an event is on its way afterwards, and the thread learns that. A timer is the thread's own to stop.
     fn end(&mut self, entry: &ThreadEntry) {
         self.event = None;
+        if entry.has_timer() {
+            return;
+        }
         let descriptor = &entry.clock_descriptor;
         if descriptor.load(Ordering::Relaxed) != 0 {
             descriptor.fetch_or(CLOCK_ENDED, Ordering::SeqCst);
@@ -282,6 +304,10 @@ pub enum WhyNot {
         "this kernel is PREEMPT_RT: it sends the clock's signals late, and they would end system calls"
     )]
     RealTime,
+    #[error(
+        "this kernel ({0}) sends the signals of such timers in the middle of system calls, and would end these"
+    )]
+    EndsCalls(String),
 }
 
 /// What says when the threads of a session are sampled.
@@ -306,6 +332,13 @@ pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
     if options.clock == ClockChoice::Tick || !is_sampled {
         return Ok(on_ticks(String::new()));
     }
+    if options.clock == ClockChoice::Timer {
+        probe_timers().map_err(RecordError::NoTimers)?;
+        return Ok(Chosen {
+            clock: SamplingClock::Timer,
+            why_not: String::new(),
+        });
+    }
     match probe() {
         Ok(()) => Ok(Chosen {
             clock: SamplingClock::Kernel,
@@ -325,9 +358,9 @@ pub fn probe() -> Result<(), WhyNot> {
         advice: advice(&source),
         source,
     })?;
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if is_old(&release) {
-        return Err(WhyNot::Old(release.trim().to_owned()));
+    let release = release();
+    if is_older(&release, (5, 13)) {
+        return Err(WhyNot::Old(release));
     }
     // There, and 1, on such kernels only (kernel/ksysfs.c).
     let realtime = std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
@@ -337,13 +370,55 @@ pub fn probe() -> Result<(), WhyNot> {
     }
 }
 
-/// Whether a kernel of this release lacks `remove_on_exec` (Linux 5.13).
-fn is_old(release: &str) -> bool {
+/// The tick of the kernel, ns, where it sends the signals of CPU timers when a thread leaves the kernel.
+///
+/// # Errors
+/// It may send them in the middle of a system call: before `CONFIG_POSIX_CPU_TIMERS_TASK_WORK` (Linux 5.11 for x86, 6.2 for
+/// arm64 are known to have it; kernel/time/Kconfig).
+pub fn probe_timers() -> Result<u64, WhyNot> {
+    let release = release();
+    let first = match cfg!(target_arch = "x86_64") {
+        true => (5, 11),
+        false => (6, 2),
+    };
+    match is_older(&release, first) {
+        true => Err(WhyNot::EndsCalls(release)),
+        false => Ok(tick_ns()),
+    }
+}
+
+/// The shortest interval that the sampling clock has, ns.
+pub fn shortest_interval_ns(control: &Control) -> u64 {
+    match control.has_timers() {
+        true => tick_ns(),
+        false => 0,
+    }
+}
+
+/// Distance between two ticks of the kernel, ns: no CPU timer goes off more often.
+fn tick_ns() -> u64 {
+    let mut resolution = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in a local structure. The coarse clock advances with the tick (clock_getres(2)).
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    u64::try_from(resolution.tv_nsec).unwrap_or(0)
+}
+
+/// The kernel's release, such as 6.18.1.
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
+/// Whether a kernel of this release is older than this version.
+fn is_older(release: &str, first: (u32, u32)) -> bool {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next(), numbers.next());
-    matches!(version, (Some(major), Some(minor)) if (major, minor) < (5, 13))
+    matches!(version, (Some(major), Some(minor)) if (major, minor) < first)
 }
 
 /// What to do about an error of `perf_event_open`.
@@ -412,21 +487,21 @@ impl KernelClock {
             let period_ns = period_ns(entry, intervals_ns);
             if is_look {
                 self.active += usize::from(clocked.look(entry));
-                if clocked.is_gone() {
+                if sampler.is_ours(clocked.thread.process) && clocked.is_gone() {
                     registry::end_thread(entry, clock::now(shared.clock_source()));
                     registry::show_sign(&shared.mapping, clocked.thread.entry, entry);
                     continue;
                 }
             }
             let is_patient = clocked.looks_without < PATIENT_LOOKS;
-            if !sampler.is_ours(clocked.thread.process) && is_patient {
+            if !entry.has_timer() && !sampler.is_ours(clocked.thread.process) && is_patient {
                 // It ends, or is becoming another program, or its numbers are of another pid namespace.
                 clocked.end(entry);
                 i += 1;
                 continue;
             }
             let stays = entry.has_kernel_clock()
-                && self.may_have_event(shared, sampler, clocked)
+                && self.may_have_signals(shared, sampler, clocked, entry.has_timer())
                 && self.keep(shared, clocked, entry, period_ns);
             if stays {
                 i += 1;
@@ -458,6 +533,11 @@ impl KernelClock {
         let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
             && process.is_some_and(|process| Signals::of(process).first == SIGNAL);
         match &mut clocked.event {
+            None if entry.has_timer() => {
+                if is_wanted {
+                    clocked.begins();
+                }
+            }
             Some(event) if is_wanted => event.set_period(period_ns),
             Some(_) => clocked.end(entry),
             None if is_wanted => {
@@ -475,7 +555,7 @@ impl KernelClock {
         if clocked.looks_without >= PATIENT_LOOKS {
             return false;
         }
-        let is_heard = clocked.is_heard(entry);
+        let is_heard = clocked.is_heard(entry, period_ns);
         if !is_heard {
             self.refuse(shared, &clocked.thread, "the signals do not arrive");
         }
@@ -483,12 +563,19 @@ impl KernelClock {
     }
 
     /// Whether the process of this thread may get the signals.
-    fn may_have_event(&mut self, shared: &Shared, sampler: &Sampler, clocked: &Clocked) -> bool {
+    fn may_have_signals(
+        &mut self,
+        shared: &Shared,
+        sampler: &Sampler,
+        clocked: &Clocked,
+        has_timer: bool,
+    ) -> bool {
         let thread = &clocked.thread;
         let Some(process) = shared.mapping.process(thread.process) else {
             return false;
         };
-        if process.on_ticks.load(Ordering::Relaxed) != 0 || !sampler.is_ours(thread.process) {
+        let is_ours = has_timer || sampler.is_ours(thread.process);
+        if process.on_ticks.load(Ordering::Relaxed) != 0 || !is_ours {
             return false;
         }
         match Signals::of(process).first {

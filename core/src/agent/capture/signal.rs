@@ -1,7 +1,7 @@
 //! The session's signal: a thread is captured where it runs.
 
 use super::{Request, count, slow};
-use crate::agent::{alternate, process, registered, thread};
+use crate::agent::{alternate, cpu_timer, process, registered, thread};
 use crate::gate;
 use crate::layout::{CLOCK_ENDED, loss};
 use crate::probe::Probe;
@@ -18,6 +18,16 @@ pub(in crate::agent) unsafe fn on_signal(
     info: *mut libc::siginfo_t,
     context: *mut core::ffi::c_void,
 ) -> bool {
+    // SAFETY: by contract.
+    if unsafe { cpu_timer::is(info) } {
+        match process::is_active() && tls::has_thread_pointer() {
+            // SAFETY: by contract.
+            true => unsafe { clock_strikes(Clock::Timer, context) },
+            // SAFETY: by contract; it is one of these.
+            false => unsafe { cpu_timer::delete(info) },
+        }
+        return true;
+    }
     if !process::is_active() {
         return false;
     }
@@ -28,7 +38,7 @@ pub(in crate::agent) unsafe fn on_signal(
     // SAFETY: by contract.
     if !is_sent && unsafe { is_of_kernel_clock(info) } {
         // SAFETY: by contract.
-        unsafe { clock_strikes(context) };
+        unsafe { clock_strikes(Clock::Event, context) };
         return true;
     }
     if !is_sent {
@@ -102,17 +112,29 @@ unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
     })
 }
 
+/// What has sent the signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    /// The collector's event for the thread.
+    Event,
+    /// The thread's own timer.
+    Timer,
+}
+
 /// The calling thread has computed for another interval: it is sampled where that was over.
 ///
 /// # Safety
 /// `context` is the third argument of a handler with SA_SIGINFO.
-unsafe fn clock_strikes(context: *mut core::ffi::c_void) {
+unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
     let block = tls::block();
     if let Some((entry, _)) = registered(block) {
         let strikes = entry.clock_strikes.load(Ordering::Relaxed);
         entry
             .clock_strikes
             .store(strikes.saturating_add(1), Ordering::Relaxed);
+        if clock == Clock::Timer {
+            cpu_timer::follow(entry);
+        }
     }
     // SAFETY: by contract.
     unsafe { alternate::put_back(context) };

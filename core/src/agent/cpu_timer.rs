@@ -1,0 +1,111 @@
+//! A thread's timer of its own CPU time (timer_create(2), `CLOCK_THREAD_CPUTIME_ID`), which samples it
+//! (`SamplingClock::Timer`). The kernel looks at such timers in its own tick, which it has anyway, so a sample costs little
+//! more than its signal; none comes sooner than with the next tick. The signal is sent when the thread is about to leave the
+//! kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system call.
+//!
+//! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
+
+use super::process;
+use crate::layout::{CLASSES, Control, ThreadEntry};
+use crate::registry;
+use crate::sync::Ordering;
+use crate::sys;
+use core::ffi::c_int;
+
+/// Time between two signals while the session is switched off, ns: then they only look whether it is on again.
+const RESTING_NS: u32 = 100_000_000;
+
+/// Its address says that a signal is one of these.
+static MARK: u8 = 0;
+
+/// Starts the calling thread's timer. Where it cannot have one, it is on ticks.
+pub(super) fn start(control: &Control, entry: &ThreadEntry) {
+    if entry.clock_descriptor.load(Ordering::SeqCst) != 0 {
+        return;
+    }
+    let signal = libc::SIGURG as u32;
+    match sys::create_timer(
+        libc::CLOCK_THREAD_CPUTIME_ID,
+        signal,
+        (&raw const MARK).addr(),
+    ) {
+        None => registry::put_on_ticks(entry),
+        Some(timer) => {
+            entry
+                .clock_descriptor
+                .store(timer as u32 + 1, Ordering::SeqCst);
+            entry.wants_clock.store(1, Ordering::SeqCst);
+            set(control, entry, timer);
+        }
+    }
+}
+
+/// Stops a thread's timer, if it has one.
+pub(super) fn stop(entry: &ThreadEntry) {
+    entry.wants_clock.store(0, Ordering::SeqCst);
+    let timer = entry.clock_descriptor.swap(0, Ordering::SeqCst);
+    if timer != 0 {
+        sys::delete_timer(timer as c_int - 1);
+    }
+}
+
+/// Whether a signal is one of these.
+///
+/// # Safety
+/// `info` is what the kernel passed to a handler with SA_SIGINFO.
+pub(super) unsafe fn is(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: by contract; the value is meaningful for SI_TIMER, which is looked at first.
+    unsafe {
+        (*info).si_code == libc::SI_TIMER
+            && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()
+    }
+}
+
+/// The recording is over, but not the timer that has sent this signal.
+///
+/// # Safety
+/// `info` is that of a signal that [`is`] one of these.
+pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
+    /// `_timer` of `siginfo_t` (asm-generic/siginfo.h).
+    #[repr(C)]
+    struct OfTimer {
+        _signal: [i32; 4],
+        timer: c_int,
+    }
+    // SAFETY: by contract.
+    sys::delete_timer(unsafe { (*info.cast::<OfTimer>()).timer });
+}
+
+/// The calling thread's timer has gone off: another interval may be in force since it was set.
+pub(super) fn follow(entry: &ThreadEntry) {
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    let control = mapping.control();
+    match entry.clock_descriptor.load(Ordering::Relaxed) {
+        0 => {}
+        _ if !entry.has_timer() => stop(entry),
+        timer if entry.clock_period_ns.load(Ordering::Relaxed) != period_ns(control, entry) => {
+            set(control, entry, timer as c_int - 1);
+        }
+        _ => {}
+    }
+}
+
+fn set(control: &Control, entry: &ThreadEntry, timer: c_int) {
+    let ns = period_ns(control, entry);
+    entry.clock_period_ns.store(ns, Ordering::Relaxed);
+    sys::start_timer(timer, ns.into(), ns.into());
+}
+
+/// What the timer is to be set to.
+fn period_ns(control: &Control, entry: &ThreadEntry) -> u32 {
+    if control.switch.load(Ordering::Relaxed) != 1 {
+        return RESTING_NS;
+    }
+    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+    let every = entry.every.load(Ordering::Relaxed).max(1);
+    let ns = control.interval_in_force_ns(class).saturating_mul(every);
+    // 0 would stop it.
+    ns.max(1)
+}
