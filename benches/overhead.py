@@ -205,6 +205,7 @@ def tool_commands(stackbeat):
         tools["stackbeat"] = lambda out: [stackbeat, "record", "--quiet", "--force", "-o", out, "--"]
         tools["stackbeat-100us"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "100us", "-o", out, "--"]
         tools["stackbeat-kernel"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--clock", "kernel", "-o", out, "--"]
+        tools["stackbeat-timer"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--clock", "timer", "-o", out, "--"]
         # Hooks count, and nothing else is done.
         tools["stackbeat-counting"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "4s", "--no-interrupt", "--counters", "off", "-o", out, "--"]
         tools["stackbeat-budget-1"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--budget", "1%", "-o", out, "--"]
