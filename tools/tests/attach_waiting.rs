@@ -312,3 +312,58 @@ fn they_have_rows_when_capturing_begins_later() {
     program.end();
     check(&tids);
 }
+
+/// A library whose constructor waits: whoever loads it holds the dynamic linker's lock meanwhile. How long, in seconds, is
+/// in the environment.
+const SLOW: &str = r#"
+#include <stdlib.h>
+#include <time.h>
+__attribute__((constructor)) static void waits(void) {
+    struct timespec time = {.tv_sec = atol(getenv("SLOW_S"))};
+    while (nanosleep(&time, &time)) {}
+}
+"#;
+
+/// Loads it in another thread, and goes on afterwards.
+const LOADS: &str = r#"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+static void *loads(void *path) {
+    return dlopen(path, RTLD_NOW);
+}
+int main(int count, char **arguments) {
+    pthread_t thread;
+    void *loaded;
+    pthread_create(&thread, 0, loads, arguments[count - 1]);
+    usleep(100000);
+    if (write(1, "running\n", 8) != 8) return 9;
+    for (char byte; read(0, &byte, 1) == 1;) {}
+    pthread_join(thread, &loaded);
+    // What a call of ours left there would show.
+    if (!loaded || dlopen("/none/such", RTLD_NOW) || !dlerror()) return 8;
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_whose_loader_is_held_is_said_not_to_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let library = compile(at, "slow.c", SLOW, &["-shared", "-fPIC"]);
+    let program = compile(at, "loads.c", LOADS, &["-pthread", "-ldl"]);
+    let mut command = Command::new(program);
+    command.arg(library).env("SLOW_S", "23");
+    let program = Waiting::start(command);
+    let pid = program.child.0.id().to_string();
+    let output = stackbeat(at, &["attach", "-f", "-o", "t.beat", "-d", "50ms", &pid]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("did not answer within 20 s"), "{said}");
+    assert!(!said.contains("ended"), "{said}");
+    // Later it can be attached to.
+    sleep(Duration::from_secs(4));
+    let output = stackbeat(at, &["attach", "-f", "-o", "t.beat", "-d", "50ms", &pid]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    program.end();
+}

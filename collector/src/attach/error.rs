@@ -58,7 +58,7 @@ pub enum AttachError {
         seconds: u64,
         state: String,
     },
-    #[error("{pid}: its dynamic linker refused the agent library: {reason}")]
+    #[error("{pid}: its dynamic linker did not load the agent library: {reason}")]
     Load { pid: u32, reason: String },
     #[error("{pid}: the agent in it refused the session: {reason}")]
     Refused { pid: u32, reason: String },

@@ -5,17 +5,18 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stackbeat_core::answer::{Refused, decode};
 
-use super::Visit;
 use super::asking::Slots;
 use super::error::AttachError;
 use super::image::{Functions, Images};
 use super::place::{self, Doing, Judge};
 use super::target::{self, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
+use super::{Held, Visit};
 use crate::foreign::Module;
 
 /// How long a good place is looked for.
@@ -37,10 +38,15 @@ const NAME_BYTES: usize = 4095;
 const LIST_AT: u64 = 8192;
 
 /// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
-/// the process sees it.
-pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, AttachError> {
+/// the process sees it. `tell` hears of a thread that cannot be given back.
+pub fn attach(
+    target: &Target,
+    agent: &Path,
+    session: &Path,
+    tell: &mut dyn FnMut(Held),
+) -> Result<Visit, AttachError> {
     let pid = target.pid;
-    visit(pid, |images, slots, borrowed, stack| {
+    visit(pid, tell, |images, slots, borrowed, stack| {
         write_name(borrowed, stack + SESSION_AT, session)?;
         let stack_end = stack + STACK_BYTES;
         let entrances = match images.agent() {
@@ -70,9 +76,9 @@ pub fn attach(target: &Target, agent: &Path, session: &Path) -> Result<Visit, At
     })
 }
 
-/// Has the agent leave.
-pub fn detach(pid: u32) -> Result<Visit, AttachError> {
-    visit(pid, |images, slots, borrowed, stack| {
+/// Has the agent leave. `tell` as for [`attach`].
+pub fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<Visit, AttachError> {
+    visit(pid, tell, |images, slots, borrowed, stack| {
         let Some(agent) = images.agent() else {
             return Ok(0);
         };
@@ -143,6 +149,7 @@ fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError
 /// on.
 fn visit(
     pid: u32,
+    tell: &mut dyn FnMut(Held),
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<Visit, AttachError> {
     let began = Instant::now();
@@ -160,13 +167,13 @@ fn visit(
         .ok_or(AttachError::NoLoader { pid })?;
     let mut judge = Judge::new(&images, libc, &functions);
     let mut refused = 0;
-    let mut attempt = |tid, was_tried| {
+    let mut attempt = |tid, was_tried, held| {
         let (mut tracee, stopped) = match try_thread(pid, tid, &mut judge, was_tried)? {
             Ok(found) => found,
             Err(objection) => return Ok(Err(objection)),
         };
         let mut borrowed = tracee
-            .borrow(syscall)
+            .borrow(syscall, held)
             .map_err(system("its registers cannot be read"))?;
         let result = use_thread(&images, &mut borrowed, |images, borrowed, memory| {
             work(images, &slots, borrowed, memory)
@@ -178,7 +185,7 @@ fn visit(
         Ok(Ok((slots, pause)))
     };
     let (slots, pause) = find_place(pid, &mut refused, |tid, was_tried| {
-        on_thread_of_its_own(pid, || attempt(tid, was_tried))
+        on_thread_of_its_own(pid, &mut *tell, |held| attempt(tid, was_tried, held))
     })?;
     Ok(Visit {
         pause,
@@ -193,16 +200,20 @@ fn visit(
 /// traces takes the request back.
 fn on_thread_of_its_own<T: Send>(
     pid: u32,
-    work: impl FnOnce() -> Result<T, AttachError> + Send,
+    tell: &mut dyn FnMut(Held),
+    work: impl FnOnce(mpsc::Sender<Held>) -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
+    let (sender, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("stackbeat visit".to_owned());
-        let thread = thread.spawn_scoped(scope, work);
+        let thread = thread.spawn_scoped(scope, || work(sender));
         let thread = thread.map_err(|source| AttachError::System {
             pid,
             step: "no thread can be started to trace it with",
             source,
         })?;
+        // Until it has ended.
+        told.into_iter().for_each(tell);
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -231,13 +242,21 @@ fn use_thread(
         return Err(borrowed.failed("no memory for a stack in it", error));
     }
     let memory = memory as u64;
-    let errno = errno_of(images, borrowed, memory)?;
-    let result = work(images, borrowed, memory);
-    if let Some((address, value)) = errno {
-        borrowed.write(address, &value)?;
+    let result = errno_of(images, borrowed, memory).and_then(|errno| {
+        let result = work(images, borrowed, memory);
+        let written = match errno {
+            Some((address, value)) if borrowed.is_stopped() => borrowed.write(address, &value),
+            _ => Ok(()),
+        };
+        result.and_then(|slots| written.map(|()| slots))
+    });
+    // One that runs on in a call of ours needs its stack, and what that call has left of itself may point there.
+    if !borrowed.is_stopped() {
+        return result;
     }
-    borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0])?;
-    result
+    let unmapped = borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0]);
+    // What went wrong first is what is to be told.
+    result.and_then(|slots| unmapped.map(|_| slots))
 }
 
 /// Where the thread's errno lies, and what it is.
@@ -382,17 +401,22 @@ fn load(
         Some(carry(pid, agent, borrowed, memory)?)
     };
     let flags = libc::RTLD_NOW as u64;
-    let handle = borrowed.call(dlopen, [memory + AGENT_AT, flags], stack_end)?;
+    let loaded = borrowed.call(dlopen, [memory + AGENT_AT, flags], stack_end);
     let reason = match everywhere("dlerror") {
-        Some(dlerror) if handle == 0 => {
-            let text = borrowed.call(dlerror, [0, 0], stack_end)?;
-            read_text(borrowed, text)
+        Some(dlerror) if matches!(loaded, Ok(0)) => {
+            let text = borrowed.call(dlerror, [0, 0], stack_end);
+            text.ok().and_then(|text| read_text(borrowed, text))
         }
         _ => None,
     };
-    if let Some(fd) = file {
-        borrowed.system_call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
-    }
+    let closed = match file {
+        Some(fd) if borrowed.is_stopped() => {
+            borrowed.system_call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])
+        }
+        _ => Ok(0),
+    };
+    let handle = loaded?;
+    closed?;
     if handle == 0 {
         let reason = reason.unwrap_or_else(|| "it did not say why".to_owned());
         return Err(AttachError::Load { pid, reason });

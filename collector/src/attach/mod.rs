@@ -24,17 +24,23 @@ mod inject {
 
     use std::path::Path;
 
-    use super::{AttachError, Target, Visit};
+    use super::{AttachError, Held, Target, Visit};
 
-    pub fn attach(_: &Target, _: &Path, _: &Path) -> Result<Visit, AttachError> {
+    pub fn attach(
+        _: &Target,
+        _: &Path,
+        _: &Path,
+        _: &mut dyn FnMut(Held),
+    ) -> Result<Visit, AttachError> {
         Err(AttachError::Machine)
     }
 
-    pub fn detach(_: u32) -> Result<Visit, AttachError> {
+    pub fn detach(_: u32, _: &mut dyn FnMut(Held)) -> Result<Visit, AttachError> {
         Err(AttachError::Machine)
     }
 }
 
+use std::fmt;
 use std::time::Duration;
 
 pub use error::AttachError;
@@ -52,4 +58,26 @@ pub struct Visit {
     pub refused: u32,
     /// Slots that hold a hook now, or were put back.
     pub slots: u64,
+}
+
+/// A thread that was used for a visit and cannot be given back yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub pid: u32,
+    pub tid: u32,
+    /// For how long it has not stopped.
+    pub time: Duration,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: thread {} has not stopped for {} s: it is in a call that cannot be interrupted, which it makes for the \
+             recorder; it is waited for, because the program would die of it if it were left there",
+            self.pid,
+            self.tid,
+            self.time.as_secs()
+        )
+    }
 }

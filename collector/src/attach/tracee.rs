@@ -12,9 +12,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::Held;
 use super::error::AttachError;
+use crate::session::procfs;
 use crate::session::spawn::signal_set;
 
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` of Linux' include/uapi/linux/ptrace.h.
@@ -243,6 +246,12 @@ impl Tracee {
         set_of(&status.unwrap_or_default(), "SigPnd:").is_none_or(|set| set & faults() != 0)
     }
 
+    /// Whether it is no thread any more.
+    fn has_ended(&self) -> bool {
+        let state = procfs::state(self.pid, self.tid);
+        state.map_or(true, |state| matches!(state, b'Z' | b'X'))
+    }
+
     /// Whether the signal that is about to be delivered was sent, and is no fault of the thread's own.
     fn was_sent(&self) -> bool {
         // SAFETY: plain data for which all zeros is valid.
@@ -294,8 +303,9 @@ impl Tracee {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction.
-    pub fn borrow(&mut self, syscall: u64) -> io::Result<Borrowed<'_>> {
+    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` is told when it cannot be
+    /// given back.
+    pub fn borrow(&mut self, syscall: u64, held: mpsc::Sender<Held>) -> io::Result<Borrowed<'_>> {
         let before = Before {
             registers: self.registers()?,
             vectors: self.vectors()?,
@@ -311,6 +321,7 @@ impl Tracee {
             syscall,
             faults_are_ignored,
             held_back: Vec::new(),
+            held,
         })
     }
 
@@ -363,6 +374,7 @@ pub struct Borrowed<'a> {
     faults_are_ignored: bool,
     /// Signals that came meanwhile, and were sent.
     held_back: Vec<i32>,
+    held: mpsc::Sender<Held>,
 }
 
 impl Borrowed<'_> {
@@ -456,6 +468,11 @@ impl Borrowed<'_> {
         read.map_err(|e| self.failed("its memory cannot be read", e))
     }
 
+    /// Whether it can be used. After a call that did not come back in time it runs on in there.
+    pub fn is_stopped(&self) -> bool {
+        self.tracee.stopped
+    }
+
     /// Puts registers and mask back and lets the thread go on where it was.
     pub fn give_back(mut self) -> Result<(), AttachError> {
         self.restore()
@@ -492,6 +509,7 @@ impl Borrowed<'_> {
         if self.tracee.stopped {
             self.tracee.go_on(libc::PTRACE_CONT, 0)?;
         }
+        let mut is_told = false;
         loop {
             match self.tracee.wait(Instant::now() + CALL_TIME)? {
                 Some(Stop::Interrupted) => break,
@@ -502,6 +520,15 @@ impl Borrowed<'_> {
                 }
                 Some(Stop::Ended) => return Ok(false),
                 // It is in a call of ours: left in there it would end the program.
+                None if !is_told => {
+                    is_told = true;
+                    // Nobody is left to tell.
+                    let _ = self.held.send(Held {
+                        pid: self.tracee.pid,
+                        tid: self.tracee.tid,
+                        time: CALL_TIME,
+                    });
+                }
                 None => {}
             }
         }
@@ -556,7 +583,10 @@ impl Borrowed<'_> {
                 None => {
                     return Err(AttachError::Load {
                         pid: self.tracee.pid,
-                        reason: format!("it did not answer within {} s", CALL_TIME.as_secs()),
+                        reason: format!(
+                            "it did not answer within {} s (another thread may be loading a library)",
+                            CALL_TIME.as_secs()
+                        ),
                     });
                 }
             }
@@ -576,7 +606,8 @@ impl Borrowed<'_> {
     /// An error with its step.
     pub fn failed(&self, step: &'static str, source: io::Error) -> AttachError {
         match source.raw_os_error() {
-            Some(libc::ESRCH) => AttachError::Ended {
+            // Also the answer of ptrace for a thread that runs.
+            Some(libc::ESRCH) if self.tracee.has_ended() => AttachError::Ended {
                 pid: self.tracee.pid,
             },
             _ => AttachError::System {

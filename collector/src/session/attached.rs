@@ -59,8 +59,14 @@ pub fn attach(
     let session = Arc::clone(&begun.session);
     session.program_pid.store(pid, Ordering::Relaxed);
     let cpu_before = cpu_ns(pid);
-    let attached = give(&begun.storage, target)
-        .and_then(|()| attach::attach(target, &options.agent, &place.inside(&begun.storage)));
+    let attached = give(&begun.storage, target).and_then(|()| {
+        let session = place.inside(&begun.storage);
+        attach::attach(target, &options.agent, &session, &mut |held| {
+            let warning = Warning::ThreadHeld(held);
+            progress(&Progress::Warning(warning.clone()));
+            warnings.push(warning);
+        })
+    });
     let arrival = match attached {
         Ok(visit) => visit,
         Err(error) => {
@@ -291,7 +297,8 @@ fn leave(
         {
             continue;
         }
-        match attach::detach(process) {
+        let visited = attach::detach(process, &mut |held| warn(Warning::ThreadHeld(held)));
+        match visited {
             Ok(visit) if process == pid => own = Some(visit),
             Ok(_) | Err(AttachError::Ended { .. }) => {}
             Err(error) => warn(Warning::NotDetached {

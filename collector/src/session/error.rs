@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::attach::AttachError;
+use crate::attach::{AttachError, Held};
 
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +184,8 @@ pub enum Warning {
     DescendantsLeftOut { count: usize },
     #[error("one of its processes is not recorded: {0}")]
     NotAttached(String),
+    #[error("{0}")]
+    ThreadHeld(Held),
     #[error("hooks stay in process {pid}, where they pass calls straight through: {reason}")]
     NotDetached { pid: u32, reason: String },
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]

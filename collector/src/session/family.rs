@@ -66,7 +66,9 @@ pub fn attach(
             is_complete = false;
             let visited = Target::examine(pid, allow_seccomp).and_then(|descendant| {
                 give(storage, &descendant)?;
-                attach::attach(&descendant, agent, session)
+                attach::attach(&descendant, agent, session, &mut |held| {
+                    warn(Warning::ThreadHeld(held));
+                })
             });
             match visited {
                 Ok(visit) => {
