@@ -379,6 +379,39 @@ fn images_of_one_process_are_told_apart() {
     assert!((200..340).contains(cpu_ms), "{rows:?}");
 }
 
+/// An agent's image came before in the same process: a program of our environment's that execs it.
+#[test]
+fn a_static_program_that_replaces_an_agents_image_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "burn.c", BURN, &["-static"]);
+    let starts = [
+        "setsid ./burn 200",
+        "env ./burn 200",
+        "nice ./burn 200",
+        "sh -c 'exec ./burn 200'",
+    ];
+    for start in starts {
+        let script = format!("{start} & wait");
+        let output = stackbeat(
+            at,
+            &["record", "-f", "-o", "t.beat", "--", "sh", "-c", &script],
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(at, &["report", "t.beat", "--json"]);
+        let rows = unrecorded(&report);
+        let [(name, reason, 1, cpu_ms)] = rows.as_slice() else {
+            panic!("{start}: {rows:?}: {}", text(&output.stderr));
+        };
+        assert_eq!((name.as_str(), reason.as_str()), ("burn", "static"));
+        // The last look may be some time ago, on a busy machine.
+        assert!((10..260).contains(cpu_ms), "{start}: {rows:?}");
+        let is_loss = |loss: &Value| loss["cause"] == "not_hooked";
+        let losses = report["losses"].as_array().expect("a list");
+        assert!(!losses.iter().any(is_loss), "{start}: {losses:?}");
+    }
+}
+
 /// As recorded programs are: one executable with many links, as busybox, is a program by each of them.
 #[test]
 fn a_program_is_named_by_the_link_that_was_started() {

@@ -15,7 +15,7 @@ use super::dump::Frozen;
 use super::shared::{Shared, count};
 use super::signs::Part;
 use super::ticker::now_ns;
-use crate::drain::census::Changed;
+use crate::drain::census::{Changed, Since};
 use crate::drain::waits::SeenWait;
 use crate::drain::{Drainer, Keep};
 use crate::model::UnrecordedSums;
@@ -55,7 +55,7 @@ pub enum Order {
     },
     /// A program ran without an agent, unless one of its own time has registered.
     /// And since when the process may have been there.
-    Unrecorded(Box<v1::Unrecorded>, u64),
+    Unrecorded(Box<v1::Unrecorded>, Since),
     /// Store everything, then say what the session holds at this moment.
     Freeze(mpsc::SyncSender<io::Result<Frozen>>),
 }
@@ -172,7 +172,7 @@ impl DrainThread {
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }
-                Order::Unrecorded(seen, since_ns) => unrecorded.push((*seen, since_ns)),
+                Order::Unrecorded(seen, since) => unrecorded.push((*seen, since)),
                 Order::Freeze(reply) => waiting.push(reply),
             }
         }
@@ -187,9 +187,8 @@ impl DrainThread {
             self.drainer
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
         // This pass has met the agents that came and went meanwhile.
-        for (seen, since_ns) in unrecorded {
-            let times = (since_ns, seen.begin_ns, seen.end_ns);
-            if !self.drainer.census.has_met(seen.pid, times) {
+        for (seen, since) in unrecorded {
+            if !(self.drainer.census).has_met(seen.pid, since, seen.end_ns) {
                 self.drainer.census.name(seen.pid, seen.end_ns);
                 self.unrecorded.add(&seen);
                 self.drainer.census.say(packet::Body::Unrecorded(seen));

@@ -31,6 +31,7 @@ use super::error::Warning;
 use super::procfs::{self, Identity};
 use super::program::{self, Program};
 use super::ticker::now_ns;
+use crate::drain::census::Since;
 
 /// Distance between two looks: while unrecorded processes live or new ones come, and while nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
@@ -164,8 +165,9 @@ struct Stretch {
     comm: String,
     reason: Reason,
     begin_ns: u64,
-    /// It has not begun before: when the look was that did not see it.
-    since_ns: u64,
+    /// It has not begun before: when the look was that did not see it, and the last image that an agent was in and exec has
+    /// replaced.
+    since: Since,
     /// What the recorder itself has started: it is named however little it used.
     is_start: bool,
     /// CPU time of the process when the image began, and so far.
@@ -315,7 +317,10 @@ impl Tree {
             false => 0,
         };
         let stretch = Stretch {
-            since_ns: self.looked_before_ns,
+            since: Since {
+                ns: self.looked_before_ns,
+                image: 0,
+            },
             ..self.begin(pid, cpu_before_ns)
         };
         let member = Member {
@@ -340,7 +345,7 @@ impl Tree {
         };
         stretch.is_start = true;
         // An agent that has been in the process since then was in this image, or came after it.
-        stretch.begin_ns = stretch.since_ns;
+        stretch.begin_ns = stretch.since.ns;
         if stretch.executable.is_empty() {
             stretch.executable = started.executable;
             stretch.started_as = started.started_as;
@@ -408,13 +413,16 @@ impl Tree {
             && let cpu_ns = self.agents_cpu_ns(image)
             && (found.is_some() || cpu_ns != 0)
         {
-            member.stretch = Some(self.begin(pid, cpu_ns));
+            let mut stretch = self.begin(pid, cpu_ns);
+            stretch.since.image = image.uid;
+            member.stretch = Some(stretch);
         }
         if let Some(stretch) = &mut member.stretch {
             // A process that is met in the middle of an exec: what its agent's image used was recorded.
             if let Some(image) = found.filter(|found| found.is_replaced) {
                 let recorded_ns = self.agents_cpu_ns(*image);
                 stretch.cpu_before_ns = stretch.cpu_before_ns.max(recorded_ns);
+                stretch.since.image = image.uid;
             }
             if found.is_some_and(|found| found.is_off && !found.is_replaced) {
                 stretch.reason = Reason::Sandbox;
@@ -440,10 +448,14 @@ impl Tree {
                 && (executable != stretch.executable || is_renamed && is_other_link())
             {
                 let mut new = self.begin(pid, stretch.cpu_ns);
+                new.since.image = stretch.since.image;
                 if stretch.is_passing() || stretch.own_cpu_ns() < PASSING_KNOWN_NS {
                     new.cpu_before_ns = stretch.cpu_before_ns;
-                    new.begin_ns = stretch.begin_ns;
-                    new.since_ns = stretch.since_ns;
+                    // Not before the agent's image that it has replaced.
+                    if found.is_none_or(|found| !found.is_replaced) {
+                        new.begin_ns = stretch.begin_ns;
+                    }
+                    new.since.ns = stretch.since.ns;
                 } else {
                     self.say(pid, member.parent_pid, stretch, now_ns());
                 }
@@ -477,7 +489,10 @@ impl Tree {
             comm: procfs::thread_name(pid, pid).unwrap_or_default(),
             executable,
             begin_ns: now_ns(),
-            since_ns: now_ns(),
+            since: Since {
+                ns: now_ns(),
+                image: 0,
+            },
             is_start: false,
             cpu_before_ns,
             cpu_ns: cpu_before_ns,
@@ -532,7 +547,7 @@ impl Tree {
             cpu_ns: stretch.own_cpu_ns(),
             reason: stretch.reason.into(),
         };
-        (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded), stretch.since_ns));
+        (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded), stretch.since));
     }
 }
 

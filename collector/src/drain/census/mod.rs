@@ -106,6 +106,14 @@ struct Concluded {
     process_uid: u32,
 }
 
+/// When a program without an agent may have begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    pub ns: u64,
+    /// It came after this image of its process, whenever that began; 0: none is known.
+    pub image: u32,
+}
+
 /// Sums over threads that are over, and those that the session knows.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
@@ -355,27 +363,30 @@ impl Census {
         self.pids.get(&uid).map(|(pid, _)| *pid)
     }
 
-    /// Whether an agent began in a process with this pid in a time: from its begin, which was seen late and may have been
-    /// as early as `since_ns`, to its end (0: none), ns. One that exec has replaced by a program without an agent counts from
-    /// the begin on only.
-    pub fn has_met(&self, pid: u32, (since_ns, begin_ns, end_ns): (u64, u64, u64)) -> bool {
+    /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
+    /// did not begin before that program may have.
+    pub fn has_met(&self, pid: u32, since: Since, end_ns: u64) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
-        self.pids.iter().any(|(uid, (met, start_ns))| {
-            let latest_ns = *start_ns + TOLERANCE_NS;
-            *met == pid
-                && !self.off.contains(uid)
-                && (latest_ns >= begin_ns || latest_ns >= since_ns && !self.is_replaced(*uid))
-                && (end_ns == 0 || *start_ns <= end_ns)
+        self.last_image(pid, end_ns).is_some_and(|(uid, start_ns)| {
+            uid > since.image
+                && start_ns + TOLERANCE_NS >= since.ns
+                && !self.off.contains(&uid)
+                && !self.is_replaced(uid)
         })
+    }
+
+    /// The last image of a process that an agent was in and that began until `end_ns` (0: it lives on), and when it began.
+    fn last_image(&self, pid: u32, end_ns: u64) -> Option<(u32, u64)> {
+        let mut images = self.pids.iter().rev();
+        let (uid, (_, start_ns)) = images
+            .find(|(_, (met, start_ns))| *met == pid && (end_ns == 0 || *start_ns <= end_ns))?;
+        Some((*uid, *start_ns))
     }
 
     /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
     pub fn name(&mut self, pid: u32, end_ns: u64) {
-        let images = self.pids.iter().rev();
-        let mut before = images
-            .filter(|(_, (met, start_ns))| *met == pid && (end_ns == 0 || *start_ns <= end_ns));
-        let Some((&uid, _)) = before.next() else {
+        let Some((uid, _)) = self.last_image(pid, end_ns) else {
             return;
         };
         // It may end, and be counted, later.
