@@ -110,6 +110,24 @@ pub fn parent(pid: u32) -> Option<u32> {
     rest.split(' ').nth(1)?.parse().ok()
 }
 
+/// The parent of a process, its parent, and so on.
+pub fn ancestors(pid: u32) -> Vec<u32> {
+    // The parent of a parent that has ended meanwhile may be anybody.
+    const GENERATIONS: usize = 1024;
+    std::iter::successors(parent(pid), |pid| parent(*pid))
+        .take_while(|pid| *pid != 0)
+        .take(GENERATIONS)
+        .collect()
+}
+
+/// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
+/// dumpable belongs to root here (proc(5), /proc/pid).
+pub fn may_be_looked_into(pid: u32) -> bool {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
+}
+
 /// When a process started, in clock ticks since boot: the twentieth field behind the name (proc(5), stat).
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -477,6 +495,16 @@ fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ancestors_reach_to_the_first_process() {
+        let own = ancestors(std::process::id());
+        assert_eq!(own.first(), parent(std::process::id()).as_ref());
+        assert!(own.iter().all(|pid| parent(*pid).is_some()));
+        assert!(own.last().is_some_and(|pid| parent(*pid) == Some(0)));
+        assert!(ancestors(u32::MAX).is_empty());
+        assert!(may_be_looked_into(std::process::id()));
+    }
 
     #[test]
     fn who_was_there_before_the_program_is_none_of_it() {

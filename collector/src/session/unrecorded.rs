@@ -86,6 +86,7 @@ impl TreeWatch {
             runs_already: started.is_none(),
             started,
             members: HashMap::new(),
+            ancestors: procfs::ancestors(std::process::id()),
             last_pid: 0,
             looked_ns: now_ns(),
             looked_before_ns: now_ns(),
@@ -199,6 +200,9 @@ struct Tree {
     started: Option<Started>,
     /// By pid.
     members: HashMap<u32, Member>,
+    /// Those of the program. A process of the tree whose parent has ended is the child of one of them, a subreaper or the
+    /// first process: nobody else's environment is read.
+    ancestors: Vec<u32>,
     /// The pid that was given out last, at the last look; 0: there was none.
     last_pid: u32,
     /// When this look and the one before began.
@@ -280,11 +284,17 @@ impl Tree {
             self.note_start(program);
         }
         let own = std::process::id();
+        let ancestors = procfs::ancestors(program);
+        if !ancestors.is_empty() {
+            self.ancestors = ancestors;
+        }
         let orphans: HashSet<u32> = (new.iter())
             .filter(|(pid, parent)| {
-                ![*pid, *parent].contains(&own) && !self.members.contains_key(pid)
+                ![*pid, *parent].contains(&own)
+                    && self.ancestors.contains(parent)
+                    && !self.members.contains_key(pid)
             })
-            .filter(|(_, parent)| !self.members.contains_key(parent))
+            .filter(|(pid, _)| procfs::may_be_looked_into(*pid))
             .filter(|(pid, _)| procfs::has_in_environment(*pid, &self.variable))
             .map(|(pid, _)| *pid)
             .collect();
