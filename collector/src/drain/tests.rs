@@ -430,6 +430,40 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     };
     assert_eq!(in_files, [(&file, 0x1100, v1::NodeKind::Native)]);
     assert!(!wanted.has_elsewhere(1), "it has left no map of a compiler");
+
+    // What is seen still later of it is no reason to remember it for good.
+    let late = || v1::Module {
+        process_uid: 1,
+        start: 0x1000,
+        end: 0x2000,
+        path: "/lib/x.o".into(),
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        drainer.census.add_module(late());
+        assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_some());
+        drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
+        assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_none());
+    }
+}
+
+#[test]
+fn a_module_that_is_seen_before_its_process_stays() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    drainer.census.add_module(v1::Module {
+        process_uid: 1,
+        start: 0x1000,
+        end: 0x2000,
+        path: "/lib/x.o".into(),
+        ..Default::default()
+    });
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    let now_ns = Snapshot::take(ClockSource::Monotonic).monotonic_ns;
+    drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
+    assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_some());
 }
 
 /// A look takes a while: a thread that is killed meanwhile may have captured since the look's clock was read.

@@ -281,12 +281,17 @@ impl Census {
 
     /// The next process that ended long enough ago to be forgotten at this time, ns.
     pub fn next_to_forget(&mut self, now_ns: u64) -> Option<u32> {
-        let (end_ns, uid) = *self.remembered.front()?;
-        if now_ns.saturating_sub(end_ns) < MEMORY_NS {
-            return None;
+        loop {
+            let (end_ns, uid) = *self.remembered.front()?;
+            if now_ns.saturating_sub(end_ns) < MEMORY_NS {
+                return None;
+            }
+            self.remembered.pop_front();
+            // Its modules were seen before it was met.
+            if !self.processes.contains_key(&uid) {
+                return Some(uid);
+            }
         }
-        self.remembered.pop_front();
-        Some(uid)
     }
 
     /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records

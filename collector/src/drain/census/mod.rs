@@ -170,7 +170,8 @@ pub struct Census {
     ended_processes: HashSet<u32>,
     /// By thread, when the last wait began that was seen from outside, ns.
     told_waits: HashMap<u32, u64>,
-    /// Processes whose end was written, and when, ns: they are remembered a little longer.
+    /// Processes whose end was written, or that were not there when a module of theirs was seen, and when that was, ns: they
+    /// are remembered a little longer.
     remembered: VecDeque<(u64, u32)>,
     out: Vec<u8>,
     packets: u64,

@@ -48,26 +48,27 @@ impl Census {
 
     /// A module that was met from outside; the agent may never meet it, or later.
     pub fn add_module(&mut self, module: v1::Module) {
-        let process = module.process_uid;
-        let is_known = self.modules.is_there(process, module.start);
-        let key = (process, module.start, module.epoch);
-        if !is_known && self.has_room_for_module(&key) {
-            self.modules.insert(&module);
-            self.say(packet::Body::Module(module));
+        if !self.modules.is_there(module.process_uid, module.start) {
+            self.insert_module(module);
         }
     }
 
-    /// Whether a module may be added: one of not too many.
-    fn has_room_for_module(&mut self, key: &(u32, u64, u32)) -> bool {
-        let process = key.0;
+    /// Adds a module or changes it, unless its process has too many.
+    fn insert_module(&mut self, module: v1::Module) {
+        let process = module.process_uid;
+        let is_new = !(self.modules).contains(&(process, module.start, module.epoch));
+        if !self.processes.contains_key(&process) && !self.module_counts.contains_key(&process) {
+            // Not met yet, or over and forgotten, maybe: it is forgotten (again) unless it lives then.
+            self.remembered.push_back((self.now_ns, process));
+        }
         let count = self.module_counts.entry(process).or_default();
-        let is_new = !self.modules.contains(key);
         if is_new && *count >= MOST_MODULES {
             self.contradictions += 1;
-            return false;
+            return;
         }
         *count += usize::from(is_new);
-        true
+        self.modules.insert(&module);
+        self.say(packet::Body::Module(module));
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
@@ -81,7 +82,8 @@ impl Census {
                 path,
                 build_id,
             } => {
-                // Of a ring's process that has ended it was said when the record was new.
+                // A ring's records are read in each pass. Of a process that has ended they were said when they were new, and
+                // would never be forgotten.
                 if self.ended_processes.contains(&drained.process_uid) && !self.dead_world {
                     return;
                 }
@@ -103,12 +105,11 @@ impl Census {
                         ..known
                     } == module
                 });
-                // What the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
+                // Only what the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
                 let has_process = self.pids.contains_key(&drained.process_uid) || self.dead_world;
                 self.contradictions += u64::from(!has_process);
-                if has_process && !is_known && self.has_room_for_module(&key) {
-                    self.modules.insert(&module);
-                    self.say(packet::Body::Module(module));
+                if has_process && !is_known {
+                    self.insert_module(module);
                 }
             }
             Record::ModuleGone { start, epoch } => {
