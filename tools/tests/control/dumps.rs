@@ -52,6 +52,30 @@ fn the_ring_is_dumped_while_the_session_goes_on() {
     );
 }
 
+/// The interval that is in force when the window begins is that of the dump.
+#[test]
+fn a_dump_after_a_change_of_the_interval_has_one_interval() {
+    let mut recording = Recording::start(&[]);
+    let pid = recording.pid();
+    std::thread::sleep(Duration::from_millis(300));
+    stackbeat(&["set", &pid, "--interval", "7ms"]);
+    std::thread::sleep(Duration::from_millis(800));
+    let out = recording.path("dump.beat");
+    stackbeat(&["dump", &pid, "--last", "300ms", "-o", &out]);
+    recording.end();
+    check(&out);
+    let report = json(&["report", &out, "--json"]);
+    for name in ["interval_ns", "main_interval_ns"] {
+        assert_eq!(report["recording"][name], 7_000_000, "{report}");
+    }
+    let events = report["events"].as_array().expect("a list");
+    assert!(events.iter().all(|e| e["kind"] != "interval"), "{events:?}");
+    let heading = text(&command(&["report", &out]).output().expect("runs").stdout);
+    let second = heading.lines().nth(1).expect("a second line");
+    assert!(second.contains("every 7.00 ms;"), "{heading}");
+    assert!(!heading.contains("for a while"), "{heading}");
+}
+
 #[test]
 fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
     let options = ["--mode", "ring", "--dump-on", "usr2", "--dump-last", "1s"];

@@ -29,8 +29,8 @@ pub(super) struct Content {
     nodes: HashMap<u32, (u32, u64, u32)>,
     losses: BTreeMap<(u32, i32), v1::Loss>,
     jit_maps: Vec<v1::JitMap>,
-    /// The settings in force when the window begins, by kind and name.
-    settings: BTreeMap<(i32, String), v1::Event>,
+    /// The settings in force when the window begins, by kind, thread and name.
+    settings: BTreeMap<(i32, u32, String), v1::Event>,
     /// By thread, of one wait each.
     pub(super) waits: HashMap<u32, Vec<v1::Waits>>,
 }
@@ -63,8 +63,8 @@ impl Content {
             packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
-                self.settings
-                    .insert((event.kind, event.name.clone()), event);
+                let key = (event.kind, event.thread_uid, event.name.clone());
+                self.settings.insert(key, event);
             }
             _ => {}
         }
@@ -97,6 +97,15 @@ impl Content {
     /// The header of a trace that begins with the window.
     pub(super) fn header(&self, from_ns: u64, last: &Snapshot) -> v1::SessionHeader {
         let mut header = self.header.clone();
+        if let Some(config) = &mut header.config {
+            config.main_interval_ns = match self.interval_ns("main threads") {
+                Some(ns) => ns,
+                // That of the others.
+                None if config.main_interval_ns == 0 => config.interval_ns,
+                None => config.main_interval_ns,
+            };
+            config.interval_ns = self.interval_ns("threads").unwrap_or(config.interval_ns);
+        }
         if let Some(start) = &mut header.start
             && from_ns > start.monotonic_ns
             && last.monotonic_ns > start.monotonic_ns
@@ -110,6 +119,12 @@ impl Content {
             start.realtime_ns += later;
         }
         header
+    }
+
+    /// The interval of all threads of a kind when the window begins, if it had been changed by then.
+    fn interval_ns(&self, name: &str) -> Option<u64> {
+        let key = (event::Kind::IntervalChanged as i32, 0, name.to_owned());
+        self.settings.get(&key)?.value.try_into().ok()
     }
 
     /// Threads that live in the window.
@@ -173,7 +188,9 @@ impl Content {
         for module in modules.filter(|m| !is_over(m.process_uid)) {
             out.say(packet::Body::Module(module.clone()))?;
         }
-        for event in self.settings.values() {
+        // The intervals of all threads are in the header.
+        let is_own = |e: &&v1::Event| e.kind() != event::Kind::IntervalChanged || e.thread_uid != 0;
+        for event in self.settings.values().filter(is_own) {
             out.say(packet::Body::Event(v1::Event {
                 time_ns: from_ns,
                 ..event.clone()
