@@ -2,7 +2,7 @@
 //!
 //! The page never asks the network for anything; its content security policy forbids it. Names come
 //! from the recorded program and are hostile until proven otherwise: they travel as JSON with `<`
-//! escaped, and the scripts put them on the page as text only.
+//! escaped and without characters that steer, and the scripts put them on the page as text only.
 
 #[cfg(test)]
 #[path = "page/tests.rs"]
@@ -12,12 +12,13 @@ mod prune;
 pub mod timeline;
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Result;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
 
@@ -29,6 +30,7 @@ use crate::report::facts::{
 };
 use crate::report::profile::{CAUSES, Label};
 use crate::report::system_calls::{self, CallRow, Counted};
+use crate::terminal::clean;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
 pub const BAR_BUDGET: usize = 600_000;
@@ -260,11 +262,7 @@ pub fn render(report: &Report) -> Result<String> {
     let parts = [
         ("{{TITLE}}", escape_html(&title)),
         ("{{STYLE}}", STYLE.to_string()),
-        // `</script>` and `<!--` cannot appear: JSON knows another way to write `<`.
-        (
-            "{{META}}",
-            serde_json::to_string(&meta)?.replace('<', "\\u003c"),
-        ),
+        ("{{META}}", json(&meta)?),
         ("{{DATA}}", base64(&compress(&packed.bytes)?)),
         ("{{SCRIPT}}", SCRIPTS.concat()),
     ];
@@ -301,9 +299,45 @@ pub(crate) fn fill(template: &str, parts: &[(&str, String)]) -> String {
     out
 }
 
+/// JSON in a page.
+fn json(value: &impl Serialize) -> Result<String> {
+    let mut out = Vec::new();
+    value.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut out, Harmless,
+    ))?;
+    Ok(String::from_utf8(out)?)
+}
+
+/// Writes strings without what would steer a terminal or change the direction of text.
+struct Harmless;
+
+impl Formatter for Harmless {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        // `</script>` and `<!--` cannot appear: JSON knows another way to write `<`.
+        out.write_all(clean(fragment).replace('<', "\\u003c").as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        match escape {
+            CharEscape::Backspace | CharEscape::FormFeed | CharEscape::AsciiControl(_) => {
+                write!(out, "\u{fffd}")
+            }
+            escape => CompactFormatter.write_char_escape(out, escape),
+        }
+    }
+}
+
 fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in clean(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -369,5 +403,24 @@ mod tests {
         assert!(!page.contains("<script>alert"));
         assert_eq!(page.matches("</script>").count(), 3, "meta, data, script");
         assert_eq!(page.matches("</title>").count(), 1);
+    }
+
+    #[test]
+    fn names_steer_nothing() {
+        let mut report = crate::testing::report();
+        let name = "a\u{1b}]0;title\u{7}\u{9b}\u{7f}\u{202e}b\"\\";
+        report.facts.recording.command = vec![name.into()];
+        report.facts.threads[0].name = name.into();
+        let page = render(&report).expect("renders");
+        let (head, _) = page.split_once("</title>").expect("a title");
+        assert!(head.ends_with(
+            "<title>a\u{fffd}]0;title\u{fffd}\u{fffd}\u{fffd}\u{fffd}b&quot;\\ · stackbeat"
+        ));
+        let (_, meta) = page.split_once("id=\"meta\">").expect("JSON");
+        let (meta, _) = meta.split_once("</script>").expect("its end");
+        let meta: serde_json::Value = serde_json::from_str(meta).expect("JSON");
+        let shown = "a\u{fffd}]0;title\u{fffd}\u{fffd}\u{fffd}\u{fffd}b\"\\";
+        assert_eq!(meta["recording"]["command"][0], shown);
+        assert_eq!(meta["threads"][0]["name"], shown);
     }
 }

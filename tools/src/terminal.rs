@@ -98,7 +98,7 @@ pub fn error_label() -> String {
 
 /// Whether a character steers a terminal: control characters (C0, DEL, C1), and those that change the direction of
 /// text (Unicode, UAX #9), which make a line read otherwise than it is.
-fn steers(c: char) -> bool {
+pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -136,6 +136,20 @@ fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
         rest = &rest[c.len_utf8()..];
     }
     Cow::Owned(out)
+}
+
+/// A finished text as a file may get it: without styles, and with nothing that would steer a terminal that shows it.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let unstyled = STYLES.iter().fold(Cow::Borrowed(text), |text, style| {
+        match text.contains(style) {
+            true => Cow::Owned(text.replace(style, "")),
+            false => text,
+        }
+    });
+    match unstyled {
+        Cow::Borrowed(text) => harmless(text, false),
+        Cow::Owned(text) => Cow::Owned(harmless(&text, false).into_owned()),
+    }
 }
 
 /// Columns that a table on standard output may take: `COLUMNS`, the terminal's width, or `None` when
@@ -239,6 +253,9 @@ mod tests {
         let shown = "\x1b[31;1mno\x1b[0m: \u{fffd}[2Jgone\u{fffd}[1\u{fffd}\u{fffd}x\ty\n";
         assert_eq!(harmless(&text, true), shown);
         assert!(!harmless(&text, false).contains('\x1b'));
+        let shown = "no: \u{fffd}[2Jgone\u{fffd}[1\u{fffd}\u{fffd}x\ty\n";
+        assert_eq!(plain(&text), shown);
+        assert_eq!(plain(shown), shown);
         for styled in [
             style.bold("a"),
             style.dim("a"),

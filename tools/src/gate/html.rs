@@ -12,6 +12,7 @@ use stackbeat_gate::stats::{mean, rank};
 use stackbeat_gate::table::{Column, Table};
 
 use super::view::{self, Gate, amount, change};
+use crate::terminal::{clean, steers};
 
 const TEMPLATE: &str = include_str!("page.html");
 const GRAPH: &str = include_str!("graph.html");
@@ -256,7 +257,7 @@ fn graph(table: &Table, pairing: Pairing) -> Value {
         let values: Vec<Value> = values.collect();
         nodes.push(json!([
             numbers[place.parent as usize],
-            table.label(place.label),
+            clean(&table.label(place.label)),
             values
         ]));
     }
@@ -271,8 +272,8 @@ fn graph(table: &Table, pairing: Pairing) -> Value {
     })
 }
 
-/// Text in HTML or XML, lines kept: names come from recorded programs, and XML 1.0 (2.2) has no control characters
-/// nor U+FFFE and U+FFFF.
+/// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change the direction of
+/// text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -282,7 +283,7 @@ pub fn escape(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c if steers(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -297,6 +298,7 @@ mod tests {
     fn names_are_no_markup() {
         assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
         assert_eq!(escape("two\nlines\u{ffff}"), "two\nlines\u{fffd}");
+        assert_eq!(escape("\u{9b}\u{202e}txt"), "\u{fffd}\u{fffd}txt");
     }
 
     #[test]

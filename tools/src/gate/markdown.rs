@@ -5,6 +5,7 @@ use std::fmt::Write;
 use stackbeat_gate::decide::{Row, Verdict};
 
 use super::view::{self, Gate, amount, change};
+use crate::terminal;
 
 /// GitHub refuses comments above 65,536 characters, GitLab above a million.
 pub const LONGEST: usize = 60_000;
@@ -147,7 +148,7 @@ pub fn escape(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if c.is_control() => out.push(' '),
+            c if terminal::steers(c) => out.push(' '),
             c => out.push(c),
         }
     }
@@ -161,5 +162,6 @@ mod tests {
     #[test]
     fn names_are_no_markup() {
         assert_eq!(escape("a<b>|`x`\n@me"), "a&lt;b&gt;\\|\\`x\\` \\@me");
+        assert_eq!(escape("a\u{1b}[2J\u{9b}\u{202e}b"), "a \\[2J  b");
     }
 }

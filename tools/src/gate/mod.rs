@@ -303,7 +303,12 @@ fn write(
     for file in files {
         let format = GateFormat::of_file(file)?;
         let context = || format!("{}: cannot be written", file.display());
-        fs::write(file, render(format)?).with_context(context)?;
+        let text = render(format)?;
+        let text = match format {
+            GateFormat::Text => terminal::plain(&text).into_owned(),
+            _ => text,
+        };
+        fs::write(file, text).with_context(context)?;
     }
     Ok(())
 }
