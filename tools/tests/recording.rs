@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use stackbeat_tests::json::assert_adds_up;
-use stackbeat_tests::{Background, compile};
+use stackbeat_tests::{Background, compile, python};
 
 use common::{STACKBEAT, stackbeat, text};
 
@@ -20,6 +20,14 @@ fn json(output: &Output) -> Value {
     let said = || format!("{}{}", text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{}", said());
     serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What `record --json` says last.
+#[track_caller]
+fn summary(output: &Output) -> Value {
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
 }
 
 fn number(value: &Value) -> u64 {
@@ -252,6 +260,66 @@ fn every_view_of_a_trace_tells_the_same() {
         Some(2),
         "the trace is not overwritten"
     );
+}
+
+/// A trace that lacks records does not call itself complete, in whatever form it is shown.
+#[test]
+fn a_trace_that_lacks_records_says_so_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    const PROGRAM: &str = "
+import time
+end = time.monotonic() + 0.5
+while time.monotonic() < end: time.sleep(0)
+";
+    for (mode, word) in [("startup", "lost"), ("ring", "overwritten")] {
+        let output = stackbeat(
+            at,
+            &[
+                "record",
+                "--json",
+                "-f",
+                "-o",
+                "t.beat",
+                "--mode",
+                mode,
+                "--budget",
+                "0",
+                "--buffer",
+                "64KiB",
+                "-i",
+                "50us",
+                "--",
+                &python(),
+                "-c",
+                PROGRAM,
+            ],
+        );
+        let summary = summary(&output);
+        let (written, lost) = (
+            number(&summary["records_written"]),
+            number(&summary["records_lost"]),
+        );
+        assert!(lost > 0, "{summary}");
+        let report = json(&stackbeat(at, &["report", "t.beat", "--json"]));
+        let state = report["recording"]["state"].as_str().expect("text");
+        let counts = format!("complete but for {lost} of {written} records");
+        assert!(state.starts_with(&counts), "{state}: {summary}");
+        assert!(state.contains(word), "{mode}: {state}");
+        assert_eq!(
+            state.contains("the end of the recording"),
+            mode == "ring",
+            "{state}"
+        );
+        let heading = text(&stackbeat(at, &["report", "t.beat"]).stdout);
+        let second = heading.lines().nth(1).expect("a second line");
+        assert!(second.ends_with(state), "{heading}");
+        let info = text(&stackbeat(at, &["info", "t.beat"]).stdout);
+        assert!(info.contains(&format!("state  {state}\n")), "{info}");
+        let page = stackbeat(at, &["report", "t.beat", "--html", "-"]);
+        let page = text(&page.stdout);
+        assert!(page.contains(&format!("\"state\":\"{state}\"")), "{state}");
+    }
 }
 
 #[test]

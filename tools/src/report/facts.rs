@@ -57,9 +57,9 @@ pub struct Recording {
 impl Recording {
     /// The state, marked where something is missing.
     pub fn state(&self, style: Style) -> String {
-        match self.state.starts_with("complete") {
-            true => self.state.clone(),
-            false => style.warning(&self.state),
+        match self.state.as_str() {
+            "complete" => self.state.clone(),
+            _ => style.warning(&self.state),
         }
     }
 

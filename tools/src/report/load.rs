@@ -284,33 +284,29 @@ pub fn recording(trace: &Trace) -> Recording {
     }
 }
 
-/// How complete a trace is, in words. Those of one that lacks nothing but programs that ran unrecorded begin with
-/// `complete`.
+/// How complete a trace is, in words: `complete`, `complete but for` what is missing, or what else it is.
 fn state(trace: &Trace) -> String {
-    let has_lost = |cause: Cause| {
-        let mut losses = trace.losses().iter();
-        losses.any(|loss| loss.cause == cause as i32 && loss.count > 0)
+    let missing = missing(trace);
+    let but_for = |state: &str| match missing.is_empty() {
+        true => state.to_owned(),
+        false => format!("{state} but for {}", missing.join(", and for ")),
     };
     let state = match trace.summary().outcome() {
-        Outcome::Finished if has_lost(Cause::Damaged) => {
+        Outcome::Finished if lost(trace, Cause::Damaged) > 0 => {
             "damaged: the program has written over the recording's memory, so figures may be wrong"
+                .to_owned()
         }
-        // Programs without an agent may have come and gone before anybody looked.
-        Outcome::Finished
-            if trace.unrecorded().programs().is_empty() && !has_lost(Cause::NotHooked) =>
-        {
-            "complete"
-        }
-        Outcome::Finished => "complete but for what ran unrecorded",
-        Outcome::Recovered => "put together by `stackbeat recover`",
+        Outcome::Finished => but_for("complete"),
+        Outcome::Recovered => but_for("put together by `stackbeat recover`"),
         Outcome::Running => {
             "not finished: still recording, or killed (then `stackbeat recover` may find more)"
+                .to_owned()
         }
-        Outcome::DiskFull => "cut off: the disk was full",
-        Outcome::WriteError => "cut off: the trace could not be written",
+        Outcome::DiskFull => "cut off: the disk was full".to_owned(),
+        Outcome::WriteError => "cut off: the trace could not be written".to_owned(),
     };
     if trace.damage().is_empty() {
-        return state.to_owned();
+        return state;
     }
     let damaged = "damaged: parts of the file cannot be read, so figures may be wrong";
     match state.starts_with("complete") {
@@ -318,6 +314,57 @@ fn state(trace: &Trace) -> String {
         false => format!("{damaged}; {state}"),
     }
 }
+
+/// How often a cause of loss has struck.
+fn lost(trace: &Trace, cause: Cause) -> u64 {
+    let losses = trace.losses().iter();
+    (losses.filter(|loss| loss.cause == cause as i32))
+        .map(|loss| loss.count)
+        .fold(0, u64::saturating_add)
+}
+
+/// What a trace lacks without which its figures are not those of the whole recording: records, ends of stacks, processes
+/// and threads. The other causes of loss are in the list of losses only: they leave out what somebody chose to leave out
+/// (`--depth`, `--budget`), or cost a detail (who woke a thread, where a stack began).
+fn missing(trace: &Trace) -> Vec<String> {
+    let summary = trace.summary();
+    let written = summary.records_written;
+    // A dump names what its threads have lost, and holds all of its own records.
+    let overwritten = lost(trace, Cause::Overwritten).min(summary.records_lost);
+    let others = summary.records_lost - overwritten;
+    let mut missing = Vec::new();
+    if overwritten > 0 {
+        missing.push(format!(
+            "{overwritten} of {written} records that newer ones have overwritten (it holds the end of the recording)"
+        ));
+    }
+    if others > 0 {
+        missing.push(match others {
+            1 => format!("1 of {written} records that was lost"),
+            _ => format!("{others} of {written} records that were lost"),
+        });
+    }
+    match lost(trace, Cause::TableFull) {
+        0 => {}
+        1 => missing.push("the end of 1 stack that was cut".to_owned()),
+        cut => missing.push(format!("the ends of {cut} stacks that were cut")),
+    }
+    // Programs without an agent may have come and gone before anybody looked.
+    let is_unseen = |cause: &Cause| lost(trace, *cause) > 0;
+    if !trace.unrecorded().programs().is_empty() || UNSEEN.iter().any(is_unseen) {
+        missing.push("what ran unrecorded".to_owned());
+    }
+    missing
+}
+
+/// Causes that cost processes and threads.
+const UNSEEN: [Cause; 5] = [
+    Cause::NotHooked,
+    Cause::ThreadTableFull,
+    Cause::ProcessTableFull,
+    Cause::NoAddressSpace,
+    Cause::AgentDisabled,
+];
 
 /// The name of an outcome in JSON.
 pub fn outcome_name(outcome: Outcome) -> &'static str {
