@@ -322,6 +322,25 @@ while time.monotonic() < end: time.sleep(0)
     }
 }
 
+/// All that names how long it took names the same.
+#[test]
+fn a_recording_has_one_duration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    // A program that ends at once, and one whose child lives on for a while.
+    for script in ["true", "sleep 0.6 & exec sleep 0.2"] {
+        let words = ["record", "--json", "-f", "-o", "t.beat", "--"];
+        let output = stackbeat(at, &[&words[..], &["sh", "-c", script]].concat());
+        let recorded = number(&summary(&output)["duration_ns"]);
+        let report = json(&stackbeat(at, &["report", "t.beat", "--json"]));
+        assert_eq!(
+            number(&report["recording"]["duration_ns"]),
+            recorded,
+            "{script}"
+        );
+    }
+}
+
 #[test]
 fn a_page_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");

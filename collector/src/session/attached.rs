@@ -109,7 +109,6 @@ pub fn attach(
         cpu_after = cpu_ns(pid).max(cpu_after);
         teller.tell(shared, progress);
     }
-    let recorded = began.elapsed();
     // Of a program that has ended, its parent only could tell.
     let transfers = Transfers::of_process(pid).filter(|_| !watch.has_ended());
     let transfers = transfers.zip(transfers_before);
@@ -131,13 +130,13 @@ pub fn attach(
         storage: begun.storage,
         warnings,
         program_began_at: session.program_began_at,
+        start_ns: session.start.monotonic_ns,
         cpu_before: begun.cpu_before,
         preloaded: false,
     };
     let ended = Ended {
         pid,
         wait_status: None,
-        duration: recorded,
         cpu: Duration::from_nanos(cpu_after.saturating_sub(cpu_before)),
         own_cpu: None,
         transfers: transfers.map(|(after, before)| after.since(before)),

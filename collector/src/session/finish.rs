@@ -32,6 +32,8 @@ pub struct Finisher<'a> {
     pub storage: Storage,
     pub warnings: Vec<Warning>,
     pub program_began_at: SystemTime,
+    /// When the recording began, ns.
+    pub start_ns: u64,
     pub cpu_before: Duration,
     pub preloaded: bool,
 }
@@ -87,8 +89,12 @@ impl Finisher<'_> {
         }
         set(&figures.unrecorded_cpu_ns, drain.unrecorded.cpu_ns());
 
-        let finished = stored
-            .and_then(|()| self.add_names_and_footer(&mut drain, cpu_at_end, progress, leave));
+        // The recording ends here; looking names up is not part of it.
+        let end = drain.drainer.take_snapshot();
+        let duration = self.duration(&drain, &end);
+        let finished = stored.and_then(|()| {
+            self.add_names_and_footer(&mut drain, &end, cpu_at_end, progress, leave)
+        });
         let after_cpu = own_cpu().saturating_sub(cpu_at_end);
         let finished = finished.map(|(skipped, without_names)| {
             let skipped = (skipped > 0).then_some(Warning::NamesSkipped { count: skipped });
@@ -148,14 +154,14 @@ impl Finisher<'_> {
             self.warnings.push(warning);
         }
         let mut status = self.shared.state().status;
-        status.elapsed = ended.duration;
+        status.elapsed = duration;
         status.bytes = drain.writer.bytes();
         status.lost = summary.records_lost;
         status.write_failing = finished.is_err();
         Outcome {
             wait_status: ended.wait_status.unwrap_or(0),
             pid: ended.pid,
-            duration: ended.duration,
+            duration,
             program_cpu: ended.cpu,
             collector_cpu: cpu,
             after_cpu,
@@ -170,6 +176,15 @@ impl Finisher<'_> {
             visits: None,
             warnings: self.warnings,
         }
+    }
+
+    /// As whoever reads the trace has it: to the end of the last thread.
+    fn duration(&self, drain: &DrainThread, end: &Snapshot) -> Duration {
+        let end_ns = match drain.drainer.census.last_end_ns {
+            0 => end.monotonic_ns,
+            last => last,
+        };
+        Duration::from_nanos(end_ns.saturating_sub(self.start_ns))
     }
 
     fn summary(&self, drain: &DrainThread, outcome: summary::Outcome) -> Summary {
@@ -277,13 +292,12 @@ impl Finisher<'_> {
     fn add_names_and_footer(
         &self,
         drain: &mut DrainThread,
+        end: &Snapshot,
         cpu_at_end: Duration,
         progress: &mut dyn FnMut(&Progress),
         leave: &mut dyn FnMut() -> bool,
     ) -> io::Result<(u64, Vec<String>)> {
         let (mut skipped, mut without_names) = (0, Vec::new());
-        // The recording ends here; looking names up is not part of it.
-        let end = drain.drainer.take_snapshot();
         if self.options.symbolize {
             let began = Instant::now();
             (skipped, without_names) = add_names(
@@ -310,7 +324,7 @@ impl Finisher<'_> {
             &drain.drainer,
             &mut drain.writer,
             end.monotonic_ns,
-            &end,
+            end,
             figures.all(),
             summary,
             without_names.clone(),

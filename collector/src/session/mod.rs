@@ -88,7 +88,6 @@ pub(crate) struct Ended {
     pub pid: u32,
     /// `None`: it was not our child, so nobody told us.
     pub wait_status: Option<i32>,
-    pub duration: Duration,
     pub cpu: Duration,
     /// Of it, that of the program's own process, where it is known.
     pub own_cpu: Option<Duration>,
@@ -181,6 +180,7 @@ pub fn record(
         storage: begun.storage,
         warnings,
         program_began_at: session.program_began_at,
+        start_ns: session.start.monotonic_ns,
         cpu_before: begun.cpu_before,
         preloaded: program.preload(),
     };
@@ -431,7 +431,6 @@ fn supervise(
                 return Ended {
                     pid: supervisor.pid() as u32,
                     wait_status: Some(wait_status),
-                    duration: began.elapsed(),
                     cpu: user + system,
                     own_cpu,
                     transfers: transfers.map(|t| t.without_agents(shared.mapping.control())),

@@ -312,7 +312,7 @@ pub struct Outcome {
     pub wait_status: i32,
     /// Pid that the program had.
     pub pid: u32,
-    /// From the start of the program to its end.
+    /// From the start of the recording to the end of its last thread, as whoever reads the trace has it.
     pub duration: Duration,
     /// CPU time of the program and of those of its descendants that were waited for.
     pub program_cpu: Duration,

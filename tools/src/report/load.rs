@@ -264,7 +264,7 @@ pub fn recording(trace: &Trace) -> Recording {
         start_ns,
         // The file's own end comes later: names are looked up after the program has ended.
         duration_ns: (trace.threads().iter().map(|t| t.end_ns).max())
-            .unwrap_or(start_ns)
+            .unwrap_or(trace.end_ns())
             .saturating_sub(start_ns),
         interval_ns: config.interval_ns,
         main_interval_ns: config.main_interval_ns,

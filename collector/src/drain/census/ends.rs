@@ -174,6 +174,14 @@ impl Census {
         {
             self.say(packet::Body::Waits(wait));
         }
+        // It was seen later than the end of its process, maybe: whoever reads the trace takes that.
+        let of_process = self.processes.get(&thread.packet.process_uid);
+        let process_end_ns = of_process.filter(|p| p.ended).map_or(0, |p| p.end_ns);
+        let end_ns = match process_end_ns {
+            0 => end.end_ns,
+            known => end.end_ns.min(known),
+        };
+        self.last_end_ns = self.last_end_ns.max(end_ns).max(thread.last_ns);
         self.say(packet::Body::ThreadEnd(end));
         let get = |word: &AtomicU64| believed(word.load(Ordering::Relaxed));
         for (cause, count) in entry.losses.iter().enumerate() {

@@ -199,6 +199,8 @@ pub struct Census {
     now_ns: u64,
     /// The last sample of all.
     pub last_ns: u64,
+    /// The end of the thread that has ended last, or was there when the session ended.
+    pub last_end_ns: u64,
     /// Nobody is waited for any more.
     pub closing: bool,
     /// Images that exec replaced by a program that never reported and that nobody has named.
