@@ -189,7 +189,7 @@ impl DrainThread {
         // This pass has met the agents that came and went meanwhile.
         for (seen, since) in unrecorded {
             if !(self.drainer.census).has_met(seen.pid, since, seen.end_ns) {
-                self.drainer.census.name(seen.pid, seen.end_ns);
+                self.drainer.census.name(seen.pid, since, seen.end_ns);
                 self.unrecorded.add(&seen);
                 self.drainer.census.say(packet::Body::Unrecorded(seen));
             }

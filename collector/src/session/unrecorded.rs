@@ -329,7 +329,7 @@ impl Tree {
         let stretch = Stretch {
             since: Since {
                 ns: self.looked_before_ns,
-                image: 0,
+                ..Since::default()
             },
             ..self.begin(pid, cpu_before_ns)
         };
@@ -399,13 +399,14 @@ impl Tree {
         if has_agent {
             // An image without an agent may have come before this one.
             let before = member.stretch.take();
-            if let Some(stretch) = before
+            if let Some(mut stretch) = before
                 && stretch.own_cpu_ns() >= PASSING_KNOWN_NS
                 // A program on its way to its agent is no image of its own.
                 && stretch.reason != Reason::NotKnown
                 && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
             {
                 let end_ns = self.looked_before_ns.max(stretch.begin_ns);
+                stretch.since.until_image = found.map_or(0, |image| image.uid);
                 self.say(pid, member.parent_pid, &stretch, end_ns);
             }
             member.watch = None;
@@ -501,7 +502,7 @@ impl Tree {
             begin_ns: now_ns(),
             since: Since {
                 ns: now_ns(),
-                image: 0,
+                ..Since::default()
             },
             is_start: false,
             cpu_before_ns,

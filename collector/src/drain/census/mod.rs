@@ -106,12 +106,14 @@ struct Concluded {
     process_uid: u32,
 }
 
-/// When a program without an agent may have begun.
+/// When a program without an agent may have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since {
     pub ns: u64,
     /// It came after this image of its process, whenever that began; 0: none is known.
     pub image: u32,
+    /// And before this one; 0: none is known.
+    pub until_image: u32,
 }
 
 /// Sums over threads that are over, and those that the session knows.
@@ -371,25 +373,31 @@ impl Census {
     pub fn has_met(&self, pid: u32, since: Since, end_ns: u64) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
-        self.last_image(pid, end_ns).is_some_and(|(uid, start_ns)| {
-            uid > since.image
-                && start_ns + TOLERANCE_NS >= since.ns
-                && !self.off.contains(&uid)
-                && !self.is_replaced(uid)
-        })
+        self.last_image(pid, end_ns, since.until_image)
+            .is_some_and(|(uid, start_ns)| {
+                uid > since.image
+                    && start_ns + TOLERANCE_NS >= since.ns
+                    && !self.off.contains(&uid)
+                    && !self.is_replaced(uid)
+            })
     }
 
-    /// The last image of a process that an agent was in and that began until `end_ns` (0: it lives on), and when it began.
-    fn last_image(&self, pid: u32, end_ns: u64) -> Option<(u32, u64)> {
-        let mut images = self.pids.iter().rev();
+    /// The last image of a process that an agent was in, that began until `end_ns` and that came before `until_image` (0: it
+    /// lives on), and when it began.
+    fn last_image(&self, pid: u32, end_ns: u64, until_image: u32) -> Option<(u32, u64)> {
+        let until_image = match until_image {
+            0 => u32::MAX,
+            uid => uid,
+        };
+        let mut images = self.pids.range(..until_image).rev();
         let (uid, (_, start_ns)) = images
             .find(|(_, (met, start_ns))| *met == pid && (end_ns == 0 || *start_ns <= end_ns))?;
         Some((*uid, *start_ns))
     }
 
     /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
-    pub fn name(&mut self, pid: u32, end_ns: u64) {
-        let Some((uid, _)) = self.last_image(pid, end_ns) else {
+    pub fn name(&mut self, pid: u32, since: Since, end_ns: u64) {
+        let Some((uid, _)) = self.last_image(pid, end_ns, since.until_image) else {
             return;
         };
         // It may end, and be counted, later.
