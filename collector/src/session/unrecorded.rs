@@ -441,9 +441,7 @@ impl Tree {
             if member.watch.is_none() && !has_ended && watches < WATCHES {
                 member.watch = procfs::Watch::open(pid);
             }
-            if let Some(cpu_ns) = procfs::process_cpu_ns(pid) {
-                stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
-            }
+            let cpu_ns = procfs::process_cpu_ns(pid).unwrap_or(0);
             let executable = procfs::executable(pid);
             let comm = procfs::thread_name(pid, pid).unwrap_or_default();
             let is_renamed = !comm.is_empty() && comm != stretch.comm;
@@ -452,13 +450,18 @@ impl Tree {
                 let started_as = procfs::started_as(pid);
                 !started_as.is_empty() && started_as != stretch.started_as
             };
+            let is_new = !executable.is_empty()
+                && (executable != stretch.executable || is_renamed && is_other_link());
+            if !is_new {
+                // What was used since the last look may be a new image's, and the old one on its way to an exec only.
+                stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
+            }
             if executable.is_empty() && is_renamed {
                 // It ended as another program than the last look saw.
                 stretch.rename(comm);
-            } else if !executable.is_empty()
-                && (executable != stretch.executable || is_renamed && is_other_link())
-            {
+            } else if is_new {
                 let mut new = self.begin(pid, stretch.cpu_ns);
+                new.cpu_ns = new.cpu_ns.max(cpu_ns);
                 new.since.image = stretch.since.image;
                 if stretch.is_passing() || stretch.own_cpu_ns() < PASSING_KNOWN_NS {
                     new.cpu_before_ns = stretch.cpu_before_ns;
