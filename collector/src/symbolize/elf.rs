@@ -9,6 +9,9 @@ use std::path::Path;
 /// A parsed ELF file; its contents are read as they are asked for.
 pub type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
 
+/// A section of such a file.
+pub type Section<'a> = object::Section<'a, 'a, &'a ReadCache<Source>>;
+
 /// Where the bytes of an object file come from.
 #[derive(Debug)]
 pub enum Source {

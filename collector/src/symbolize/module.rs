@@ -86,7 +86,7 @@ pub fn symbolize(
     let names = Names {
         dwarf,
         symbols,
-        plt: Plt::read(&binary),
+        plt: Plt::of(&binary),
         boundaries: Boundaries::open(&binary),
         module: base_name(path),
     };
@@ -154,7 +154,7 @@ pub fn base_name(path: &str) -> &str {
 struct Names<'a> {
     dwarf: Option<Dwarf<'a>>,
     symbols: SymbolTable<'a>,
-    plt: Plt,
+    plt: Plt<'a>,
     boundaries: Option<Boundaries<'a>>,
     module: &'a str,
 }

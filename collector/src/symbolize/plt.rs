@@ -1,53 +1,47 @@
 //! Names for PLT stubs. They have no symbol; which function a stub jumps to follows from the GOT slot
 //! that it loads and the relocation that fills the slot.
 
-use super::elf::Elf;
+use super::demangle::demangle;
+use super::elf::{Elf, Section};
 use object::{
     Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
 };
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 /// The executable sections that linkers put stubs into.
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
-/// The stubs of one module.
-#[derive(Debug, Default)]
-pub struct Plt {
+/// The stubs of one module, read when an address lies among them.
+pub struct Plt<'a> {
+    elf: &'a Elf<'a>,
     /// Ranges of the sections.
     ranges: Vec<(u64, u64)>,
-    /// (start of the stub, name), sorted.
-    stubs: Vec<(u64, String)>,
+    stubs: OnceCell<Stubs>,
 }
 
-impl Plt {
-    pub fn read(elf: &Elf<'_>) -> Plt {
-        let mut plt = Plt::default();
-        let slots = slots(elf);
-        for section in SECTIONS.iter().filter_map(|name| elf.section_by_name(name)) {
-            let Ok(code) = section.data() else { continue };
-            let base = section.address();
-            plt.ranges.push((base, base + section.size()));
-            let found = match elf.architecture() {
-                Architecture::X86_64 => x86_64_stubs(base, code),
-                Architecture::Aarch64 => aarch64_stubs(base, code),
-                _ => Vec::new(),
-            };
-            for (start, slot) in found {
-                if let Some(name) = slots.get(&slot) {
-                    plt.stubs.push((start, format!("{name}@plt")));
-                }
-            }
+/// (start of the stub, name), sorted.
+type Stubs = Vec<(u64, String)>;
+
+impl<'a> Plt<'a> {
+    pub fn of(elf: &'a Elf<'a>) -> Plt<'a> {
+        let sections = sections(elf);
+        Plt {
+            elf,
+            ranges: sections
+                .map(|s| (s.address(), s.address() + s.size()))
+                .collect(),
+            stubs: OnceCell::new(),
         }
-        plt.stubs.sort();
-        plt
     }
 
     /// The stub that contains an address: `Some(None)` for one whose target is not known (the
     /// resolver's own entry), `None` outside the PLT.
     pub fn find(&self, svma: u64) -> Option<Option<(u64, &str)>> {
         let inside = self.ranges.iter().find(|r| (r.0..r.1).contains(&svma))?;
-        let after = self.stubs.partition_point(|stub| stub.0 <= svma);
-        let stub = after.checked_sub(1).map(|i| &self.stubs[i]);
+        let stubs = self.stubs.get_or_init(|| read(self.elf));
+        let after = stubs.partition_point(|stub| stub.0 <= svma);
+        let stub = after.checked_sub(1).map(|i| &stubs[i]);
         Some(
             stub.filter(|stub| stub.0 >= inside.0 && svma - stub.0 < 24)
                 .map(|stub| (stub.0, stub.1.as_str())),
@@ -55,8 +49,32 @@ impl Plt {
     }
 }
 
+fn sections<'a>(elf: &'a Elf<'a>) -> impl Iterator<Item = Section<'a>> {
+    SECTIONS.iter().filter_map(|name| elf.section_by_name(name))
+}
+
+fn read<'a>(elf: &'a Elf<'a>) -> Stubs {
+    let slots = slots(elf);
+    let mut stubs = Stubs::new();
+    for section in sections(elf) {
+        let Ok(code) = section.data() else { continue };
+        let found = match elf.architecture() {
+            Architecture::X86_64 => x86_64_stubs(section.address(), code),
+            Architecture::Aarch64 => aarch64_stubs(section.address(), code),
+            _ => Vec::new(),
+        };
+        for (start, slot) in found {
+            if let Some(name) = slots.get(&slot) {
+                stubs.push((start, format!("{}@plt", demangle(name))));
+            }
+        }
+    }
+    stubs.sort();
+    stubs
+}
+
 /// GOT slot → name of the function whose address the dynamic linker puts there.
-fn slots(elf: &Elf<'_>) -> HashMap<u64, String> {
+fn slots<'a>(elf: &'a Elf<'a>) -> HashMap<u64, &'a str> {
     let mut slots = HashMap::new();
     let (Some(relocations), Some(symbols)) =
         (elf.dynamic_relocations(), elf.dynamic_symbol_table())
@@ -69,7 +87,7 @@ fn slots(elf: &Elf<'_>) -> HashMap<u64, String> {
             && let Ok(name) = symbol.name()
             && !name.is_empty()
         {
-            slots.insert(slot, super::demangle::demangle(name));
+            slots.insert(slot, name);
         }
     }
     slots
