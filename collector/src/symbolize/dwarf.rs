@@ -5,6 +5,7 @@ use super::debug_files::{Buffers, Files};
 use super::demangle::is_mangled;
 use super::elf::{Elf, ElfFile};
 use super::scopes::Scopes;
+use super::units;
 use addr2line::gimli::{
     self, AttributeValue, EndianSlice, RunTimeEndian, SectionId, UnitOffset, UnitRef,
 };
@@ -43,19 +44,22 @@ pub struct DwarfFrame {
 }
 
 impl<'a> Dwarf<'a> {
-    /// Reads the indices of a file's DWARF; `None` when it has none.
+    /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None` when
+    /// it has none.
     pub fn open(
         elf: &Elf<'a>,
         supplementary: Option<&Elf<'a>>,
+        addresses: &[u64],
         files: &'a Files,
         buffers: &'a Buffers,
     ) -> Option<Dwarf<'a>> {
         elf.section_by_name(".debug_info")?;
         let mut dwarf = gimli::Dwarf::load(|id| section(elf, named(id), buffers)).ok()?;
-        if let Some(supplementary) = supplementary {
-            dwarf
+        match supplementary {
+            Some(supplementary) => dwarf
                 .load_sup(|id| section(supplementary, named(id), buffers))
-                .ok()?;
+                .ok()?,
+            None => units::keep_only(&mut dwarf, addresses, buffers),
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         Some(Dwarf {

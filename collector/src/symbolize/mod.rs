@@ -15,6 +15,7 @@ mod modules;
 mod plt;
 mod scopes;
 mod symtab;
+mod units;
 pub(crate) mod wanted;
 
 pub use demangle::demangle;

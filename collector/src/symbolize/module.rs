@@ -74,7 +74,14 @@ pub fn symbolize(
         .filter(|elf| elf.section_by_name(".debug_info").is_some())
         .unwrap_or(&binary);
     let supplementary = debug_files::supplementary(debug_path, with_dwarf, debug_roots, &files);
-    let dwarf = Dwarf::open(with_dwarf, supplementary.as_ref(), &files, &buffers);
+    let looked_at = looked_at(addresses);
+    let dwarf = Dwarf::open(
+        with_dwarf,
+        supplementary.as_ref(),
+        &looked_at,
+        &files,
+        &buffers,
+    );
     let mini = debug_files::mini_debug_info(&binary)
         .and_then(|image| files.alloc(ElfFile::from_memory(image)).parse().ok());
 
@@ -118,6 +125,18 @@ impl Address {
             false => NodeKind::LeafPc,
         }
     }
+}
+
+/// What [`Names::at`] may ask for, ascending.
+fn looked_at(addresses: &[Address]) -> Vec<u64> {
+    let svmas = addresses.iter().flat_map(|address| {
+        let call = address.is_return.then(|| address.svma.wrapping_sub(1));
+        call.into_iter().chain([address.svma])
+    });
+    let mut svmas: Vec<u64> = svmas.collect();
+    svmas.sort_unstable();
+    svmas.dedup();
+    svmas
 }
 
 fn open<'a>(path: &str, files: &'a Files) -> Result<Elf<'a>, ModuleError> {
