@@ -89,7 +89,7 @@ pub fn symbolize(
     for elf in [Some(&binary), debug, mini.as_ref()].into_iter().flatten() {
         symbols.add(elf);
     }
-    symbols.finish(|svma| section_end(&binary, svma));
+    symbols.finish(&looked_at, |svma| section_end(&binary, svma));
     let names = Names {
         dwarf,
         symbols,

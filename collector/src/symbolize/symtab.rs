@@ -60,8 +60,13 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol.
-    pub fn finish(&mut self, text_end: impl Fn(u64) -> Option<u64>) {
+    /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol. Afterwards these addresses
+    /// (ascending) can be searched, and no others.
+    pub fn finish(&mut self, addresses: &[u64], text_end: impl Fn(u64) -> Option<u64>) {
+        // To sort a large table takes longer than everything else; most of it is far from all addresses.
+        if addresses.len() < self.entries.len() / (2 * NESTING) {
+            self.keep_near(addresses);
+        }
         self.entries.sort_by_key(|e| (e.start, e.rank));
         let mut next_start = u64::MAX;
         for i in (0..self.entries.len()).rev() {
@@ -73,6 +78,33 @@ impl<'a> SymbolTable<'a> {
                 next_start = start;
             }
         }
+    }
+
+    /// Drops what a search of these addresses does not meet. Between two addresses it meets the last [`NESTING`]
+    /// symbols and those that begin where one of them does; the first one ends a symbol without a size that stands
+    /// before them.
+    fn keep_near(&mut self, addresses: &[u64]) {
+        let gap = |entry: &Entry| addresses.partition_point(|address| *address < entry.start);
+        let gaps: Vec<u32> = self.entries.iter().map(|e| gap(e) as u32).collect();
+        let mut starts = vec![Vec::new(); addresses.len() + 1];
+        for (gap, entry) in gaps.iter().zip(&self.entries) {
+            starts[*gap as usize].push(entry.start);
+        }
+        let bounds = |mut starts: Vec<u64>| {
+            let first = starts.iter().copied().min().unwrap_or(0);
+            let last = match starts.len().checked_sub(NESTING) {
+                Some(at) if at > 0 => *starts.select_nth_unstable(at).1,
+                _ => first,
+            };
+            (first, last)
+        };
+        let bounds: Vec<(u64, u64)> = starts.into_iter().map(bounds).collect();
+        let mut gaps = gaps.into_iter();
+        self.entries.retain(|entry| {
+            let gap = gaps.next().unwrap_or(0);
+            let (first, last) = bounds[gap as usize];
+            entry.start == first || entry.start >= last
+        });
     }
 
     /// The function that contains an address. Of several names for one address the public one wins.
