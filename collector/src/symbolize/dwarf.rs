@@ -1,17 +1,19 @@
 //! DWARF: function, file, line and inlined frames of an address. `addr2line` finds the frames and reads
 //! units as they are needed; the lines where functions are defined come from their entries.
 
+use super::cache::{Identity, SymbolCache};
 use super::debug_files::{Buffers, Files};
 use super::demangle::is_mangled;
 use super::elf::{Elf, ElfFile};
 use super::scopes::Scopes;
 use super::units;
 use addr2line::gimli::{
-    self, AttributeValue, EndianSlice, RunTimeEndian, SectionId, UnitOffset, UnitRef,
+    self, AttributeValue, EndianSlice, Reader as _, RunTimeEndian, SectionId, UnitOffset, UnitRef,
 };
 use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
-use object::{Object, ObjectSection};
+use object::{CompressionFormat, Object, ObjectSection};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,16 +47,20 @@ pub struct DwarfFrame {
 
 impl<'a> Dwarf<'a> {
     /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None` when
-    /// it has none.
+    /// it has none. What is unpacked for it is kept in the cache.
     pub fn open(
         elf: &Elf<'a>,
         supplementary: Option<&Elf<'a>>,
+        cache: Option<(&SymbolCache, Identity)>,
         addresses: &[u64],
         files: &'a Files,
         buffers: &'a Buffers,
     ) -> Option<Dwarf<'a>> {
         elf.section_by_name(".debug_info")?;
-        let mut dwarf = gimli::Dwarf::load(|id| section(elf, named(id), buffers)).ok()?;
+        let mut dwarf = match cache.filter(|_| is_packed(elf)) {
+            Some((cache, identity)) => load_cached(elf, cache, identity, buffers).ok()?,
+            None => gimli::Dwarf::load(|id| section(elf, named(id), buffers)).ok()?,
+        };
         match supplementary {
             Some(supplementary) => dwarf
                 .load_sup(|id| section(supplementary, named(id), buffers))
@@ -162,16 +168,52 @@ fn named(id: SectionId) -> Option<&'static str> {
     }
 }
 
+/// Whether the DWARF of a file has to be unpacked.
+fn is_packed(elf: &Elf<'_>) -> bool {
+    let range = elf
+        .section_by_name(SectionId::DebugInfo.name())
+        .and_then(|section| section.compressed_file_range().ok());
+    range.is_some_and(|range| range.format != CompressionFormat::None)
+}
+
+fn load_cached<'a>(
+    elf: &Elf<'a>,
+    cache: &SymbolCache,
+    identity: Identity,
+    buffers: &'a Buffers,
+) -> gimli::Result<gimli::Dwarf<Reader<'a>>> {
+    if let Some(sections) = cache.load(&identity) {
+        let sections: HashMap<String, &[u8]> = sections
+            .into_iter()
+            .map(|(name, content)| (name, buffers.alloc(content).as_slice()))
+            .collect();
+        return gimli::Dwarf::load(|id| {
+            let content = sections.get(id.name()).copied().unwrap_or_default();
+            Ok(EndianSlice::new(content, endian(elf)))
+        });
+    }
+    let (mut unpacked, mut is_whole) = (Vec::new(), true);
+    let dwarf = gimli::Dwarf::load(|id| {
+        let found = section(elf, named(id), buffers)?;
+        if let Some(name) = named(id)
+            && let Some(in_file) = elf.section_by_name(name)
+        {
+            is_whole &= !found.is_empty() || in_file.size() == 0;
+            unpacked.push((name, found.slice()));
+        }
+        Ok::<_, gimli::Error>(found)
+    })?;
+    if is_whole {
+        cache.store(identity, &unpacked);
+    }
+    Ok(dwarf)
+}
+
 fn section<'a>(
     elf: &Elf<'a>,
     name: Option<&str>,
     buffers: &'a Buffers,
 ) -> Result<Reader<'a>, gimli::Error> {
-    let endian = if elf.is_little_endian() {
-        RunTimeEndian::Little
-    } else {
-        RunTimeEndian::Big
-    };
     let data = name
         .and_then(|name| elf.section_by_name(name))
         .and_then(|section| section.uncompressed_data().ok())
@@ -179,7 +221,15 @@ fn section<'a>(
             Cow::Borrowed(data) => data,
             Cow::Owned(data) => buffers.alloc(data).as_slice(),
         });
-    Ok(EndianSlice::new(data.unwrap_or(&[]), endian))
+    Ok(EndianSlice::new(data.unwrap_or(&[]), endian(elf)))
+}
+
+fn endian(elf: &Elf<'_>) -> RunTimeEndian {
+    if elf.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
+    }
 }
 
 #[derive(Default)]

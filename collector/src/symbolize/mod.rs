@@ -5,6 +5,7 @@
 //! the trace once. A module's debug information is dropped before the next is opened.
 
 mod boundaries;
+mod cache;
 mod debug_files;
 mod demangle;
 mod dwarf;
@@ -18,6 +19,7 @@ mod symtab;
 mod units;
 pub(crate) mod wanted;
 
+pub use cache::SymbolCache;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
 pub use modules::{Module, ModuleFile, Modules};
@@ -42,6 +44,8 @@ pub struct Options {
     pub jit_map_directory: PathBuf,
     /// Older `perf-PID.map` files belong to earlier processes.
     pub jit_maps_not_before: Option<SystemTime>,
+    /// What is kept from one search to the next.
+    pub cache: Option<SymbolCache>,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             debug_roots: vec!["/usr/lib/debug".into()],
             jit_map_directory: "/tmp".into(),
             jit_maps_not_before: None,
+            cache: None,
         }
     }
 }
@@ -152,7 +157,7 @@ impl Symbolizer {
             let result = module::symbolize(
                 &file.path,
                 &file.build_id,
-                &self.options.debug_roots,
+                &self.options,
                 &addresses,
                 &mut |i, frames| {
                     let Address { svma, .. } = addresses[i];

@@ -1,7 +1,9 @@
 //! Names for the addresses of one module: its file, its debug files, its symbols, its PLT. Everything
 //! read for it is dropped when it is done, so memory follows the largest module, not their sum.
 
+use super::Options;
 use super::boundaries::{Boundaries, Function};
+use super::cache::Identity;
 use super::debug_files::{self, Buffers, Files};
 use super::demangle::{demangle, is_mangled};
 use super::dwarf::{Dwarf, DwarfFrame};
@@ -10,7 +12,7 @@ use super::plt::Plt;
 use super::symtab::SymbolTable;
 use object::{Object, ObjectSection};
 use stackbeat_proto::v1::NodeKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const ADDRESSES_BETWEEN_QUESTIONS: usize = 64;
 
@@ -51,11 +53,12 @@ pub enum ModuleError {
 pub fn symbolize(
     path: &str,
     build_id: &[u8],
-    debug_roots: &[PathBuf],
+    options: &Options,
     addresses: &[Address],
     found: &mut dyn FnMut(usize, Vec<NamedFrame>),
     goes_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<(), ModuleError> {
+    let debug_roots = &options.debug_roots;
     let files = Files::new();
     let buffers = Buffers::new();
     let binary = open(path, &files)?;
@@ -68,16 +71,21 @@ pub fn symbolize(
 
     let file_path = Path::new(path);
     let debug = debug_files::separate(file_path, &binary, debug_roots, &files);
-    let debug_path = debug.as_ref().map_or(file_path, |(path, _)| path);
+    let (source, with_dwarf) = match &debug {
+        Some((path, elf)) if elf.section_by_name(".debug_info").is_some() => (path.as_path(), elf),
+        _ => (file_path, &binary),
+    };
     let debug = debug.as_ref().map(|(_, elf)| elf);
-    let with_dwarf = debug
-        .filter(|elf| elf.section_by_name(".debug_info").is_some())
-        .unwrap_or(&binary);
-    let supplementary = debug_files::supplementary(debug_path, with_dwarf, debug_roots, &files);
+    let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files);
+    let kept = options.cache.as_ref().and_then(|cache| {
+        let identity = Identity::of(source, with_dwarf.build_id().ok()?)?;
+        Some((cache, identity))
+    });
     let looked_at = looked_at(addresses);
     let dwarf = Dwarf::open(
         with_dwarf,
         supplementary.as_ref(),
+        kept,
         &looked_at,
         &files,
         &buffers,

@@ -1,5 +1,6 @@
 //! Names and lines that the symbolizer finds in real binaries, compared with binutils.
 
+mod cached;
 mod files;
 mod frames;
 mod no_file;
@@ -59,6 +60,7 @@ fn build_id(path: &Path) -> Vec<u8> {
         .collect()
 }
 
+#[derive(Debug, PartialEq)]
 struct Found {
     frames: BTreeMap<u64, Vec<Frame>>,
     mangled: BTreeMap<String, String>,
