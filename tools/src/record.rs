@@ -13,6 +13,7 @@ use std::process::ExitStatus;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
 use stackbeat_collector::session::{self, Dumps, Options, Outcome, Systrace};
+use stackbeat_collector::symbolize::SymbolCache;
 use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
 
@@ -80,6 +81,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.interrupt_running = !args.watch.no_interrupt;
     options.clock = args.watch.clock_choice()?;
     options.compress = args.trace.compress;
+    options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();
     options.shares_processor = args.shares_processor;
@@ -102,6 +104,11 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     };
     options.validate()?;
     Ok(options)
+}
+
+/// What of names is kept from one recording to the next.
+pub fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
+    (!is_unwanted).then(SymbolCache::of_user).flatten()
 }
 
 fn dumps(args: &DumpArgs) -> Dumps {

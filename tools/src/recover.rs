@@ -10,7 +10,7 @@ use stackbeat_collector::recover::{self, Orphan, RecoverOptions, RecoverySummary
 
 use crate::cli::RecoverArgs;
 use crate::record::progress::plural;
-use crate::{terminal, units};
+use crate::{record, terminal, units};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,6 +28,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8> {
         overwrite: args.force,
         keep_mapping: args.keep,
         symbolize: true,
+        symbol_cache: record::symbol_cache(args.no_symbol_cache),
     };
     let summary = recover::recover(file, &output, &options)?;
     if args.json {

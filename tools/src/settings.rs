@@ -27,7 +27,7 @@ pub const COMMAND: &str = "record";
 pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 27] = [
+pub const SETTINGS: [&str; 28] = [
     "interval",
     "main-interval",
     "budget",
@@ -53,6 +53,7 @@ pub const SETTINGS: [&str; 27] = [
     "start-disabled",
     "systrace",
     "compress",
+    "no-symbol-cache",
     "label",
     "commit",
 ];

@@ -25,6 +25,7 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 use crate::drain::{Drainer, Keep};
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
+use crate::symbolize::SymbolCache;
 use crate::writer::Writer;
 use partial::Partial;
 
@@ -104,6 +105,8 @@ pub struct RecoverOptions {
     pub keep_mapping: bool,
     /// Write names of functions into the trace.
     pub symbolize: bool,
+    /// What of names is kept for other traces.
+    pub symbol_cache: Option<SymbolCache>,
 }
 
 /// Mappings in `folder` (/dev/shm) whose collector does not live any more.
@@ -364,6 +367,7 @@ fn join(
             &mut drainer,
             &mut writer,
             None,
+            options.symbol_cache.clone(),
             false,
             &mut |_| {},
             &mut leave,

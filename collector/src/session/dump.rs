@@ -23,7 +23,7 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 use self::content::Content;
 use self::window::Dump;
 use crate::drain::{Drainer, clock_packet};
-use crate::symbolize::{self, Symbolizer};
+use crate::symbolize::{self, SymbolCache, Symbolizer};
 use crate::writer::{Writer, encode};
 
 /// Bytes of packets collected before they are written.
@@ -84,6 +84,7 @@ pub struct Window {
     pub last_ns: Option<u64>,
     pub before_ns: Option<u64>,
     pub symbolize: bool,
+    pub symbol_cache: Option<SymbolCache>,
     /// Maps of compiled code that are older belong to other processes.
     pub jit_maps_not_before: SystemTime,
 }
@@ -166,6 +167,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     if window.symbolize {
         let mut symbolizer = Symbolizer::new(symbolize::Options {
             jit_maps_not_before: Some(window.jit_maps_not_before),
+            cache: window.symbol_cache.clone(),
             ..Default::default()
         });
         without_names = content.add_names(&mut symbolizer, &queries, &mut out)?;

@@ -21,7 +21,7 @@ use super::ticker::now_ns;
 use crate::drain::census::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
-use crate::symbolize::{self, Symbolizer};
+use crate::symbolize::{self, SymbolCache, Symbolizer};
 use crate::writer::{self, Writer};
 
 /// The parts of a session that its end needs.
@@ -304,6 +304,7 @@ impl Finisher<'_> {
                 &mut drain.drainer,
                 &mut drain.writer,
                 Some(self.program_began_at),
+                self.options.symbol_cache.clone(),
                 self.options.compress,
                 progress,
                 leave,
@@ -339,12 +340,14 @@ pub fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
+    cache: Option<SymbolCache>,
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
 ) -> io::Result<(u64, Vec<String>)> {
     let mut symbolizer = Symbolizer::new(symbolize::Options {
         jit_maps_not_before: not_before,
+        cache,
         ..Default::default()
     });
     for (uid, pid) in drainer.census.pids() {

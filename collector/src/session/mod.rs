@@ -337,6 +337,7 @@ fn begin(
         program_pid: AtomicU32::new(0),
         began: Instant::now(),
         program_began_at: subject.began_at.unwrap_or_else(SystemTime::now),
+        symbol_cache: options.symbol_cache.clone(),
         source,
         start,
     });

@@ -15,6 +15,7 @@ use super::family::Descendants;
 use super::pace::Budget;
 use crate::attach::Visit;
 use crate::model::UnrecordedProgram;
+use crate::symbolize::SymbolCache;
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;
@@ -97,6 +98,8 @@ pub struct Options {
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     pub symbolize: bool,
+    /// What of names is kept for other recordings.
+    pub symbol_cache: Option<SymbolCache>,
     /// Where programs' own events are written besides, as they happen.
     pub systrace: Option<Systrace>,
     /// What is measured, for series of recordings; empty: not said.
@@ -180,6 +183,7 @@ impl Options {
             count_calls: false,
             start_disabled: false,
             symbolize: true,
+            symbol_cache: None,
             systrace: None,
             label: String::new(),
             commit: String::new(),

@@ -147,6 +147,9 @@ pub struct RecoverArgs {
     /// Leave the shared memory in place afterwards.
     #[arg(long)]
     pub keep: bool,
+    /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
+    #[arg(long)]
+    pub no_symbol_cache: bool,
     /// Print what was found as JSON.
     #[arg(long)]
     pub json: bool,

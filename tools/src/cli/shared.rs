@@ -152,6 +152,9 @@ pub struct TraceArgs {
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
+    /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
+    #[arg(long)]
+    pub no_symbol_cache: bool,
     /// What is measured, for `stackbeat trend`: recordings with another label are another series.
     #[arg(
         long,

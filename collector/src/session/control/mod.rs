@@ -27,6 +27,7 @@ use super::locks::Locks;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::shared::Shared;
 use super::ticker::now_ns;
+use crate::symbolize::SymbolCache;
 use protocol::{
     DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
 };
@@ -49,6 +50,7 @@ pub struct Session {
     pub began: Instant,
     /// When the program was started, or the session, if that starts it.
     pub program_began_at: SystemTime,
+    pub symbol_cache: Option<SymbolCache>,
     /// The clocks when it began, for the rate of the cycle counter.
     pub source: ClockSource,
     pub start: Snapshot,
@@ -230,6 +232,7 @@ impl Session {
             last_ns: request.last_ns,
             before_ns,
             symbolize: request.symbolize,
+            symbol_cache: self.symbol_cache.clone(),
             jit_maps_not_before: self.program_began_at,
         };
         let written = frozen
