@@ -533,11 +533,8 @@ impl KernelClock {
         let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
             && process.is_some_and(|process| Signals::of(process).first == SIGNAL);
         match &mut clocked.event {
-            None if entry.has_timer() => {
-                if is_wanted {
-                    clocked.begins();
-                }
-            }
+            None if entry.has_timer() && is_wanted => clocked.begins(),
+            None if entry.has_timer() => {}
             Some(event) if is_wanted => event.set_period(period_ns),
             Some(_) => clocked.end(entry),
             None if is_wanted => {
