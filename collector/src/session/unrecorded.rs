@@ -130,8 +130,9 @@ impl TreeWatch {
     }
 }
 
-/// What the recorder knows of the program before it starts it: the program may end before the first look.
-#[derive(Clone, Debug)]
+/// What is known of a program before it runs without an agent: it may end before the next look. Of the one that the recorder
+/// starts that is known before it starts.
+#[derive(Clone, Debug, Default)]
 pub struct Started {
     executable: String,
     started_as: String,
@@ -153,6 +154,8 @@ struct Member {
     stretch: Option<Stretch>,
     /// The last agent that was in it.
     agent: Option<Registered>,
+    /// What that ran in: its agent may switch itself off, and the process end, before the next look.
+    agents_program: Started,
 }
 
 /// An image without an agent.
@@ -340,6 +343,7 @@ impl Tree {
             was_foreign: false,
             stretch: Some(stretch),
             agent: None,
+            agents_program: Started::default(),
         };
         self.members.insert(pid, member);
     }
@@ -410,7 +414,15 @@ impl Tree {
                 self.say(pid, member.parent_pid, &stretch, end_ns);
             }
             member.watch = None;
-            member.agent = found.copied();
+            let before = std::mem::replace(&mut member.agent, found.copied());
+            if before.map(|image| image.uid) != found.map(|image| image.uid) {
+                member.agents_program = Started {
+                    executable: procfs::executable(pid),
+                    started_as: procfs::started_as(pid),
+                    command_line: procfs::command_line(pid),
+                    reason: Reason::NotKnown,
+                };
+            }
             if !has_ended {
                 self.members.insert(pid, member);
             }
@@ -426,6 +438,12 @@ impl Tree {
         {
             let mut stretch = self.begin(pid, cpu_ns);
             stretch.since.image = image.uid;
+            if stretch.executable.is_empty() && image.is_off {
+                let program = std::mem::take(&mut member.agents_program);
+                stretch.executable = program.executable;
+                stretch.started_as = program.started_as;
+                stretch.command_line = program.command_line;
+            }
             member.stretch = Some(stretch);
         }
         if let Some(stretch) = &mut member.stretch {
