@@ -118,7 +118,7 @@ unsafe extern "C-unwind" fn _IO_file_close(stream: *mut FILE) -> c_int {
 
 /// What opens a file by its path and gives a stream for it, or null.
 macro_rules! opens {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) $(, $closes:ident)?;)*) => {$(
         original!(fn $name($($arg: $type),*) -> *mut FILE = Open);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> *mut FILE {
@@ -130,6 +130,7 @@ macro_rules! opens {
             let stream = unsafe { $name::call($($arg),*) };
             // SAFETY: a stream that has just been opened.
             let file = unsafe { file_of(stream) };
+            $(agent::$closes();)?
             wait.end(file.into());
             descriptor::opened(file);
             stream
@@ -140,8 +141,8 @@ macro_rules! opens {
 opens! {
     fopen(path: *const c_char, mode: *const c_char);
     fopen64(path: *const c_char, mode: *const c_char);
-    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE);
-    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE);
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE), has_let_go;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE), has_let_go;
 }
 
 original!(fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE);

@@ -385,6 +385,13 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
 const SWITCHED_BEFORE: u8 = 1;
 const SWITCHED_WITHIN: u8 = 2;
 
+/// The call that is about to end, a wait, has let go of an open file: the kernel does that behind it, and what it does there
+/// looks like a switch. So it counts as no wake-up, and the clock says whether it has waited.
+pub fn has_let_go() {
+    watch_switches();
+    note_inside(SWITCHED_WITHIN);
+}
+
 fn note_inside(bit: u8) {
     let inside = &tls::block().switched_inside;
     inside.store(inside.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
