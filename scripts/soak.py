@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs programs that do unusual things under `stackbeat record`, each beside a plain run of the same, and compares the two.
 
-    scripts/soak.py [--seconds 120] [--programs a,b] [--settings default,100us,budget,hooks,kernel] [--jobs 1] [--list] [--table FILE] [--keep]
+    scripts/soak.py [--seconds 120] [--programs a,b] [--settings default,100us,budget,hooks,kernel,timer] [--jobs 1] [--list] [--table FILE] [--keep]
 
 Each side repeats the workload until the time is over; the recorded side is one recording. Checked are:
   output and status of each repetition, the same in both; no core file, no hang, no repetition that stalls
@@ -38,6 +38,7 @@ SETTINGS = {
     "budget": ["--budget", "1%"],
     "hooks": ["--no-interrupt"],
     "kernel": ["--clock", "kernel"],
+    "timer": ["--clock", "timer"],
 }
 # A repetition that takes longer hangs: the longest takes 10 s on an idle machine.
 HANG_S = 90
