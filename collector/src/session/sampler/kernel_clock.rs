@@ -305,7 +305,7 @@ pub enum WhyNot {
     )]
     RealTime,
     #[error(
-        "this kernel ({0}) sends the signals of such timers in the middle of system calls, and would end these"
+        "this kernel ({0}) may send the signals of such timers in the middle of system calls, and end these"
     )]
     EndsCalls(String),
 }
@@ -373,17 +373,13 @@ pub fn probe() -> Result<(), WhyNot> {
 /// The tick of the kernel, ns, where it sends the signals of CPU timers when a thread leaves the kernel.
 ///
 /// # Errors
-/// It may send them in the middle of a system call: before `CONFIG_POSIX_CPU_TIMERS_TASK_WORK` (Linux 5.11 for x86, 6.2 for
-/// arm64 are known to have it; kernel/time/Kconfig).
+/// It may send them in the middle of a system call: where it has no `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`. x86 has it since Linux
+/// 5.9 (arch/x86/Kconfig); of others that is not known here.
 pub fn probe_timers() -> Result<u64, WhyNot> {
     let release = release();
-    let first = match cfg!(target_arch = "x86_64") {
-        true => (5, 11),
-        false => (6, 2),
-    };
-    match is_older(&release, first) {
-        true => Err(WhyNot::EndsCalls(release)),
-        false => Ok(tick_ns()),
+    match cfg!(target_arch = "x86_64") && !is_older(&release, (5, 9)) {
+        true => Ok(tick_ns()),
+        false => Err(WhyNot::EndsCalls(release)),
     }
 }
 
