@@ -27,7 +27,8 @@ pub fn first_mappings(pid: u32) -> std::io::Result<Vec<(u64, String)>> {
         let is_first = fields.nth(1)?.bytes().all(|b| b == b'0');
         let path = &line[line.find(['/', '['])?..];
         let start = u64::from_str_radix(start, 16).ok()?;
-        let is_device = path.starts_with("/dev/");
+        // Where no other folder can be written to, the agent lies in shared memory.
+        let is_device = path.starts_with("/dev/") && !path.starts_with("/dev/shm/");
         (is_first && !is_device).then(|| (start, path.trim_end_matches(" (deleted)").to_owned()))
     };
     Ok(maps.lines().filter_map(first).collect())
@@ -119,4 +120,37 @@ impl Module {
 /// The address to look up for a pc.
 pub fn lookup(pc: u64, exact: bool) -> u64 {
     if exact { pc } else { pc.wrapping_sub(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_in_shared_memory_are_modules_like_others() {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").expect("shared memory");
+        file.as_file().set_len(4096).expect("room");
+        let path = file.path().to_str().expect("text");
+        let all = libc::PROT_READ;
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(file.as_file());
+        // SAFETY: a new mapping, which nothing else knows of.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                all,
+                libc::MAP_SHARED,
+                descriptor,
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        let found = first_mappings(std::process::id()).expect("our own");
+        assert!(
+            found.contains(&(address as u64, path.to_owned())),
+            "{found:?}"
+        );
+        // SAFETY: as it was mapped; nobody holds a reference.
+        unsafe { libc::munmap(address, 4096) };
+    }
 }
