@@ -1,7 +1,8 @@
 //! A thread's timer of its own CPU time (timer_create(2), `CLOCK_THREAD_CPUTIME_ID`), which samples it
 //! (`SamplingClock::Timer`). The kernel looks at such timers in its own tick, which it has anyway, so a sample costs little
 //! more than its signal; none comes sooner than with the next tick. The signal is sent when the thread is about to leave the
-//! kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system call.
+//! kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system call but those that do such work while they wait
+//! (`io_uring_enter`).
 //!
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 
@@ -18,10 +19,20 @@ const RESTING_NS: u32 = 100_000_000;
 /// Its address says that a signal is one of these.
 static MARK: u8 = 0;
 
-/// Starts the calling thread's timer. Where it cannot have one, it is on ticks.
+/// Whether the entries of this process' threads are its own: a forked child that nobody announced has its parent's until it
+/// notices, and timers with the same numbers.
+fn is_own_process() -> bool {
+    !super::children::is_another()
+}
+
+/// Starts the calling thread's timer. Where it cannot have one, it is on ticks. So it is where the program handles the signal
+/// itself: one of its own would be lost where one of these pends.
 pub(super) fn start(control: &Control, entry: &ThreadEntry) {
-    if entry.clock_descriptor.load(Ordering::SeqCst) != 0 {
+    if entry.clock_descriptor.load(Ordering::SeqCst) != 0 || !is_own_process() {
         return;
+    }
+    if super::handles_signal() {
+        return registry::put_on_ticks(entry);
     }
     let signal = libc::SIGURG as u32;
     match sys::create_timer(
@@ -42,6 +53,9 @@ pub(super) fn start(control: &Control, entry: &ThreadEntry) {
 
 /// Stops a thread's timer, if it has one.
 pub(super) fn stop(entry: &ThreadEntry) {
+    if !is_own_process() {
+        return;
+    }
     entry.wants_clock.store(0, Ordering::SeqCst);
     let timer = entry.clock_descriptor.swap(0, Ordering::SeqCst);
     if timer != 0 {
@@ -61,11 +75,11 @@ pub(super) unsafe fn is(info: *const libc::siginfo_t) -> bool {
     }
 }
 
-/// The recording is over, but not the timer that has sent this signal.
+/// The number of the timer that has sent this signal.
 ///
 /// # Safety
 /// `info` is that of a signal that [`is`] one of these.
-pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
+unsafe fn number(info: *const libc::siginfo_t) -> c_int {
     /// `_timer` of `siginfo_t` (asm-generic/siginfo.h).
     #[repr(C)]
     struct OfTimer {
@@ -73,7 +87,26 @@ pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
         timer: c_int,
     }
     // SAFETY: by contract.
-    sys::delete_timer(unsafe { (*info.cast::<OfTimer>()).timer });
+    unsafe { (*info.cast::<OfTimer>()).timer }
+}
+
+/// Whether the thread of this entry has the timer that has sent this signal. It may have been stopped meanwhile.
+///
+/// # Safety
+/// As for [`number`].
+pub(super) unsafe fn is_of(entry: &ThreadEntry, info: *const libc::siginfo_t) -> bool {
+    // SAFETY: by contract.
+    let timer = unsafe { number(info) };
+    entry.clock_descriptor.load(Ordering::Relaxed) == timer as u32 + 1
+}
+
+/// Nobody wants the timer that has sent this signal any more.
+///
+/// # Safety
+/// As for [`number`].
+pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
+    // SAFETY: by contract.
+    sys::delete_timer(unsafe { number(info) });
 }
 
 /// The calling thread's timer has gone off: another interval may be in force since it was set.

@@ -384,6 +384,13 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
 /// away in the outer one before it, and in itself.
 const SWITCHED_BEFORE: u8 = 1;
 const SWITCHED_WITHIN: u8 = 2;
+/// One of our signals came into it, which looks like a switch.
+const SIGNALLED: u8 = 4;
+
+/// One of our signals has come into a wait of the calling thread, at the end of a system call.
+fn is_signalled_inside() {
+    note_inside(SIGNALLED);
+}
 
 /// The call that is about to end, a wait, has let go of an open file: the kernel does that behind it, and what it does there
 /// looks like a switch. So it counts as no wake-up, and the clock says whether it has waited.
@@ -517,7 +524,8 @@ impl Wait {
         // A capture would arm it again.
         let switched = rseq::was_switched();
         let inside = &tls::block().switched_inside;
-        let switched_within = inside.load(Ordering::Relaxed) & SWITCHED_WITHIN != 0;
+        let noted = inside.load(Ordering::Relaxed);
+        let switched_within = noted & SWITCHED_WITHIN != 0;
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -533,7 +541,11 @@ impl Wait {
         // see what they work in the kernel.
         let length = match switched {
             Some(false) if !switched_within && !entry.has_user_clock() => capture::Length::Short,
-            _ => capture::length(entry, self.begin),
+            _ => match capture::length(entry, self.begin) {
+                // The signal was its sample.
+                capture::Length::Met if noted & SIGNALLED != 0 => capture::Length::Short,
+                length => length,
+            },
         };
         let is_overdue = length == capture::Length::Overdue;
         let is_due =
@@ -555,7 +567,7 @@ impl Wait {
             // After the wait's own sample: this one would lie inside of the wait otherwise.
             self.count_bytes(entry, bytes as u64);
         }
-        if switched == Some(true) {
+        if switched == Some(true) && noted & SIGNALLED == 0 {
             counted::add(entry, SystemCall::WakeUps, 1);
         }
         match self.gate_before {
@@ -662,10 +674,22 @@ static HANDLES_SIGNAL: AtomicU32 = AtomicU32::new(0);
 /// The program handles the session's first signal itself: the kernel's clock does not use it in this process.
 pub fn signal_is_handled() {
     HANDLES_SIGNAL.store(1, Ordering::SeqCst);
-    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+    let Some(mapping) = process::mapping() else {
+        return;
+    };
+    if let Some(process) = mapping.process(process::index()) {
         process.handles_signal.store(1, Ordering::SeqCst);
-        stop_kernel_clock();
+        match mapping.control().has_timers() {
+            true => kernel_clock::stop_where(|_| true),
+            false => stop_kernel_clock(),
+        }
     }
+}
+
+/// Whether it does.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn handles_signal() -> bool {
+    HANDLES_SIGNAL.load(Ordering::SeqCst) != 0
 }
 
 /// The signals that the calling thread blocks; signal 1 is bit 0.

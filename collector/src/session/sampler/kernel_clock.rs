@@ -85,9 +85,10 @@ impl Clocked {
         }
     }
 
-    /// It is time for a look: whether it was active since the last one.
-    fn look(&mut self, entry: &ThreadEntry) -> bool {
-        let has_timer = entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
+    /// It is time for a look: whether it was active since the last one. `has_signal`: its process has a handler for the signal.
+    fn look(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
+        let has_timer =
+            has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
         self.looks_without = match has_timer || self.event.is_some() {
             true => 0,
             false => self.looks_without + 1,
@@ -482,7 +483,9 @@ impl KernelClock {
             };
             let period_ns = period_ns(entry, intervals_ns);
             if is_look {
-                self.active += usize::from(clocked.look(entry));
+                let process = shared.mapping.process(clocked.thread.process);
+                let has_signal = process.is_some_and(|p| Signals::of(p).first == SIGNAL);
+                self.active += usize::from(clocked.look(entry, has_signal));
                 if sampler.is_ours(clocked.thread.process) && clocked.is_gone() {
                     registry::end_thread(entry, clock::now(shared.clock_source()));
                     registry::show_sign(&shared.mapping, clocked.thread.entry, entry);

@@ -20,11 +20,18 @@ pub(in crate::agent) unsafe fn on_signal(
 ) -> bool {
     // SAFETY: by contract.
     if unsafe { cpu_timer::is(info) } {
-        match process::is_active() && tls::has_thread_pointer() {
-            // SAFETY: by contract.
-            true => unsafe { clock_strikes(Clock::Timer, context) },
+        let is_known = process::is_active() && tls::has_thread_pointer();
+        let entry = is_known.then(|| registered(tls::block())).flatten();
+        match entry {
             // SAFETY: by contract; it is one of these.
-            false => unsafe { cpu_timer::delete(info) },
+            Some((entry, _)) if unsafe { cpu_timer::is_of(entry, info) } => {
+                // SAFETY: by contract.
+                unsafe { clock_strikes(Clock::Timer, context) }
+            }
+            // In a fork the entry is put aside.
+            None if is_known => {}
+            // SAFETY: by contract; it is one of these.
+            _ => unsafe { cpu_timer::delete(info) },
         }
         return true;
     }
@@ -134,6 +141,9 @@ unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
             .store(strikes.saturating_add(1), Ordering::Relaxed);
         if clock == Clock::Timer {
             cpu_timer::follow(entry);
+            if entry.closed.load(Ordering::Relaxed) != 0 {
+                crate::agent::is_signalled_inside();
+            }
         }
     }
     // SAFETY: by contract.
