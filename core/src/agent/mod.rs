@@ -388,6 +388,7 @@ const SWITCHED_WITHIN: u8 = 2;
 const SIGNALLED: u8 = 4;
 
 /// One of our signals has come into a wait of the calling thread, at the end of a system call.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_signalled_inside() {
     note_inside(SIGNALLED);
 }
