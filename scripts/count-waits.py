@@ -4,7 +4,7 @@
     scripts/count-waits.py kinds [--lengths 2,5,30,200,1000] [--busy] [--rounds 4] [--threads 4] [-- RECORD OPTIONS]
         every kind of call in tests/tests/lengths/kinds.c, which knows how often and for how long it waits
     scripts/count-waits.py run [-- RECORD OPTIONS --] COMMAND …
-        any program, with tests/witness/waits.c preloaded behind the agent; processes that end by a signal or _exit are left out
+        any program, with tests/witness/waits.c preloaded behind the agent; processes that end by a signal are left out
 
 STACKBEAT names the binary; target/debug/stackbeat otherwise. Exit status 1: something is missing in a trace.
 """
@@ -17,9 +17,11 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-STACKBEAT = os.environ.get("STACKBEAT", str(ROOT / "target/debug/stackbeat"))
+STACKBEAT = str(pathlib.Path(os.environ.get("STACKBEAT", ROOT / "target/debug/stackbeat")).resolve())
 # Waits from here on count, ns: clearly longer than the interval of a millisecond.
 LEAST_NS = 2_000_000
+# So far apart may the interposer's clock and the hook's be read.
+NEAR_NS = 300_000
 
 
 def said(*command, **more):
@@ -72,37 +74,94 @@ def kinds(folder, arguments, options):
     return all_missing
 
 
+def intervals_in_force(info):
+    """Gives the longest interval that was in force between two times for threads, or main threads: waits over it are records."""
+
+    def longest(of, begin, end):
+        known = [(change["at_ns"], change["interval_ns"]) for change in info["intervals"] if change["of"] == of]
+        before = [ns for at, ns in known if at <= begin][-1:]
+        return max(before + [ns for at, ns in known if begin < at <= end], default=0)
+
+    return longest
+
+
+def slices_of_waits(events):
+    """By (pid, tid): begin and end of the slices that are waits, ns since the beginning of the recording."""
+    opened, found = {}, {}
+    for event in events:
+        thread = event.get("pid"), event.get("tid")
+        if event.get("ph") == "B":
+            opened.setdefault(thread, []).append(event)
+        elif event.get("ph") == "E":
+            begin = opened[thread].pop()
+            if begin["name"].endswith(f" [{begin.get('cat')}]"):
+                found.setdefault(thread, []).append((begin["ts"] * 1000, event["ts"] * 1000))
+    return found
+
+
+def compared(waits, slices):
+    """Waits of a thread that are no records: those that slices cover to less than 90 %, and those that share one with another. A
+    handler that runs in a wait has slices of its own: then one begins and another ends with the wait."""
+    missing, taken = [], set()
+    # The inner ones first: their handlers run in the outer ones.
+    for wait in sorted(waits, key=lambda wait: wait[1] - wait[0]):
+        begin, end, _ = wait
+        shared = [(min(end, s[1]) - max(begin, s[0]), s) for s in slices if s[0] < end and s[1] > begin]
+        free = [(ns, s) for ns, s in shared if s not in taken]
+        is_split = shared and abs(shared[0][1][0] - begin) < NEAR_NS and abs(shared[-1][1][1] - end) < NEAR_NS
+        if sum(ns for ns, _ in shared) < (end - begin) * 0.9 and not is_split:
+            missing.append((wait, "not there"))
+        elif not free:
+            missing.append((wait, "in one with another"))
+        else:
+            taken.add(max(free)[1])
+    return missing
+
+
 def count(folder, command, options, user=(), env=os.environ, cwd=None):
-    """For each process: pid, waits and their ns by the interposer, waits and their ns in the trace. `user`: what runs the recorder as one."""
+    """For each process: pid, number of waits by the interposer, their ns, and those that are no records: call, begin and length in
+    ns, the interval in force, and in which way they are none. A wait within the interval in force need not be one."""
     library = compile_c(folder, ROOT / "tests/witness/waits.c", "-shared", "-fPIC", "-ldl")
     counts = folder / "counts"
     environment = dict(env, LD_PRELOAD=str(library), WAITS_OUT=str(counts), WAITS_MIN_NS=str(LEAST_NS))
     trace, _ = record(folder, options, command, user, env=environment, cwd=cwd)
     said(STACKBEAT, "export", "--to", "chrome", "-o", folder / "t.json", trace)
-    events = json.loads((folder / "t.json").read_text())
-    events = events["traceEvents"] if isinstance(events, dict) else events
-    open_slices, seen, seen_ns, pids = {}, {}, {}, set()
-    for event in events:
-        thread = event.get("pid"), event.get("tid")
-        pids.add(thread[0])
-        if event.get("ph") == "B":
-            open_slices.setdefault(thread, []).append(event)
-        elif event.get("ph") == "E":
-            begin = open_slices[thread].pop()
-            ns = (event["ts"] - begin["ts"]) * 1000
-            if begin["name"].endswith(f" [{begin.get('cat')}]") and ns >= LEAST_NS * 0.999:
-                seen[thread[0]] = seen.get(thread[0], 0) + 1
-                seen_ns[thread[0]] = seen_ns.get(thread[0], 0) + ns
-    lines = [map(int, line.split()) for line in counts.read_text().splitlines()]
-    return [(pid, waits, ns, seen.get(pid, 0), seen_ns.get(pid, 0)) for pid, waits, ns in lines if pid in pids]
+    exported = json.loads((folder / "t.json").read_text())
+    began = int(exported["otherData"]["start_monotonic_ns"])
+    slices = slices_of_waits(exported["traceEvents"])
+    pids = {pid for pid, _ in slices} | {event["pid"] for event in exported["traceEvents"] if "pid" in event}
+    in_force = intervals_in_force(json.loads(said(STACKBEAT, "info", "--json", trace)))
+    totals, waits = {}, {}
+    for line in counts.read_text().splitlines():
+        pid, *rest = line.split()
+        if len(rest) == 2:
+            totals[int(pid)] = [int(value) for value in rest]
+        else:
+            tid, begin, end, call = rest
+            waits.setdefault((int(pid), int(tid)), []).append((int(begin) - began, int(end) - began, call))
+    rows = []
+    for pid in totals.keys() & pids:
+        missing = []
+        for thread in (key for key in waits if key[0] == pid):
+            kind = "main threads" if thread[0] == thread[1] else "threads"
+            for (begin, end, call), way in compared(waits[thread], slices.get(thread, [])):
+                missing.append((call, begin, end - begin, in_force(kind, begin, end), way))
+        rows.append((pid, *totals[pid], missing))
+    return rows
+
+
+def lost(rows):
+    """Those of `count` that are over the interval in force."""
+    return [wait for row in rows for wait in row[3] if wait[2] > wait[3]]
 
 
 def run(folder, command, options):
-    missing = 0
-    for pid, waits, ns, in_trace, in_trace_ns in count(folder, command, options):
-        missing += max(0, waits - in_trace)
-        print(f"{pid}: {waits} waits, {ns / 1e6:.1f} ms; in the trace {in_trace}, {in_trace_ns / 1e6:.1f} ms")
-    return missing
+    rows = count(folder, command, options)
+    for pid, waits, ns, missing in rows:
+        print(f"{pid}: {waits} waits, {ns / 1e6:.1f} ms; {len(missing)} are no records")
+        for call, begin, length, interval, way in missing:
+            print(f"  {call} at {begin / 1e6:.3f} ms for {length / 1e6:.3f} ms: {way}; the interval was {interval / 1e6:.1f} ms")
+    return len(lost(rows))
 
 
 def main():

@@ -1,5 +1,6 @@
 // Counts a program's waits independently of the recorder: preloaded behind the agent, it measures each call by CLOCK_MONOTONIC
-// and, at the end of the process, appends "PID COUNT SUM_NS" of those that lasted for WAITS_MIN_NS and longer to the file WAITS_OUT.
+// and, at the end of the process (exit or _exit), appends those that lasted for WAITS_MIN_NS and longer to the file WAITS_OUT, one
+// "PID TID BEGIN_NS END_NS CALL" a line, after "PID COUNT SUM_NS". Lines stop at LINES waits; COUNT goes on.
 // scripts/count-waits.py compiles it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -22,8 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LINES 65536
+static struct wait {
+    long begin, end;
+    const char *call;
+    int tid;
+} waits[LINES];
 static atomic_long count, sum_ns;
 static long least_ns = 1100000;
+static pid_t pid;
 
 static long now(void) {
     // Past the agent's hook, which might take a sample inside of the call that is measured.
@@ -33,12 +42,23 @@ static long now(void) {
     return t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void measured(long begin) {
+static long voluntary_switches(void) {
     int error = errno;
-    long ns = now() - begin;
-    if (ns >= least_ns) {
-        atomic_fetch_add(&count, 1);
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    errno = error;
+    return usage.ru_nvcsw;
+}
+
+static void measured(long begin, const char *call) {
+    int error = errno;
+    long end = now(), ns = end - begin;
+    // A child by vfork writes into the memory of its parent.
+    if (ns >= least_ns && getpid() == pid) {
+        long index = atomic_fetch_add(&count, 1);
         atomic_fetch_add(&sum_ns, ns);
+        if (index < LINES)
+            waits[index] = (struct wait){begin, end, call, gettid()};
     }
     errno = error;
 }
@@ -50,7 +70,7 @@ static void measured(long begin) {
             next = (result(*) arguments)(void *)dlsym(RTLD_NEXT, #name);                \
         long begin = now();                                                     \
         result got = next(__VA_ARGS__);                                         \
-        measured(begin);                                                        \
+        measured(begin, #name);                                                 \
         return got;                                                             \
     }
 // Where several versions exist, the default one of glibc 2.3.2.
@@ -61,7 +81,7 @@ static void measured(long begin) {
             next = (int(*) arguments)dlvsym(RTLD_NEXT, #name, "GLIBC_2.3.2");   \
         long begin = now();                                                     \
         int got = next(__VA_ARGS__);                                            \
-        measured(begin);                                                        \
+        measured(begin, #name);                                                 \
         return got;                                                             \
     }
 
@@ -105,22 +125,25 @@ long raw(long n, long a, long b, long c, long d, long e, long f) {
     static long (*next)(long, long, long, long, long, long, long);
     if (next == NULL)
         next = (long (*)(long, long, long, long, long, long, long))dlsym(RTLD_NEXT, "syscall");
-    // These only lose the processor: FUTEX_WAKE, _REQUEUE, _CMP_REQUEUE, _WAKE_OP, _UNLOCK_PI.
-    if (n == 202 && (0xba >> (b & 127) & 1))
-        return next(n, a, b, c, d, e, f);
-    long begin = now();
+    // Most of these do not wait, and are long only because the thread lost its processor.
+    long switches = voluntary_switches(), begin = now();
     long got = next(n, a, b, c, d, e, f);
-    measured(begin);
+    if (voluntary_switches() != switches)
+        measured(begin, "syscall");
     return got;
 }
 
 __attribute__((constructor)) static void begins(void) {
+    pid = getpid();
     const char *text = getenv("WAITS_MIN_NS");
     if (text != NULL)
         least_ns = atol(text);
 }
 
-static void forked(void) { count = sum_ns = 0; }
+static void forked(void) {
+    count = sum_ns = 0;
+    pid = getpid();
+}
 
 __attribute__((constructor)) static void follows(void) { pthread_atfork(NULL, NULL, forked); }
 
@@ -128,9 +151,29 @@ __attribute__((destructor)) static void ends(void) {
     const char *path = getenv("WAITS_OUT");
     if (path == NULL)
         return;
-    char line[96];
-    int length = snprintf(line, sizeof line, "%d %ld %ld\n", getpid(), atomic_load(&count), atomic_load(&sum_ns));
+    // In one piece, so that processes which end at the same time do not mix theirs.
+    long n = atomic_load(&count), lines = n < LINES ? n : LINES;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    if (out == NULL)
+        return;
+    fprintf(out, "%d %ld %ld\n", getpid(), n, atomic_load(&sum_ns));
+    for (long i = 0; i < lines; i++)
+        if (waits[i].call != NULL)
+            fprintf(out, "%d %d %ld %ld %s\n", getpid(), waits[i].tid, waits[i].begin, waits[i].end, waits[i].call);
+    fclose(out);
     int file = open(path, O_WRONLY | O_APPEND | O_CREAT, 0600);
-    if (file >= 0 && write(file, line, length) == length)
+    if (file >= 0 && write(file, text, length) == (ssize_t)length)
         close(file);
+    free(text);
 }
+
+void _exit(int status) {
+    static void (*next)(int);
+    next = (void (*)(int))dlsym(RTLD_NEXT, "_exit");
+    ends();
+    next(status);
+    __builtin_unreachable();
+}
+void _Exit(int status) { _exit(status); }
