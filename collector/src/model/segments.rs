@@ -201,8 +201,11 @@ impl Segmenter {
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
         // B's own wait is a voluntary switch, but not one between A and B.
-        // One that lies inside of a wait comes after the switch of that, if there was one.
-        let is_inside = row.flags & flags::INSIDE != 0 && voluntary > own_waits;
+        // One that lies inside of a wait comes after the switch of that, if there was one. A single switch is of who was off
+        // the CPU for longer: a handler's own call may have lost it.
+        let off_before_ns = (begin - from).saturating_sub(delta.cpu_ns);
+        let is_inside = row.flags & flags::INSIDE != 0
+            && (voluntary > own_waits || voluntary != 0 && off_before_ns > row.duration_ns);
         let preempted =
             !is_inside && row.rusage.is_some() && voluntary <= own_waits && !came_waiting;
         let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);

@@ -128,6 +128,30 @@ fn a_wait_lasts_through_the_samples_inside_of_it() {
     assert_eq!(totals.amounts.runnable_ns, 0);
 }
 
+/// The one switch may be the wait's, or that of a handler's own call: it is of who was off the CPU for longer.
+#[test]
+fn a_wait_lasts_through_a_call_inside_of_it_that_lost_the_cpu() {
+    for (before_ms, call_ms) in [(30, 1), (1, 30)] {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], NATIVE);
+            let abc = b.stack(1, &[A, B, C], NATIVE);
+            t.run(ab, MS, Probe::Malloc);
+            t.vanish(before_ms * MS);
+            t.totals.involuntary_switches += 1;
+            t.block(abc, Probe::Wait, call_ms * MS, (0, 7)).flags |= flags::INSIDE;
+            let row = t.block(ab, Probe::Poll, MS, (3, 0));
+            row.duration_ns = (before_ms + call_ms + 1) * MS;
+            t.run(ab, MS, Probe::Malloc);
+        });
+        let totals = &all.totals[0].1;
+        let poll_ns = totals.blocked_ns[Cause::Poll as usize];
+        // Where the call is the longer one, the thread may have been ready all the time before.
+        let expected = if before_ms > call_ms { 31 } else { 1 };
+        assert_eq!(poll_ns.div_ceil(MS), expected, "{before_ms}");
+        assert_eq!(totals.gap_ns, 0);
+    }
+}
+
 /// Too short for a gap where nobody waits.
 #[test]
 fn a_short_wait_lasts_through_the_samples_inside_of_it() {
