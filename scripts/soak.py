@@ -47,7 +47,7 @@ STALL_S = 20
 # Memory of the last quarter beside that of the second. The recorder keeps what it knows of each process and stack.
 RECORDER_GROWTH = 0.10, 24 << 20
 PROGRAM_GROWTH = 0.20, 32 << 20
-# Part of the waits that may be missing, one in any case: a handler that runs inside of a wait splits it into shorter ones.
+# Part of the waits over the interval in force that may be missing.
 MISSING = 0.001
 
 AS_NOBODY = "setpriv --reuid=nobody --regid=nogroup --clear-groups"

@@ -144,6 +144,9 @@ unsafe extern "C-unwind" fn looked(
         }
         return call.original();
     }
+    if number == SYS_io_uring_enter {
+        agent::leave_timer();
+    }
     if number != SYS_futex {
         return call.wait(
             calls::probe_of(number, b as c_int).unwrap_or(Probe::FutexWait),

@@ -427,17 +427,7 @@ impl Capture<'_> {
 
     /// Takes the tick word that the entry names now: the collector may have changed its class.
     fn follow_class(&mut self) {
-        let index = self.entry.tick_index.load(Ordering::Relaxed);
-        let tick = throttle::tick_of(self.control, index);
-        if !core::ptr::eq(tick, self.tick) {
-            self.tick = tick;
-            self.block
-                .tick
-                .store(core::ptr::from_ref(tick).cast_mut(), Ordering::Relaxed);
-            if !self.entry.has_kernel_clock() {
-                kernel_clock::leave(self.control, self.entry);
-            }
-        }
+        self.tick = kernel_clock::follow(self.control, self.block, self.entry);
     }
 
     /// A call left by longjmp or cancellation has closed the gate and never opened it. A signal handler that

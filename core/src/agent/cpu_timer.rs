@@ -2,7 +2,7 @@
 //! (`SamplingClock::Timer`). The kernel looks at such timers in its own tick, which it has anyway, so a sample costs little
 //! more than its signal; none comes sooner than with the next tick. The signal is sent when the thread is about to leave the
 //! kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system call but those that do such work while they wait
-//! (`io_uring_enter`).
+//! (`io_uring_enter`: [`super::leave_timer`]).
 //!
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 

@@ -5,11 +5,12 @@
 //! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
 
 use super::{process, registered};
-use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, entry_state};
+use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state};
 use crate::registry;
 use crate::sync::Ordering;
 use crate::sys;
-use crate::sys::tls;
+use crate::sys::tls::{self, Block};
+use crate::throttle;
 
 /// How long to wait for the collector, ns, and how often in all. One that is gone has taken the clock with it.
 const WAIT_NS: u64 = 10_000_000;
@@ -42,6 +43,37 @@ pub fn stop_kernel_clock() {
     if let (Some(mapping), Some((entry, _))) = (mapping, registered(tls::block())) {
         stop(mapping.control(), || core::iter::once(entry));
     }
+}
+
+/// The calling thread is about to make a call that does a timer's work in the middle of its wait (`io_uring_enter`), and
+/// would end early: it is on ticks from here on, which respect waits.
+#[inline]
+pub fn leave_timer() {
+    let block = tls::block();
+    if let Some((entry, _)) = registered(block)
+        && entry.has_timer()
+        && let Some(mapping) = process::mapping()
+    {
+        registry::put_on_ticks(entry);
+        follow(mapping.control(), block, entry);
+    }
+}
+
+/// Has the calling thread watch the tick word that its entry names. Gives that.
+pub(super) fn follow(
+    control: &'static Control,
+    block: &Block,
+    entry: &ThreadEntry,
+) -> &'static Tick {
+    let tick = throttle::tick_of(control, entry.tick_index.load(Ordering::Relaxed));
+    let word = core::ptr::from_ref(tick).cast_mut();
+    if !core::ptr::eq(block.tick.load(Ordering::Relaxed), word) {
+        block.tick.store(word, Ordering::Relaxed);
+        if !entry.has_kernel_clock() {
+            leave(control, entry);
+        }
+    }
+    tick
 }
 
 /// The calling thread, whose entry this is, is on ticks from here on, or ends. Events are the collector's to end.

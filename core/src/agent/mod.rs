@@ -73,7 +73,7 @@ pub use event::event;
 pub use fault::{child_ended, watches_crashes};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use fault::{interrupted, lives_on, on_fault, with_room};
-pub use kernel_clock::stop_kernel_clock;
+pub use kernel_clock::{leave_timer, stop_kernel_clock};
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use process::{

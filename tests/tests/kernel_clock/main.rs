@@ -106,6 +106,25 @@ fn masks_and_handlers_of_the_program_are_what_they_would_be_by(clock: &str, fold
 }
 
 #[test]
+fn waits_for_completions_end_with_all_of_them() {
+    with_each_clock(waits_for_completions_end_with_all_of_them_by);
+}
+
+/// The kernel handles a timer that has run out in the middle of such a wait, which ends early then.
+fn waits_for_completions_end_with_all_of_them_by(clock: &str, folder: &Path) {
+    let source = include_str!("uring.c");
+    let program = compile(folder, "uring.c", source, &["-O1", "-g", "-luring"]);
+    for by in ["syscall", "liburing"] {
+        let program = Program::new([program.to_str().expect("UTF-8"), by]);
+        let recorded = program
+            .options(&["--clock", clock])
+            .record_and_compare(folder, verbatim);
+        let samples = number(&info(&recorded.trace)["counts"], "samples");
+        assert!(samples > 20, "{by}: {samples}");
+    }
+}
+
+#[test]
 fn nothing_comes_where_a_signal_may_not() {
     with_each_clock(nothing_comes_where_a_signal_may_not_by);
 }
