@@ -111,8 +111,9 @@ pub fn is_reported(
     entry_of(mapping, object, poll).is_some_and(|watch| is_said(watch.data.load(Ordering::Relaxed)))
 }
 
-/// The other end of a Unix socket, both by their inodes; asks for it when it is not known. 0: not known.
-pub fn unix_peer(mapping: &Mapping, inode: u64) -> u64 {
+/// The other end of a Unix socket, both by their inodes; 0: not known. When nobody has asked for it yet, this does, and calls
+/// `ask`.
+pub fn unix_peer(mapping: &Mapping, inode: u64, ask: impl FnOnce()) -> u64 {
     let line = inode as usize % (UNIX_PEERS / PEER_WAYS) * PEER_WAYS;
     let ways = &mapping.unix_peers()[line..line + PEER_WAYS];
     if let Some(known) = ways
@@ -134,6 +135,7 @@ pub fn unix_peer(mapping: &Mapping, inode: u64) -> u64 {
     entry.inode.store(inode, Ordering::Release);
     let control = mapping.control();
     control.peers_asked.fetch_add(1, Ordering::Release);
+    ask();
     0
 }
 
@@ -195,16 +197,18 @@ mod tests {
     #[test]
     fn the_other_end_of_a_socket_is_asked_for_once() {
         let mapping = small();
-        assert_eq!(unix_peer(&mapping, 77), 0);
-        assert_eq!(unix_peer(&mapping, 77), 0);
+        let mut asked = 0;
+        assert_eq!(unix_peer(&mapping, 77, || asked += 1), 0);
+        assert_eq!(unix_peer(&mapping, 77, || asked += 1), 0);
+        assert_eq!(asked, 1);
         let asked = mapping.control().peers_asked.load(Ordering::Relaxed);
         assert_eq!(asked, 1);
         assert_eq!(answer(&mapping, |_| 0), 1, "not accepted yet");
         assert_eq!(answer(&mapping, |inode| inode + 1), 0);
-        assert_eq!(unix_peer(&mapping, 77), 78);
+        assert_eq!(unix_peer(&mapping, 77, || ()), 78);
         // A full line gives an old answer up.
         for i in 1..=PEER_WAYS as u64 {
-            unix_peer(&mapping, 77 + i * (UNIX_PEERS / PEER_WAYS) as u64);
+            unix_peer(&mapping, 77 + i * (UNIX_PEERS / PEER_WAYS) as u64, || ());
         }
         assert_eq!(answer(&mapping, |inode| inode + 1), 0);
     }

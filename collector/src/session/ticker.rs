@@ -114,13 +114,14 @@ pub fn run(
         if let Some(clock) = &mut kernel
             && !sampler.has_ticks()
         {
-            upkeep.step(shared, &sampler, now_ns());
             let calls = control.clock_calls.load(Ordering::SeqCst);
+            upkeep.step(shared, &sampler, now_ns());
             let now = now_ns();
             count(&shared.figures.ticks, 1);
             let next_ns = sampler.look_for_threads(shared, now);
             look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
             if !sampler.has_ticks() {
+                let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
                 sys::wait(&control.clock_calls, calls, Some(wait_ns));
             }

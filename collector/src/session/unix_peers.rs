@@ -68,6 +68,14 @@ impl UnixPeers {
         };
         self.next_ns = now_ns + self.distance_ns;
     }
+
+    /// When to look again if nobody asks before.
+    pub fn next_ns(&self) -> u64 {
+        match self.distance_ns {
+            0 => u64::MAX,
+            _ => self.next_ns,
+        }
+    }
 }
 
 fn open() -> io::Result<OwnedFd> {

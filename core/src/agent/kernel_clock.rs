@@ -28,6 +28,13 @@ pub(super) fn want(control: &Control, entry: &ThreadEntry) {
     }
 }
 
+/// There is something for the collector to do, which may sleep for long where nobody needs ticks.
+pub(super) fn call_if_asleep(control: &Control) {
+    if control.has_kernel_clock() {
+        call(control);
+    }
+}
+
 fn call(control: &Control) {
     control.clock_calls.fetch_add(1, Ordering::SeqCst);
     sys::wake(&control.clock_calls, 1);

@@ -4,6 +4,7 @@
 //! here first whether anybody waits for it: one load. All else is off the hot path.
 
 use super::capture;
+use super::kernel_clock;
 use super::thread;
 use super::{Wait, begin_wait, is_enabled, process, registered};
 use crate::layout::{ThreadEntry, WaitBucket, Watch, loss};
@@ -191,7 +192,11 @@ pub fn is_reported(poll: u64, object: u64, is_said: impl Fn(u64) -> bool) -> boo
 
 /// The inode of the other end of the Unix socket with this one; 0: not known, or not yet.
 pub fn unix_peer(inode: u64) -> u64 {
-    process::mapping().map_or(0, |mapping| watches::unix_peer(mapping, inode))
+    process::mapping().map_or(0, |mapping| {
+        watches::unix_peer(mapping, inode, || {
+            kernel_clock::call_if_asleep(mapping.control())
+        })
+    })
 }
 
 /// A number that no thing behind a descriptor has got before.
