@@ -270,7 +270,7 @@ fn functions_get_the_calls_that_they_make_however_long_they_run() {
     let program = [binary.to_str().expect("UTF-8"), "1500"];
     let theirs = traced(folder.path(), &program);
     let recorded = Program::new(program)
-        .options(&["--interval", "100us", "--budget", "0"])
+        .options(&["--clock", "tick", "--interval", "100us", "--budget", "0"])
         .record(folder.path());
     let report = report(&recorded.trace);
     let stats = report["system_calls"]["stat"].as_u64().expect("a number");

@@ -176,7 +176,11 @@ fn a_budget_is_kept_by_longer_intervals_and_without_hooks_of_allocation() {
          while time.process_time() < end: [str(i) for i in range(10000)]\n",
     );
     let cost = |options: &[&str]| {
-        let arguments = [&["record", "-q", "-f", "-o", "t.beat"], options].concat();
+        let arguments = [
+            &["record", "-q", "-f", "--clock", "tick", "-o", "t.beat"],
+            options,
+        ]
+        .concat();
         let recorded = command_in(folder.path(), &arguments)
             .arg("--")
             .arg(python())

@@ -74,8 +74,8 @@ fn assert_is_said(at: &Path, summary: &str, name: &str) {
     };
     said(summary);
     let report = text(&stackbeat(at, &["report", "t.beat"]).stdout);
-    // The third line may say what there is no evidence for.
-    let first: Vec<&str> = report.lines().take(4).collect();
+    // Between may stand what there is no evidence for, and how long intervals were.
+    let first: Vec<&str> = report.lines().take(5).collect();
     assert!(!first[1].ends_with("complete"), "{report}");
     said(&first.join("\n"));
     said(&text(&stackbeat(at, &["info", "t.beat"]).stdout));

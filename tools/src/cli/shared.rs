@@ -56,7 +56,8 @@ pub struct WatchArgs {
     #[arg(long)]
     pub no_interrupt: bool,
     /// What says when threads are sampled.
-    #[arg(long, value_enum, default_value_t = ClockArg::Tick)]
+    // What the environment or a file says gives way to this flag.
+    #[arg(long, value_enum, default_value_t = ClockArg::Tick, default_value_if("no_interrupt", "true", "tick"))]
     pub clock: ClockArg,
     /// Time between two readings of CPU, memory, faults and limits; `off` for none.
     ///

@@ -34,6 +34,8 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
         .as_array()
         .expect("events")
         .iter()
+        // A clock may have no shorter interval than this one, from the beginning.
+        .skip_while(|e| e["kind"] == "interval")
         .map(|e| {
             (
                 e["kind"].as_str().expect("kind"),
