@@ -2,7 +2,8 @@
 //! a recording ends, so that the trace needs nothing else afterwards.
 //!
 //! Addresses are looked up and written by file: the same library in a thousand processes is read once and has its names in
-//! the trace once. A module's debug information is dropped before the next is opened.
+//! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
+//! the next is opened.
 
 mod boundaries;
 mod cache;
@@ -10,6 +11,7 @@ mod debug_files;
 mod demangle;
 mod dwarf;
 mod elf;
+mod files;
 mod jit;
 mod module;
 mod modules;
@@ -26,7 +28,6 @@ pub use modules::{Module, ModuleFile, Modules};
 pub use wanted::{Query, Wanted};
 
 use jit::{Growth, JitNames};
-use module::Address;
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -135,48 +136,8 @@ impl Symbolizer {
             addresses: total,
             ..Default::default()
         };
-        let mut done = 0;
-        let mut goes_on = true;
-        for (file, set) in wanted.by_file {
-            let addresses = Vec::from(&set);
-            let mut ask = |in_module| {
-                goes_on = goes_on
-                    && progress(Progress {
-                        addresses_done: done + in_module,
-                        addresses: total,
-                        module: &file.path,
-                    });
-                goes_on
-            };
-            if !ask(0) {
-                report.skipped += addresses.len();
-                continue;
-            }
-            let mut packet = Packet::of_file(&file);
-            let mut named = 0;
-            let result = module::symbolize(
-                &file.path,
-                &file.build_id,
-                &self.options,
-                &addresses,
-                &mut |i, frames| {
-                    let Address { svma, .. } = addresses[i];
-                    packet.add(svma, addresses[i].kind(), &frames);
-                    named += 1;
-                    if packet.is_full() {
-                        emit(std::mem::replace(&mut packet, Packet::of_file(&file)).symbols);
-                    }
-                },
-                &mut ask,
-            );
-            report.named += named;
-            if !goes_on {
-                report.skipped += addresses.len() - named;
-            }
-            done += addresses.len();
-            report.failures.extend(result.err());
-            packet.finish(emit);
-        }
+        let files = std::mem::take(&mut wanted.by_file);
+        let goes_on = files::symbolize(files, &self.options, &mut report, progress, emit);
         let mut elsewhere: BTreeMap<u32, Vec<Query>> = BTreeMap::new();
         for ((process_uid, epoch), set) in wanted.elsewhere {
             let query = |(address, kind)| Query {
