@@ -112,8 +112,7 @@ impl Run {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
-    /// The status as a shell has it in `$?`: for a program that a signal ended 128 + its number, which is
-    /// also what `stackbeat record` then exits with.
+    /// The status as a shell has it in `$?`: for a program that a signal ended 128 + its number.
     pub fn shell_status(&self) -> i32 {
         let status = self.output.status;
         status

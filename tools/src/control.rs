@@ -302,7 +302,7 @@ pub fn dump(args: &DumpArgs) -> Result<u8> {
     ));
     if let Some(asked) = args.last
         && dump.samples > 0
-        && dump.covered_ns < asked / 2
+        && dump.covered_ns < asked.min(dump.elapsed_ns) / 2
     {
         record::warn(&format!(
             "the session reaches back {} only; a larger --buffer keeps more",

@@ -24,7 +24,7 @@ use crate::{EXIT_ERROR, agent, recover, terminal, units};
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
 const MIN_INTERVAL_NS: u64 = 50_000;
 
-/// Runs the command. The exit code is the program's.
+/// Runs the command. The exit code is the program's; after one that a signal has ended, so does this.
 pub fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
     if !args.log.quiet && !args.log.json {
@@ -32,6 +32,9 @@ pub fn run(args: &RecordArgs) -> Result<u8> {
     }
     let outcome = record(&options, args.log.quiet)?;
     summary::print(&options, &outcome, &args.log);
+    if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
+        session::die_of(signal);
+    }
     Ok(exit_code(outcome.wait_status))
 }
 

@@ -12,6 +12,7 @@ pub mod control;
 mod cost;
 mod cpus;
 pub(crate) mod crash;
+mod death;
 mod drainer;
 mod dump;
 mod error;
@@ -54,6 +55,7 @@ use stackbeat_proto::columns::time_unit_ns;
 
 pub use attached::attach;
 pub use cpus::CpuList;
+pub use death::die_of;
 pub use error::{RecordError, Warning};
 pub use family::Descendants;
 pub use options::{

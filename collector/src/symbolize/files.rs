@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use stackbeat_proto::v1;
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 2;
 /// The addresses of one file.
 struct Job {
     file: Arc<ModuleFile>,
-    addresses: Vec<Address>,
+    addresses: AddressSet,
 }
 
 /// What is told of a job, by its number.
@@ -27,8 +27,15 @@ enum News {
     Names(v1::Symbols),
     /// So many of its addresses are done.
     Done(usize, usize),
-    /// So many have a name; why none has, if the file could not be read.
-    Ended(usize, usize, Option<ModuleError>),
+    Ended(usize, Outcome),
+}
+
+#[derive(Default)]
+struct Outcome {
+    named: usize,
+    /// Those that were not looked up any more.
+    skipped: usize,
+    failure: Option<ModuleError>,
 }
 
 /// Names the addresses in these files, and says in `report` how many. `progress` is told as in
@@ -56,19 +63,37 @@ pub(super) fn symbolize(
         });
         goes_on.fetch_and(progress, Ordering::Relaxed) && progress
     };
+    let (hand_out, numbers) = channel();
+    let numbers = Mutex::new(numbers);
+    // The lock is not held while a file is looked up.
+    let next = &|| {
+        numbers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv()
+    };
     thread::scope(|scope| {
+        // Ends the threads, whatever comes.
+        let hand_out = hand_out;
+        let at_once = AT_ONCE.min(processors).min(jobs.len());
+        let look_up_all = || {
+            while let Ok::<usize, _>(number) = next() {
+                look_up(number, &jobs[number], options, goes_on, sender);
+            }
+        };
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, look_up_all);
+        let threads = (0..at_once).map_while(|i| spawn(i).ok()).count();
         let (mut begun, mut running) = (0, 0);
         loop {
-            while running < AT_ONCE.min(processors)
+            while running < threads.max(1)
                 && goes_on.load(Ordering::Relaxed)
                 && let Some(job) = jobs.get(begun)
                 && ask(job, done)
             {
-                let number = begun;
-                let work = move || look_up(number, job, options, goes_on, sender);
-                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                    // There can be no more threads.
-                    work();
+                match threads {
+                    // There can be no more of them.
+                    0 => look_up(begun, job, options, goes_on, sender),
+                    _ => drop(hand_out.send(begun)),
                 }
                 begun += 1;
                 running += 1;
@@ -85,16 +110,12 @@ pub(super) fn symbolize(
                         ask(&jobs[number], done);
                     }
                 }
-                Ok(News::Ended(number, named, failure)) => {
+                Ok(News::Ended(number, outcome)) => {
                     running -= 1;
-                    let all = jobs[number].addresses.len();
-                    done += all - done_of[number];
-                    done_of[number] = all;
-                    report.named += named;
-                    report.failures.extend(failure);
-                    if !goes_on.load(Ordering::Relaxed) {
-                        report.skipped += all - named;
-                    }
+                    done += jobs[number].addresses.len() - done_of[number];
+                    report.named += outcome.named;
+                    report.skipped += outcome.skipped;
+                    report.failures.extend(outcome.failure);
                 }
                 Err(_) => break,
             }
@@ -109,28 +130,28 @@ pub(super) fn symbolize(
 
 /// The one that takes longest does not begin last.
 fn largest_first(files: BTreeMap<Arc<ModuleFile>, AddressSet>) -> Vec<Job> {
-    let job = |(file, set): (Arc<ModuleFile>, AddressSet)| Job {
-        file,
-        addresses: Vec::from(&set),
-    };
+    let job = |(file, addresses)| Job { file, addresses };
     let mut jobs: Vec<Job> = files.into_iter().map(job).collect();
     let bytes = |job: &Job| std::fs::metadata(&job.file.path).map_or(0, |file| file.len());
     jobs.sort_by_cached_key(|job| std::cmp::Reverse(bytes(job)));
     jobs
 }
 
-/// Tells that a job has ended, also by a panic.
+/// Tells that a job has ended, also by a panic, after which none is begun.
 struct End<'a> {
     number: usize,
-    named: usize,
-    failure: Option<ModuleError>,
+    outcome: Outcome,
+    goes_on: &'a AtomicBool,
     sender: &'a Sender<News>,
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        let news = News::Ended(self.number, self.named, self.failure.take());
-        tell(self.sender, news);
+        if thread::panicking() {
+            self.goes_on.store(false, Ordering::Relaxed);
+        }
+        let outcome = std::mem::take(&mut self.outcome);
+        tell(self.sender, News::Ended(self.number, outcome));
     }
 }
 
@@ -148,20 +169,22 @@ fn look_up(
 ) {
     let mut end = End {
         number,
-        named: 0,
-        failure: None,
+        outcome: Outcome::default(),
+        goes_on,
         sender,
     };
+    let addresses = Vec::from(&job.addresses);
     let mut packet = Packet::of_file(&job.file);
-    let result = module::symbolize(
+    let mut skipped = 0;
+    let ended = module::symbolize(
         &job.file.path,
         &job.file.build_id,
         options,
-        &job.addresses,
+        &addresses,
         &mut |i, frames| {
-            let address = job.addresses[i];
+            let address: Address = addresses[i];
             packet.add(address.svma, address.kind(), &frames);
-            end.named += 1;
+            end.outcome.named += 1;
             if packet.is_full() {
                 let full = std::mem::replace(&mut packet, Packet::of_file(&job.file));
                 tell(sender, News::Names(full.symbols));
@@ -169,9 +192,14 @@ fn look_up(
         },
         &mut |done| {
             tell(sender, News::Done(number, done));
-            goes_on.load(Ordering::Relaxed)
+            let goes_on = goes_on.load(Ordering::Relaxed);
+            if !goes_on {
+                skipped = addresses.len() - done;
+            }
+            goes_on
         },
     );
     packet.finish(&mut |symbols| tell(sender, News::Names(symbols)));
-    end.failure = result.err();
+    end.outcome.skipped = skipped;
+    end.outcome.failure = ended.err();
 }

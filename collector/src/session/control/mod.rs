@@ -244,6 +244,7 @@ impl Session {
             threads: written.threads,
             bytes: written.bytes,
             covered_ns: written.covered_ns,
+            elapsed_ns: self.began.elapsed().as_nanos() as u64,
         })
     }
 

@@ -168,6 +168,8 @@ pub struct DumpReply {
     pub bytes: u64,
     /// From the first sample to the moment of the dump.
     pub covered_ns: u64,
+    /// Since the session began.
+    pub elapsed_ns: u64,
 }
 
 impl Reply {
