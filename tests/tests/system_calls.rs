@@ -87,11 +87,14 @@ const KINDS: [(&str, &[&str], u64); 17] = [
     ("yield", &["sched_yield"], 1),
 ];
 
+/// Whether a thread's own arena of malloc's takes one munmap or two is chance: it is cut out of a larger mapping.
+const ONE_ARENA: [&str; 2] = ["env", "MALLOC_ARENA_MAX=1"];
+
 type Counts = BTreeMap<String, u64>;
 
 /// By kind: what all threads made, and what the script's own thread did.
 fn counted(folder: &Path, rounds: &str) -> (Counts, Counts) {
-    let program = Program::new([&python(), "-c", SCRIPT, rounds]);
+    let program = Program::new([&ONE_ARENA[..], &[&python(), "-c", SCRIPT, rounds]].concat());
     let recorded = program.folder(folder).record(folder);
     let report = report(&recorded.trace);
     let counts = |value: &Value| -> Counts {
@@ -142,7 +145,8 @@ fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     let ours = [few, many].map(|rounds| counted(folder.path(), &rounds.to_string()));
     let theirs = [few, many].map(|rounds: u64| {
         let (python, rounds) = (python(), rounds.to_string());
-        traced(folder.path(), &[&python, "-c", SCRIPT, &rounds])
+        let program = [&ONE_ARENA[..], &[&python, "-c", SCRIPT, &rounds]].concat();
+        traced(folder.path(), &program)
     });
     let grown = |[few, many]: [&Counts; 2], name: &str| {
         let of = |counts: &Counts| counts.get(name).copied().unwrap_or(0) as i64;
