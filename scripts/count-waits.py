@@ -35,13 +35,18 @@ def compile_c(folder, source, *options):
 
 
 def record(folder, options, command, user=(), **more):
+    """The trace, what the program has printed, and the recorder's pid."""
     trace = folder / "t.beat"
-    output = said(*user, STACKBEAT, "record", "-q", "--force", "-o", trace, *options, "--", *command, **more)
+    words = [*user, STACKBEAT, "record", "-q", "--force", "-o", trace, *options, "--", *command]
+    recorder = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    output, errors = recorder.communicate()
+    if recorder.returncode:
+        raise subprocess.CalledProcessError(recorder.returncode, words, output, errors)
     # Its status says, too, that something is wrong.
     check = subprocess.run([STACKBEAT, "info", "--json", "--check", trace], capture_output=True, text=True).stdout
     for violation in json.loads(check)["violations"]:
         print("  info --check:", violation)
-    return trace, output
+    return trace, output, recorder.pid
 
 
 def kinds(folder, arguments, options):
@@ -52,7 +57,7 @@ def kinds(folder, arguments, options):
     all_missing = 0
     try:
         for length in value("--lengths", "2,5,30,200,1000").split(","):
-            trace, output = record(folder, options, [program, length, rounds, threads])
+            trace, output, _ = record(folder, options, [program, length, rounds, threads])
             report = json.loads(said(STACKBEAT, "report", "--json", "--top", "0", trace))
             waits = missing = 0
             for line in output.splitlines():
@@ -86,7 +91,7 @@ def intervals_in_force(info):
 
 
 def slices_of_waits(events):
-    """By (pid, tid): begin and end of the slices that are waits, ns since the beginning of the recording."""
+    """By (pid, tid): begin, end and name of the slices that are waits, ns since the beginning of the recording."""
     opened, found = {}, {}
     for event in events:
         thread = event.get("pid"), event.get("tid")
@@ -95,20 +100,21 @@ def slices_of_waits(events):
         elif event.get("ph") == "E":
             begin = opened[thread].pop()
             if begin["name"].endswith(f" [{begin.get('cat')}]"):
-                found.setdefault(thread, []).append((begin["ts"] * 1000, event["ts"] * 1000))
+                found.setdefault(thread, []).append((begin["ts"] * 1000, event["ts"] * 1000, begin["name"]))
     return found
 
 
 def compared(waits, slices):
     """Waits of a thread that are no records: those that slices cover to less than 90 %, and those that share one with another. A
-    handler that runs in a wait has slices of its own: then one begins and another ends with the wait."""
+    handler that runs in a wait has slices of its own: then one of the wait's begins and another of it ends with the wait."""
     missing, taken = [], set()
     # The inner ones first: their handlers run in the outer ones.
     for wait in sorted(waits, key=lambda wait: wait[1] - wait[0]):
         begin, end, _ = wait
         shared = [(min(end, s[1]) - max(begin, s[0]), s) for s in slices if s[0] < end and s[1] > begin]
         free = [(ns, s) for ns, s in shared if s not in taken]
-        is_split = shared and abs(shared[0][1][0] - begin) < NEAR_NS and abs(shared[-1][1][1] - end) < NEAR_NS
+        first, last = (shared[0][1], shared[-1][1]) if shared else (None, None)
+        is_split = shared and first[2] == last[2] and abs(first[0] - begin) < NEAR_NS and abs(last[1] - end) < NEAR_NS
         if sum(ns for ns, _ in shared) < (end - begin) * 0.9 and not is_split:
             missing.append((wait, "not there"))
         elif not free:
@@ -124,12 +130,11 @@ def count(folder, command, options, user=(), env=os.environ, cwd=None):
     library = compile_c(folder, ROOT / "tests/witness/waits.c", "-shared", "-fPIC", "-ldl")
     counts = folder / "counts"
     environment = dict(env, LD_PRELOAD=str(library), WAITS_OUT=str(counts), WAITS_MIN_NS=str(LEAST_NS))
-    trace, _ = record(folder, options, command, user, env=environment, cwd=cwd)
+    trace, _, recorder = record(folder, options, command, user, env=environment, cwd=cwd)
     said(STACKBEAT, "export", "--to", "chrome", "-o", folder / "t.json", trace)
     exported = json.loads((folder / "t.json").read_text())
     began = int(exported["otherData"]["start_monotonic_ns"])
     slices = slices_of_waits(exported["traceEvents"])
-    pids = {pid for pid, _ in slices} | {event["pid"] for event in exported["traceEvents"] if "pid" in event}
     in_force = intervals_in_force(json.loads(said(STACKBEAT, "info", "--json", trace)))
     totals, waits = {}, {}
     for line in counts.read_text().splitlines():
@@ -140,7 +145,8 @@ def count(folder, command, options, user=(), env=os.environ, cwd=None):
             tid, begin, end, call = rest
             waits.setdefault((int(pid), int(tid)), []).append((int(begin) - began, int(end) - began, call))
     rows = []
-    for pid in totals.keys() & pids:
+    # The interposer is in the recorder, too.
+    for pid in totals.keys() - {recorder}:
         missing = []
         for thread in (key for key in waits if key[0] == pid):
             kind = "main threads" if thread[0] == thread[1] else "threads"
