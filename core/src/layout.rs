@@ -325,6 +325,10 @@ pub struct Control {
     pub sampling_clock: AtomicU32,
     /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
     pub clock_calls: AtomicU32,
+    /// What [`ProcessEntry::on_ticks`] begins with.
+    pub begins_on_ticks: AtomicU32,
+    /// Shortest time between two signals of a thread's timer, ns: the kernel's tick.
+    pub timer_ns: AtomicU32,
 }
 
 impl Control {
@@ -339,23 +343,34 @@ impl Control {
         self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Timer as u32
     }
 
+    /// The time between two samples of a thread by its sampling clock, ns; 0: there is no interval.
+    pub fn sampling_interval_ns(&self, entry: &ThreadEntry) -> u32 {
+        let class = entry.class.load(Ordering::Relaxed) as usize;
+        let every = entry.every.load(Ordering::Relaxed).max(1);
+        let ns = self.interval_in_force_ns(class).saturating_mul(every);
+        match entry.has_timer() {
+            true => ns.max(self.timer_ns.load(Ordering::Relaxed)),
+            false => ns,
+        }
+    }
+
+    /// The same in cycles.
+    pub fn sampling_interval_cycles(&self, entry: &ThreadEntry) -> u64 {
+        let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let asked = self.interval_cycles[class].load(Ordering::Relaxed);
+        let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
+        match self.sampling_interval_ns(entry) {
+            ns if ns == asked_ns || asked_ns == 0 => asked,
+            ns => asked.saturating_mul(ns.into()) / u64::from(asked_ns),
+        }
+    }
+
     /// What lies between two captures of a class' threads at a tick, ns; 0: there is no interval.
     pub fn interval_in_force_ns(&self, class: usize) -> u32 {
         let class = class.min(CLASSES - 1);
         match self.kept_interval_ns[class].load(Ordering::Relaxed) {
             0 => self.interval_ns[class].load(Ordering::Relaxed),
             kept => kept,
-        }
-    }
-
-    /// The same in cycles.
-    pub fn interval_in_force_cycles(&self, class: usize) -> u64 {
-        let class = class.min(CLASSES - 1);
-        let asked = self.interval_cycles[class].load(Ordering::Relaxed);
-        let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
-        match self.kept_interval_ns[class].load(Ordering::Relaxed) {
-            kept_ns if kept_ns == 0 || kept_ns == asked_ns || asked_ns == 0 => asked,
-            kept_ns => asked.saturating_mul(kept_ns.into()) / u64::from(asked_ns),
         }
     }
 
@@ -390,6 +405,15 @@ pub mod entry_state {
     pub const OFFERED: u32 = 5;
     /// The collector has made it for a thread that waits and has passed no hook so far.
     pub const FOUND: u32 = 6;
+}
+
+/// Values of [`ProcessEntry::on_ticks`].
+pub mod on_ticks {
+    pub const NO: u32 = 0;
+    /// It cannot have the session's clock.
+    pub const FOR_GOOD: u32 = 1;
+    /// Until it has computed for long.
+    pub const AT_FIRST: u32 = 2;
 }
 
 /// One program image in one process. The process writes it.
@@ -439,7 +463,7 @@ pub struct ProcessEntry {
     pub unseen_from_ns: AtomicU64,
     /// 1: the program has a handler of its own for `signal`.
     pub handles_signal: AtomicU32,
-    /// Collector: 1: it cannot have the kernel's clock, so its threads are sampled at ticks.
+    /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's clock.
     pub on_ticks: AtomicU32,
     pub reserved: [AtomicU32; 12],
 }

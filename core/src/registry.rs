@@ -9,7 +9,7 @@ pub mod found;
 use crate::handover;
 use crate::layout::{
     CLASSES, Control, PHASES, ProcessEntry, STILL, TIMED, ThreadClass, ThreadEntry,
-    entry_state as state,
+    entry_state as state, on_ticks,
 };
 use crate::mapping::Mapping;
 use crate::sync::{AtomicU32, Ordering};
@@ -67,6 +67,8 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
     };
     let uid = control.next_process_uid.fetch_add(1, Ordering::Relaxed);
     clear_process(entry);
+    let on_ticks = control.begins_on_ticks.load(Ordering::Relaxed);
+    entry.on_ticks.store(on_ticks, Ordering::Relaxed);
     entry.uid.store(uid, Ordering::Relaxed);
     entry.pid.store(new.pid, Ordering::Relaxed);
     entry.parent_pid.store(new.parent_pid, Ordering::Relaxed);
@@ -203,7 +205,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     let is_clocked = control.has_kernel_clock()
         && mapping
             .process(new.process)
-            .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == 0);
+            .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == on_ticks::NO);
     let index = match is_clocked {
         true if control.has_timers() => TIMED,
         true => STILL,
@@ -218,6 +220,11 @@ pub fn put_on_ticks(entry: &ThreadEntry) {
     let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
     let index = tick_index(class, entry.uid.load(Ordering::Relaxed));
     entry.tick_index.store(index, Ordering::Relaxed);
+}
+
+/// The thread has a timer of its own from the moment at which it looks at its tick index.
+pub fn put_on_timer(entry: &ThreadEntry) {
+    entry.tick_index.store(TIMED, Ordering::Relaxed);
 }
 
 /// This entry is free: searches begin with it.

@@ -1,5 +1,6 @@
 //! `stackbeat info`: what a trace says about itself, and whether its sums come out.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use anyhow::Result;
@@ -11,6 +12,7 @@ use crate::losses;
 use crate::report::facts::Recording;
 use crate::report::recording;
 use crate::terminal::{Style, clean};
+use crate::record::progress::plural;
 use crate::{EXIT_NEGATIVE, terminal, units};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
@@ -68,7 +70,7 @@ struct Config {
     buffer_bytes: u64,
     mode: &'static str,
     follow_children: bool,
-    /// What says when threads are sampled: `tick` or `kernel`.
+    /// What says when threads are sampled: `tick`, `timer`, `kernel`, or `auto` (ticks, then timers).
     clock: &'static str,
     /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
     no_kernel_clock: String,
@@ -112,8 +114,10 @@ struct LossInfo {
 struct IntervalInfo {
     /// Since the recording's start.
     at_ns: u64,
-    /// `threads`, `main threads`, or `thread` for one that has its own.
+    /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have timers.
     of: &'static str,
+    /// 0 unless `of` is `process`.
+    process_uid: u32,
     /// 0 unless `of` is `thread`.
     thread_uid: u32,
     /// 0: from here on that of its kind.
@@ -178,6 +182,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 stackbeat_proto::v1::config::SamplingClock::Tick => "tick",
                 stackbeat_proto::v1::config::SamplingClock::Kernel => "kernel",
                 stackbeat_proto::v1::config::SamplingClock::Timer => "timer",
+                stackbeat_proto::v1::config::SamplingClock::Auto => "auto",
             },
             no_kernel_clock: config.no_kernel_clock.clone(),
         },
@@ -237,6 +242,7 @@ fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
         move |(at, interval_ns): &(u64, u64)| IntervalInfo {
             at_ns: at.saturating_sub(trace.start_ns()),
             of,
+            process_uid: 0,
             thread_uid,
             interval_ns: *interval_ns,
         }
@@ -247,7 +253,14 @@ fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
     for (uid, list) in settings.own_intervals() {
         all.extend(list.iter().map(info("thread", uid)));
     }
-    all.sort_by_key(|i| (i.at_ns, i.thread_uid));
+    for (uid, list) in settings.process_intervals() {
+        let of_process = |(at, interval_ns): &(u64, u64)| IntervalInfo {
+            process_uid: uid,
+            ..info("process", 0)(&(*at, *interval_ns))
+        };
+        all.extend(list.iter().map(of_process));
+    }
+    all.sort_by_key(|i| (i.at_ns, i.process_uid, i.thread_uid));
     all
 }
 
@@ -288,9 +301,18 @@ fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
         }
     }
     let own = intervals.iter().filter(|i| i.of == "thread");
-    let own: std::collections::BTreeSet<u32> = own.map(|i| i.thread_uid).collect();
+    let own: BTreeSet<u32> = own.map(|i| i.thread_uid).collect();
     if !own.is_empty() {
         lines.push(format!("longer for {} threads with dear stacks", own.len()));
+    }
+    let timed = || intervals.iter().filter(|i| i.of == "process");
+    if let Some(longest_ns) = timed().map(|i| i.interval_ns).max() {
+        let processes: BTreeSet<u32> = timed().map(|i| i.process_uid).collect();
+        lines.push(format!(
+            "{} by timers, in {}",
+            units::duration(longest_ns),
+            plural(processes.len() as u64, "process", "processes")
+        ));
     }
     lines
 }
@@ -392,13 +414,14 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             match info.config.clock {
                 "kernel" => "the kernel's clock",
                 "timer" => "timers of their CPU time",
+                "auto" => "ticks, and timers of their CPU time in processes that computed for longer than a second",
                 _ => "ticks",
             }
         ),
     );
     if !info.config.no_kernel_clock.is_empty() {
         let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
-        line("kernel clock", why_not);
+        line("other clock", why_not);
     }
     let c = &info.counts;
     line(

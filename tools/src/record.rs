@@ -24,6 +24,9 @@ use crate::{EXIT_ERROR, agent, recover, terminal, units};
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
 const MIN_INTERVAL_NS: u64 = 50_000;
 
+/// Interval where none is asked for, ns.
+const INTERVAL_NS: u64 = 1_000_000;
+
 /// Runs the command. The exit code is the program's; after one that a signal has ended, so does this.
 pub fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
@@ -48,7 +51,7 @@ pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
 
 /// Turns what was typed into what the session takes.
 pub fn resolve(args: &RecordArgs) -> Result<Options> {
-    let interval_ns = interval("--interval", args.capture.interval)?;
+    let interval_ns = interval("--interval", args.capture.interval.unwrap_or(INTERVAL_NS))?;
     let main_interval_ns = match args.capture.main_interval {
         Some(ns) => interval("--main-interval", ns)?,
         None => interval_ns,
@@ -82,7 +85,8 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.wait_children = args.wait_children;
     options.cpus = args.cpus.clone();
     options.interrupt_running = !args.watch.no_interrupt;
-    options.clock = args.watch.clock_choice()?;
+    let keeps_interval = (args.capture.interval).or(args.capture.main_interval).is_some();
+    options.clock = args.watch.clock_choice(keeps_interval)?;
     options.compress = args.trace.compress;
     options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);
     options.label = args.trace.label.clone();

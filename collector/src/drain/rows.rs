@@ -24,6 +24,7 @@ impl Drainer {
             kind: kind.into(),
             value,
             node: 0,
+            process_uid: 0,
         }
     }
 

@@ -22,6 +22,7 @@ use self::bursts::Burst;
 pub(super) use self::bursts::Bursts;
 use self::held::Held;
 use super::counted::{self, Counted};
+use super::settings::Identity;
 use super::waits::{self, Wait};
 use super::{
     Amounts, Evidence, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex,
@@ -58,8 +59,7 @@ struct Last {
 #[derive(Debug)]
 pub(super) struct Segmenter {
     thread: ThreadIndex,
-    /// Its uid, and whether it is a main thread.
-    identity: (u32, bool),
+    identity: Identity,
     start_ns: u64,
     end_ns: u64,
     /// The interval in force around the last sample.
@@ -92,11 +92,11 @@ pub(super) struct Segmenter {
 }
 
 impl Segmenter {
-    /// `identity`: the thread's uid, and whether it is a main thread; `times`: its start and end; `cpu_before_ns`: CPU
+    /// `times`: its start and end; `cpu_before_ns`: CPU
     /// time that it is known to have used before.
     pub fn new(
         thread: ThreadIndex,
-        identity: (u32, bool),
+        identity: Identity,
         times: (u64, u64),
         cpu_before_ns: u64,
     ) -> Segmenter {

@@ -2,10 +2,19 @@
 
 use std::collections::HashMap;
 
+use stackbeat_proto::v1::config::SamplingClock;
 use stackbeat_proto::v1::{Config, Event, event};
 
 /// Name of the setting that says which hooks (`Category::bit`) have been taken away from the program since.
 pub const WITHDRAWN: &str = "withdrawn hooks";
+
+/// The thread whose interval is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub uid: u32,
+    pub process_uid: u32,
+    pub is_main: bool,
+}
 
 /// What was switched, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +25,10 @@ pub struct Settings {
     intervals: [Vec<(u64, u64)>; 2],
     /// By uid, of threads that have at times an interval of their own (0: no more), in order of time.
     own_intervals: HashMap<u32, Vec<(u64, u64)>>,
+    /// Where all threads have timers: the shortest that these have.
+    timer_ns: u64,
+    /// By uid, of processes whose threads have timers from a time on: the same.
+    of_processes: HashMap<u32, Vec<(u64, u64)>>,
     /// Since when hooks are missing that count, ns.
     withdrawn_ns: Option<u64>,
 }
@@ -23,7 +36,13 @@ pub struct Settings {
 impl Settings {
     /// `events` need not be in order.
     pub(super) fn new(config: &Config, events: &[Event]) -> Settings {
-        let mut settings = Settings::default();
+        let mut settings = Settings {
+            timer_ns: match config.sampling_clock() {
+                SamplingClock::Timer => config.timer_ns,
+                _ => 0,
+            },
+            ..Settings::default()
+        };
         settings.intervals[0].push((0, config.interval_ns));
         settings.intervals[1].push((
             0,
@@ -38,6 +57,9 @@ impl Settings {
             match (event.kind(), event.name.as_str()) {
                 (event::Kind::IntervalChanged, name) => {
                     let list = match event.thread_uid {
+                        0 if event.process_uid != 0 => {
+                            settings.of_processes.entry(event.process_uid).or_default()
+                        }
                         0 => &mut settings.intervals[usize::from(name == "main threads")],
                         uid => settings.own_intervals.entry(uid).or_default(),
                     };
@@ -95,17 +117,27 @@ impl Settings {
     }
 
     /// The longest interval that was in force for a thread between these two.
-    pub(super) fn interval_ns(&self, thread: (u32, bool), from: u64, to: u64) -> u64 {
-        let (uid, is_main) = thread;
-        let of_class = longest(&self.intervals[usize::from(is_main)], from, to);
-        let own = self.own_intervals.get(&uid);
-        own.map_or(0, |list| longest(list, from, to)).max(of_class)
+    pub(super) fn interval_ns(&self, thread: Identity, from: u64, to: u64) -> u64 {
+        let of_class = longest(&self.intervals[usize::from(thread.is_main)], from, to);
+        let lists = [
+            self.own_intervals.get(&thread.uid),
+            self.of_processes.get(&thread.process_uid),
+        ];
+        let own = lists.into_iter().flatten();
+        let longest_own = own.map(|list| longest(list, from, to)).max();
+        longest_own.unwrap_or(0).max(of_class).max(self.timer_ns)
     }
 
     /// The intervals of threads, or of main threads: the time from which on each is in force, ns, and its
     /// length, ns. The first one begins with the recording and has the time 0.
     pub fn intervals(&self, is_main: bool) -> &[(u64, u64)] {
         &self.intervals[usize::from(is_main)]
+    }
+
+    /// The shortest intervals of processes whose threads have timers, by uid.
+    pub fn process_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
+        let lists = self.of_processes.iter();
+        lists.map(|(uid, list)| (*uid, list.as_slice()))
     }
 
     /// The same of the threads that had one of their own, by uid; a length of 0: from here on their class'.
@@ -189,9 +221,21 @@ mod tests {
             event(30, IntervalChanged, "main threads", 70),
             of_thread(event(40, IntervalChanged, "thread", 400)),
             of_thread(event(50, IntervalChanged, "thread", 0)),
+            Event {
+                process_uid: 3,
+                ..event(35, IntervalChanged, "process", 90)
+            },
         ];
         let settings = Settings::new(&config, &events);
-        let of = |uid, is_main, from, to| settings.interval_ns((uid, is_main), from, to);
+        let of_process = |uid, process_uid, is_main, from, to| {
+            let thread = Identity {
+                uid,
+                process_uid,
+                is_main,
+            };
+            settings.interval_ns(thread, from, to)
+        };
+        let of = |uid, is_main, from, to| of_process(uid, 1, is_main, from, to);
         assert_eq!(of(1, false, 0, 5), 1000);
         assert_eq!(of(1, false, 5, 25), 5000);
         assert_eq!(of(1, false, 20, 25), 50);
@@ -203,5 +247,9 @@ mod tests {
         assert_eq!(of(7, false, 21, 25), 50);
         assert_eq!(of(7, false, 41, 42), 400);
         assert_eq!(of(7, false, 51, 52), 50);
+        // A process whose threads have timers.
+        assert_eq!(of_process(8, 3, false, 25, 26), 50);
+        assert_eq!(of_process(8, 3, false, 36, 37), 90);
+        assert_eq!(of_process(8, 3, false, 12, 36), 5000);
     }
 }

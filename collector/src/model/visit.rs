@@ -10,6 +10,7 @@ use stackbeat_proto::v1::{self, packet::Body};
 use super::calls::{self, Calls, CallsMade};
 use super::counted;
 use super::segments::{Bursts, Segmenter};
+use super::settings::Identity;
 use super::slices::Slicer;
 use super::wakeups::{Joiner, LongWait};
 use super::{
@@ -196,7 +197,11 @@ impl Visit<'_> {
         let state = ThreadState {
             segmenter: Segmenter::new(
                 index,
-                (thread.uid, thread.is_main),
+                Identity {
+                    uid: thread.uid,
+                    process_uid: trace.process(thread.process).uid,
+                    is_main: thread.is_main,
+                },
                 (thread.start_ns, thread.end_ns),
                 thread.cpu_before_ns,
             ),

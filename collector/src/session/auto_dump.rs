@@ -182,6 +182,7 @@ impl AutoDump {
             kind: event::Kind::Note.into(),
             value: reason.value_ns as i64,
             node: reason.node,
+            process_uid: 0,
         };
         let body = packet::Body::Event(note);
         self.session.shared.order(Order::Say(Box::new(body)));

@@ -84,17 +84,15 @@ struct Told {
 }
 
 impl Keeper {
-    /// `asked_ns`: the intervals asked for by class. `shortest_ns`: the shortest that the sampling clock has. `cpu_before`: what this
-    /// process had used when the session began.
+    /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the session began.
     pub fn new(
         budget: Option<Budget>,
         has_counters: bool,
         asked_ns: [u64; CLASSES],
-        shortest_ns: u64,
         cpu_before: Duration,
     ) -> Keeper {
         Keeper {
-            pace: Pace::new(budget, shortest(asked_ns), shortest_ns),
+            pace: Pace::new(budget, shortest(asked_ns)),
             asked_ns,
             costs: Costs::new(cpu_before.as_nanos() as u64),
             wakes: 0,

@@ -14,7 +14,6 @@ use super::Ended;
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
-use super::sampler::kernel_clock;
 use super::shared::Shared;
 use super::storage::Storage;
 use super::ticker::now_ns;
@@ -206,9 +205,7 @@ impl Finisher<'_> {
         let mean_ns = |sum: &AtomicU64| {
             sum.load(Ordering::Relaxed) / figures.ticks.load(Ordering::Relaxed).max(1)
         };
-        // The clock's own limit is not the budget's doing.
-        let shortest_ns = kernel_clock::shortest_interval_ns(self.shared.mapping.control());
-        let asked_ns = mean_ns(&figures.intervals_asked_ns).max(shortest_ns);
+        let asked_ns = mean_ns(&figures.intervals_asked_ns);
         let kept_ns = mean_ns(&figures.intervals_kept_ns);
         (kept_ns > asked_ns + asked_ns / 4).then_some(Warning::Slowed {
             asked_us: asked_ns / 1000,

@@ -71,10 +71,12 @@ pub fn header(
             sampling_clock: match chosen.clock {
                 SamplingClock::Tick => config::SamplingClock::Tick,
                 SamplingClock::Kernel => config::SamplingClock::Kernel,
+                SamplingClock::Timer if chosen.begins_on_ticks => config::SamplingClock::Auto,
                 SamplingClock::Timer => config::SamplingClock::Timer,
             }
             .into(),
             no_kernel_clock: chosen.why_not.clone(),
+            timer_ns: chosen.timer_ns,
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.

@@ -49,7 +49,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE};
+use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
@@ -285,6 +285,14 @@ fn begin(
     control
         .sampling_clock
         .store(chosen.clock as u32, Ordering::Relaxed);
+    if chosen.begins_on_ticks {
+        control
+            .begins_on_ticks
+            .store(on_ticks::AT_FIRST, Ordering::Relaxed);
+    }
+    control
+        .timer_ns
+        .store(chosen.timer_ns as u32, Ordering::Relaxed);
     let mut header = header::header(options, session_id, &start, &chosen);
     if let Some(directory) = &subject.working_directory {
         header.working_directory.clone_from(directory);

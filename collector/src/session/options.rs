@@ -39,13 +39,13 @@ pub const MAX_BUFFER_BYTES: u64 = 16 << 30;
 /// What is to say when threads are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockChoice {
-    /// The kernel's clock where it can be had and is known to disturb nothing, otherwise ticks.
+    /// Ticks, and timers in processes that have computed for long, where these can be had.
+    #[default]
     Auto,
     /// The kernel's clock, or an error.
     Kernel,
     /// A timer of each thread's CPU time, or an error.
     Timer,
-    #[default]
     Tick,
 }
 

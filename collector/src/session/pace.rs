@@ -76,8 +76,6 @@ pub struct Budget {
 pub struct Pace {
     /// `None`: intervals are kept as asked for.
     budget: Option<Budget>,
-    /// The sampling clock has none shorter, ns.
-    shortest_ns: u64,
     stretch: f64,
     /// How many times as long as was asked for a wait has to be for a record of its own; at most `stretch`.
     waits_stretch: f64,
@@ -92,8 +90,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `asked_ns`: the shortest interval asked for. `shortest_ns`: the shortest that the sampling clock has.
-    pub fn new(budget: Option<Budget>, asked_ns: u64, shortest_ns: u64) -> Pace {
+    /// `asked_ns`: the shortest interval asked for.
+    pub fn new(budget: Option<Budget>, asked_ns: u64) -> Pace {
         let declared = budget.filter(|b| b.is_declared && asked_ns < b.longest_ns);
         let stretch = declared.map_or(1.0, |budget| {
             let fits_ns = WORST_TICK_NS * 100.0 / budget.percent;
@@ -101,7 +99,6 @@ impl Pace {
         });
         Pace {
             budget,
-            shortest_ns,
             stretch,
             waits_stretch: 1.0,
             leisure: 1,
@@ -118,13 +115,12 @@ impl Pace {
 
     /// The interval in force for one that was asked for, ns.
     pub fn interval_ns(&self, asked_ns: u64) -> u64 {
-        let ns = match self.budget {
+        match self.budget {
             Some(budget) if asked_ns < budget.longest_ns => {
                 ((asked_ns as f64 * self.stretch) as u64).clamp(asked_ns, budget.longest_ns)
             }
             _ => asked_ns,
-        };
-        ns.max(self.shortest_ns)
+        }
     }
 
     /// The length from which on a wait is a record, for an interval that was asked for, ns.
@@ -362,7 +358,7 @@ mod tests {
             longest_ns,
             is_declared: true,
         };
-        Pace::new(Some(budget), ASKED_NS, 0)
+        Pace::new(Some(budget), ASKED_NS)
     }
 
     #[test]
@@ -376,15 +372,10 @@ mod tests {
             is_declared: false,
         };
         assert_eq!(
-            Pace::new(Some(usual), 100_000, 0).interval_ns(100_000),
+            Pace::new(Some(usual), 100_000).interval_ns(100_000),
             100_000
         );
-        assert_eq!(Pace::new(None, 100_000, 0).interval_ns(100_000), 100_000);
-        // A timer of the kernel's cannot go off more often than its tick. Waits are records all the same.
-        let coarse = Pace::new(None, 100_000, 4_000_000);
-        assert_eq!(coarse.interval_ns(100_000), 4_000_000);
-        assert_eq!(coarse.interval_ns(9_000_000), 9_000_000);
-        assert_eq!(coarse.wait_ns(100_000), 100_000);
+        assert_eq!(Pace::new(None, 100_000).interval_ns(100_000), 100_000);
     }
 
     #[test]
@@ -470,7 +461,7 @@ mod tests {
             ..NO_WAITS
         };
         assert_eq!(
-            dear.settle(&mut Pace::new(None, 100_000, 0), 100_000),
+            dear.settle(&mut Pace::new(None, 100_000), 100_000),
             100_000
         );
         assert_eq!(
@@ -575,7 +566,7 @@ mod tests {
             longest_ns: 100_000_000,
             is_declared: false,
         };
-        let mut pace = Pace::new(Some(usual), 1_000_000, 0);
+        let mut pace = Pace::new(Some(usual), 1_000_000);
         let interval_ns = machine(9).settle(&mut pace, 1_000_000);
         assert!(
             (3_600_000..4_500_000).contains(&interval_ns),
@@ -621,7 +612,7 @@ mod tests {
             longest_ns: 100_000_000,
             is_declared: false,
         };
-        let mut pace = Pace::new(Some(usual), 1_000_000, 0);
+        let mut pace = Pace::new(Some(usual), 1_000_000);
         for _ in 0..40 {
             pace.adjust(&cost(6_000_000), 1_000_000);
         }

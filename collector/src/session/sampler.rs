@@ -9,6 +9,7 @@
 //! hook gives a sign when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
 //! (*doubtful*) is asked about at growing distances.
 
+mod busy;
 mod cold;
 mod found;
 mod kernel;
@@ -122,6 +123,9 @@ struct Process {
     threads: u64,
     /// Some of them were on ticks.
     has_ticks: bool,
+    /// Its CPU time when it was met, and when it is asked for again, ns.
+    cpu_before_ns: u64,
+    next_cpu_look_ns: u64,
 }
 
 /// The sampler's state.
@@ -155,6 +159,9 @@ pub struct Sampler {
     next_suspicion_ns: u64,
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
+    next_busy_look_ns: u64,
+    /// The intervals that were asked for when the session began, ns.
+    first_intervals_ns: Option<[u32; CLASSES]>,
     /// `Control::announced` when the registry was looked at.
     announced: u32,
     files: usize,
@@ -338,6 +345,12 @@ impl Sampler {
                 self.forget(gone);
                 continue;
             };
+            if entry.has_kernel_clock() {
+                let clocked = threads.swap_remove(i);
+                self.warm(clocked, entry);
+                active += 1;
+                continue;
+            }
             let seen = entry.last_tick.load(Ordering::Relaxed);
             if std::mem::take(&mut thread.is_announced) {
                 thread.misses = 0;

@@ -18,7 +18,7 @@ use super::budget::Keeper;
 use super::jit_maps::JitMaps;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::pace::Budget;
-use super::sampler::kernel_clock::{self, KernelClock};
+use super::sampler::kernel_clock::KernelClock;
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
 use super::unix_peers::UnixPeers;
@@ -91,8 +91,7 @@ pub fn run(
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let asked = asked_ns(&schedules);
-    let shortest_ns = kernel_clock::shortest_interval_ns(control);
-    let mut keeper = Keeper::new(budget, has_counters, asked, shortest_ns, cpu_before);
+    let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
     keeper.begin(shared, &sampler, asked);
     let mut kernel = control.has_kernel_clock().then(KernelClock::default);
     let mut last_activity_ns = now_ns();
@@ -177,6 +176,7 @@ pub fn run(
         upkeep.step(shared, &sampler, now);
         if let Some(clock) = &mut kernel {
             let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
+            sampler.look_for_busy(shared, now);
             clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
         }
         let mut active = usize::from(sampler.look_around(shared, now));
@@ -279,6 +279,7 @@ fn look_after_kernel_clock(
 ) {
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
+    sampler.look_for_busy(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);
     for (class, asked) in asked_ns.into_iter().enumerate() {
         keeper.asked(class, asked);

@@ -79,7 +79,7 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
     }
     if lasted < asked {
         let is_met = entry.has_kernel_clock() && {
-            let in_force = control.interval_in_force_cycles(class);
+            let in_force = control.sampling_interval_cycles(entry);
             let uid = entry.uid.load(Ordering::Relaxed);
             throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))
         };
@@ -408,7 +408,7 @@ impl Capture<'_> {
             .catch_up(self.block, self.entry, interval_ns);
     }
 
-    /// The thread's interval in force; 0: there is none.
+    /// The thread's interval in force, whatever its clock makes of it; 0: there is none.
     fn interval_ns(&self) -> u32 {
         let class = self.entry.class.load(Ordering::Relaxed) as usize;
         let every = self.entry.every.load(Ordering::Relaxed).max(1);
@@ -425,8 +425,12 @@ impl Capture<'_> {
         is_at_gate && self.scratch.passed_over <= MOST_PASSED_OVER
     }
 
-    /// Takes the tick word that the entry names now: the collector may have changed its class.
+    /// Takes the tick word that the entry names now: the collector may have changed its class or its clock.
     fn follow_class(&mut self) {
+        if self.request.interrupted.is_none() {
+            let open = self.scratch.program_mask & sys::signal_bit(libc::SIGURG as u32) == 0;
+            kernel_clock::leave_ticks(self.mapping, self.block, self.entry, open);
+        }
         self.tick = kernel_clock::follow(self.control, self.block, self.entry);
     }
 

@@ -7,7 +7,7 @@
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 
 use super::process;
-use crate::layout::{CLASSES, Control, ThreadEntry};
+use crate::layout::{CLASSES, CLOCK_ENDED, Control, ThreadEntry};
 use crate::registry;
 use crate::sync::Ordering;
 use crate::sys;
@@ -57,7 +57,7 @@ pub(super) fn stop(entry: &ThreadEntry) {
         return;
     }
     entry.wants_clock.store(0, Ordering::SeqCst);
-    let timer = entry.clock_descriptor.swap(0, Ordering::SeqCst);
+    let timer = entry.clock_descriptor.fetch_and(CLOCK_ENDED, Ordering::SeqCst) & !CLOCK_ENDED;
     if timer != 0 {
         sys::delete_timer(timer as c_int - 1);
     }

@@ -5,7 +5,8 @@
 //! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
 
 use super::{process, registered};
-use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state};
+use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state, on_ticks};
+use crate::mapping::Mapping;
 use crate::registry;
 use crate::sync::Ordering;
 use crate::sys;
@@ -63,7 +64,46 @@ pub fn leave_timer() {
     {
         registry::put_on_ticks(entry);
         follow(mapping.control(), block, entry);
+        stay_on_ticks(entry);
     }
+}
+
+/// The calling thread, if it is on ticks, is to have a timer where its process has computed for long enough. `is_open`: it does
+/// not block the session's first signal, by which timers go off. True if it has one now.
+pub(super) fn leave_ticks(
+    mapping: &Mapping,
+    block: &Block,
+    entry: &ThreadEntry,
+    is_open: bool,
+) -> bool {
+    let control = mapping.control();
+    let is_on_ticks = !core::ptr::eq(block.tick.load(Ordering::Relaxed), &raw const control.still);
+    let may_leave = is_on_ticks
+        && control.has_timers()
+        && entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED == 0
+        && mapping
+            .process(process::index())
+            .is_some_and(|own| own.on_ticks.load(Ordering::Relaxed) == on_ticks::NO);
+    if !may_leave {
+        return false;
+    }
+    if !is_open || entry.is_out_of_reach(Ordering::Relaxed) {
+        // Perhaps later.
+        registry::put_on_ticks(entry);
+        return false;
+    }
+    registry::put_on_timer(entry);
+    want(control, entry);
+    let has_timer = entry.has_timer();
+    if !has_timer {
+        stay_on_ticks(entry);
+    }
+    has_timer
+}
+
+/// The calling thread, whose entry this is, is not to have a timer any more.
+fn stay_on_ticks(entry: &ThreadEntry) {
+    entry.clock_descriptor.store(CLOCK_ENDED, Ordering::SeqCst);
 }
 
 /// Has the calling thread watch the tick word that its entry names. Gives that.

@@ -650,11 +650,13 @@ pub fn mask_changes() {
 }
 
 /// Whether the session's first signal is to stay open in the calling thread where the program blocks it, because it comes at
-/// any time in which the thread computes: one that pends would end a later call.
+/// any time in which the thread computes, now or once it has a timer: one that pends would end a later call.
 #[inline]
 pub fn leaves_signal_open() -> bool {
     let has_clock = || registered(tls::block()).is_some_and(|(entry, _)| entry.has_kernel_clock());
-    process::is_active() && (blocks_signal() || has_clock()) && owns_memory()
+    process::is_active()
+        && (blocks_signal() || process::has_timers() || has_clock())
+        && owns_memory()
 }
 
 /// Whether the program blocks it all the same, as far as it knows.

@@ -173,6 +173,11 @@ pub(super) fn slow_turn_cycles() -> Option<u64> {
     (cycles != 0).then_some(cycles)
 }
 
+/// Whether threads may have timers that sample them.
+pub(super) fn has_timers() -> bool {
+    mapping().is_some_and(|m| m.control().has_timers())
+}
+
 /// Whether the kernel says when threads are sampled.
 #[inline(always)]
 pub(super) fn has_kernel_clock() -> bool {

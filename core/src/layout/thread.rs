@@ -148,7 +148,8 @@ pub struct ThreadEntry {
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicU64,
     /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
-    /// [`CLOCK_ENDED`] none is sent any more (futex word). With [`TIMED`] the owner's: the number of its timer, plus 1.
+    /// [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the owner's: the number of its
+    /// timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.
     pub clock_descriptor: AtomicU32,
     /// Owner: 1 while such signals may come.
     pub wants_clock: AtomicU32,

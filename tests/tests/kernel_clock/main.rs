@@ -172,3 +172,61 @@ fn processes_without_this_clock_are_on_ticks_by(clock: &str, folder: &Path) {
     let sent = figure(&info(&recorded.trace), "signals_sent");
     assert!(sent > if clock == "timer" { 100 } else { 500 }, "{sent}");
 }
+
+/// By default: ticks at first, and timers once the process has computed for a second.
+#[test]
+fn a_process_that_computes_for_long_leaves_the_ticks() {
+    let folder = scratch();
+    let source = include_str!("leaves_ticks.c");
+    let program = compile(
+        folder.path(),
+        "leaves_ticks.c",
+        source,
+        &["-O1", "-g", "-pthread"],
+    );
+    let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--clock", "auto"]);
+    let recorded = program.record(folder.path());
+    let said = recorded.run.stdout();
+    assert!(recorded.run.output.status.success(), "{said}");
+    let trace = recorded.trace.to_str().expect("UTF-8");
+    let info = json_of(&["info", "--check", "--json", trace]);
+    assert_adds_up(&info);
+    let report = report(&recorded.trace);
+    let events: Vec<_> = array(&report, "events")
+        .filter(|event| event["kind"] == "timers")
+        .collect();
+    let [left] = events[..] else {
+        panic!("{events:?}");
+    };
+    let left_ns = number(left, "at_ns");
+    assert!((400_000_000..1_500_000_000).contains(&left_ns), "{left:#}");
+    // The wake-ups of the recorder end with the ticks, and so do its signals; a few of its looks come later.
+    let asked = left_ns / 1_000_000;
+    let sent = figure(&info, "signals_sent");
+    assert!(sent < 3 * asked + 200, "{sent} signals in {asked} ms");
+    let ticks = figure(&info, "ticks");
+    assert!(ticks < asked + 400, "{ticks} ticks in {asked} ms");
+
+    for line in said.lines().filter(|line| !line.starts_with("interrupted")) {
+        let (function, used_ns) = line.split_once(' ').expect("a name and a number");
+        let used_ns: u64 = used_ns.parse().expect("ns");
+        let found = array(&report, "functions").find(|f| f["name"] == function);
+        let found = found.unwrap_or_else(|| panic!("{function}: {report:#}"));
+        // The function is all that its thread does, but for what we do in it.
+        let cpu_ns = number(&found["total"], "cpu_ns");
+        let most_ns = used_ns + used_ns / 5 + 20_000_000;
+        assert!(
+            (used_ns - used_ns / 20..most_ns).contains(&cpu_ns),
+            "{line}: {found:#}"
+        );
+        // 250 samples a second after the first: of 4 ms, where a tick of the kernel's is no longer.
+        let samples = number(&found["total"], "running_samples");
+        let expected = used_ns / 4_000_000;
+        if used_ns > 100_000_000 {
+            assert!(
+                (expected / 3..3 * expected + asked).contains(&samples),
+                "{line}: {samples} samples, {found:#}"
+            );
+        }
+    }
+}

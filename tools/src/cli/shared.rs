@@ -25,9 +25,10 @@ pub struct OutputArgs {
 /// What is captured, how often, and where it is kept meanwhile.
 #[derive(Args, Clone, Debug)]
 pub struct CaptureArgs {
-    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
-    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
-    pub interval: u64,
+    /// Time between two captures of one thread: 1ms, 100us, down to 50us. Without it 1ms, and once a process has computed for a
+    /// second, the kernel's tick (some 4ms), which costs a third; waits are recorded from 1ms on all the same.
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
+    pub interval: Option<u64>,
     /// The same for main threads, when it should differ.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub main_interval: Option<u64>,
@@ -57,7 +58,7 @@ pub struct WatchArgs {
     pub no_interrupt: bool,
     /// What says when threads are sampled.
     // What the environment or a file says gives way to this flag.
-    #[arg(long, value_enum, default_value_t = ClockArg::Tick, default_value_if("no_interrupt", "true", "tick"))]
+    #[arg(long, value_enum, default_value_t = ClockArg::Auto, default_value_if("no_interrupt", "true", "tick"))]
     pub clock: ClockArg,
     /// Time between two readings of CPU, memory, faults and limits; `off` for none.
     ///
@@ -70,11 +71,11 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// The sampling clock that was asked for.
+    /// The sampling clock that was asked for. `keeps_interval`: the intervals are those that the user wants.
     ///
     /// # Errors
     /// The kernel's clock does nothing but interrupt threads.
-    pub fn clock_choice(&self) -> anyhow::Result<ClockChoice> {
+    pub fn clock_choice(&self, keeps_interval: bool) -> anyhow::Result<ClockChoice> {
         match self.clock {
             ClockArg::Kernel | ClockArg::Timer if self.no_interrupt => anyhow::bail!(
                 "--clock {} and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out",
@@ -82,6 +83,7 @@ impl WatchArgs {
                     .to_possible_value()
                     .map_or(String::new(), |value| value.get_name().to_owned()),
             ),
+            ClockArg::Auto if keeps_interval => Ok(ClockChoice::Tick),
             ClockArg::Auto => Ok(ClockChoice::Auto),
             ClockArg::Kernel => Ok(ClockChoice::Kernel),
             ClockArg::Timer => Ok(ClockChoice::Timer),
@@ -236,7 +238,7 @@ pub enum ModeArg {
 /// What `--clock` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClockArg {
-    /// The kernel's clock where it can be had, ticks elsewhere.
+    /// `tick`, and `timer` in each process from when it has computed for a second. With --interval: `tick`.
     Auto,
     /// The recorder wakes up after each interval, and interrupts the threads that run.
     Tick,

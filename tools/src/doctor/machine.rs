@@ -223,7 +223,7 @@ fn kernel_clock() -> Check {
         Err(why_not) => Check::new(
             NAME,
             Status::Ok,
-            format!("not to be had, so threads are sampled at ticks, which costs more ({why_not})"),
+            format!("`--clock kernel` cannot be had ({why_not})"),
             "",
         ),
     }
@@ -237,12 +237,17 @@ fn cpu_timers() -> Check {
             NAME,
             Status::Ok,
             format!(
-                "`--clock timer` can be had, with {} between samples at least",
+                "sample processes that have computed for a second, every {}",
                 units::duration(tick_ns)
             ),
             "",
         ),
-        Err(why_not) => Check::new(NAME, Status::Ok, format!("not to be had ({why_not})"), ""),
+        Err(why_not) => Check::new(
+            NAME,
+            Status::Ok,
+            format!("not to be had, so ticks sample long runs, too, which costs more ({why_not})"),
+            "",
+        ),
     }
 }
 

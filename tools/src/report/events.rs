@@ -46,6 +46,9 @@ impl Events {
         let (kind, text) = match event.kind() {
             event::Kind::Mark => ("mark", event.name.clone()),
             event::Kind::Note => ("note", event.name.clone()),
+            event::Kind::IntervalChanged if event.process_uid != 0 => {
+                ("timers", timers(trace, event))
+            }
             event::Kind::IntervalChanged => {
                 let ns = u64::try_from(event.value).unwrap_or(0);
                 ("interval", format!("{} every {}", event.name, duration(ns)))
@@ -78,6 +81,16 @@ impl Events {
     pub fn finish(mut self) -> (Vec<EventRow>, u64) {
         self.rows.sort_by_key(|row| row.at_ns);
         (self.rows, self.left_out)
+    }
+}
+
+/// A process' threads are sampled by timers from here on, or not any more.
+fn timers(trace: &Trace, event: &Event) -> String {
+    let process = trace.processes().iter().find(|p| p.uid == event.process_uid);
+    let pid = process.map_or(0, |process| process.pid);
+    match u64::try_from(event.value) {
+        Ok(ns) if ns > 0 => format!("process {pid} by timers, every {}", duration(ns)),
+        _ => format!("process {pid} at ticks"),
     }
 }
 

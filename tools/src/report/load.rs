@@ -11,6 +11,7 @@ use stackbeat_collector::model::{
 use stackbeat_core::probe::Category;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::v1::Event;
+use stackbeat_proto::v1::config::SamplingClock;
 use stackbeat_proto::v1::loss::Cause;
 use stackbeat_proto::v1::summary::Outcome;
 
@@ -251,6 +252,10 @@ pub fn recording(trace: &Trace) -> Recording {
         // The recording's start is a little before or after the instant of this snapshot.
         (c.realtime_ns + start_ns).saturating_sub(c.monotonic_ns)
     });
+    let timer_ns = match config.sampling_clock() {
+        SamplingClock::Timer => config.timer_ns,
+        _ => 0,
+    };
     Recording {
         trace: trace.path().display().to_string(),
         command: header.command_line.clone(),
@@ -266,8 +271,8 @@ pub fn recording(trace: &Trace) -> Recording {
         duration_ns: (trace.threads().iter().map(|t| t.end_ns).max())
             .unwrap_or(trace.end_ns())
             .saturating_sub(start_ns),
-        interval_ns: config.interval_ns,
-        main_interval_ns: config.main_interval_ns,
+        interval_ns: config.interval_ns.max(timer_ns),
+        main_interval_ns: config.main_interval_ns.max(timer_ns),
         probes: config.probes.clone(),
         outcome: outcome_name(summary.outcome()),
         state: state(trace),

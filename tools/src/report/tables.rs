@@ -81,6 +81,8 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let longest_ns = intervals
         .filter_map(|event| event.value.try_into().ok())
         .max();
+    let timers = (facts.events.iter()).filter(|event| event.kind == "timers");
+    let timer_ns = timers.filter_map(|event| event.value.try_into().ok()).max();
     let command = r.command.join(" ");
     let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
@@ -92,9 +94,10 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         plural(facts.threads.len() as u64, "thread", "threads"),
         plural(samples, "sample of time", "samples of time"),
         duration(r.interval_ns),
-        match longest_ns {
-            Some(_) => " at first",
-            None => "",
+        match (timer_ns, longest_ns) {
+            (Some(ns), _) => format!(", then {}", duration(ns)),
+            (None, Some(_)) => " at first".to_owned(),
+            (None, None) => String::new(),
         },
         r.state(layout.style)
     );

@@ -232,6 +232,7 @@ pub fn write(samples: u64) -> Vec<u8> {
         kind: v1::event::Kind::Mark as i32,
         value: 7,
         node: 0,
+        process_uid: 0,
     }));
     put(Body::Loss(v1::Loss {
         thread_uid: 2,

@@ -29,8 +29,8 @@ pub(super) struct Content {
     nodes: HashMap<u32, (u32, u64, u32)>,
     losses: BTreeMap<(u32, i32), v1::Loss>,
     jit_maps: Vec<v1::JitMap>,
-    /// The settings in force when the window begins, by kind, thread and name.
-    settings: BTreeMap<(i32, u32, String), v1::Event>,
+    /// The settings in force when the window begins, by kind, process, thread and name.
+    settings: BTreeMap<(i32, u32, u32, String), v1::Event>,
     /// By thread, of one wait each.
     pub(super) waits: HashMap<u32, Vec<v1::Waits>>,
 }
@@ -63,7 +63,8 @@ impl Content {
             packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
-                let key = (event.kind, event.thread_uid, event.name.clone());
+                let name = event.name.clone();
+                let key = (event.kind, event.process_uid, event.thread_uid, name);
                 self.settings.insert(key, event);
             }
             _ => {}
@@ -123,7 +124,7 @@ impl Content {
 
     /// The interval of all threads of a kind when the window begins, if it had been changed by then.
     fn interval_ns(&self, name: &str) -> Option<u64> {
-        let key = (event::Kind::IntervalChanged as i32, 0, name.to_owned());
+        let key = (event::Kind::IntervalChanged as i32, 0, 0, name.to_owned());
         self.settings.get(&key)?.value.try_into().ok()
     }
 
@@ -189,7 +190,9 @@ impl Content {
             out.say(packet::Body::Module(module.clone()))?;
         }
         // The intervals of all threads are in the header.
-        let is_own = |e: &&v1::Event| e.kind() != event::Kind::IntervalChanged || e.thread_uid != 0;
+        let is_own = |e: &&v1::Event| {
+            e.kind() != event::Kind::IntervalChanged || (e.process_uid, e.thread_uid) != (0, 0)
+        };
         for event in self.settings.values().filter(is_own) {
             out.say(packet::Body::Event(v1::Event {
                 time_ns: from_ns,

@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 
 use stackbeat_core::layout::{ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
-use stackbeat_core::registry;
+use stackbeat_core::{registry, sys};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 
-use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
+use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry, process_clock};
 use crate::session::procfs::{self, Identity};
 use crate::session::shared::Shared;
 use crate::session::signs::Part;
@@ -58,6 +58,8 @@ impl Sampler {
                             is_searched: false,
                             threads: 0,
                             has_ticks: false,
+                            cpu_before_ns: sys::clock_ns(process_clock(pid)),
+                            next_cpu_look_ns: 0,
                         };
                         // Its threads were there before us.
                         if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {

@@ -16,7 +16,7 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
-use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, Control, SamplingClock, ThreadEntry};
+use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::sys;
 use stackbeat_core::throttle::Ticker;
@@ -41,6 +41,8 @@ const LOOK_NS: u64 = 100_000_000;
 const PATIENT_LOOKS: u32 = 2;
 /// Looks in a row at which a thread did nothing before the kernel is asked whether it lives.
 const FIRST_QUESTION: u32 = 8;
+/// Looks in a row between two questions whether a quiet thread computes.
+const QUESTION_EACH: u32 = 16;
 /// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
 /// a signal gets none.
 const UNHEARD_PERIODS: u64 = 16;
@@ -89,12 +91,14 @@ impl Clocked {
     fn look(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
         let has_timer =
             has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
-        self.looks_without = match has_timer || self.event.is_some() {
-            true => 0,
-            false => self.looks_without + 1,
-        };
         let records = entry.records.load(Ordering::Relaxed);
         let is_active = std::mem::replace(&mut self.records, records) != records;
+        self.looks_without = match has_timer || self.event.is_some() {
+            true => 0,
+            // One that waits starts its timer when it goes on.
+            false if entry.has_timer() && !is_active => self.looks_without,
+            false => self.looks_without + 1,
+        };
         self.quiet_looks = match is_active {
             true => 0,
             false => self.quiet_looks.saturating_add(1),
@@ -130,6 +134,21 @@ impl Clocked {
         }
         let user_ns = procfs::user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
         user_ns.saturating_sub(from_ns) < due_ns
+    }
+
+    /// Whether the thread, which is to have a timer and has none, computes without passing the hook that would start it.
+    fn computes_unnoticed(&mut self, entry: &ThreadEntry) -> bool {
+        let waits = !entry.episode.load(Ordering::Relaxed).is_multiple_of(2);
+        let is_asked =
+            self.quiet_looks.is_power_of_two() || self.quiet_looks.is_multiple_of(QUESTION_EACH);
+        if waits || !is_asked {
+            return false;
+        }
+        let Ok(user_ns) = procfs::user_ns(self.thread.pid, self.thread.tid) else {
+            return false;
+        };
+        let before_ns = *self.unheard_from_ns.get_or_insert(user_ns);
+        user_ns.saturating_sub(before_ns) >= UNHEARD_NS
     }
 
     /// The thread has a timer of its own.
@@ -315,7 +334,11 @@ pub enum WhyNot {
 #[derive(Debug)]
 pub struct Chosen {
     pub clock: SamplingClock,
-    /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
+    /// Whatever the clock is, processes begin on ticks.
+    pub begins_on_ticks: bool,
+    /// With timers: the shortest time between two samples by one, ns.
+    pub timer_ns: u64,
+    /// Why it is not the clock that was wanted; empty otherwise.
     pub why_not: String,
 }
 
@@ -324,31 +347,39 @@ pub struct Chosen {
 /// # Errors
 /// The kernel's clock was asked for and cannot be had.
 pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
-    let on_ticks = |why_not| Chosen {
-        clock: SamplingClock::Tick,
-        why_not,
+    let of = |clock| Chosen {
+        clock,
+        begins_on_ticks: false,
+        timer_ns: 0,
+        why_not: String::new(),
     };
     // Where nobody is interrupted and where calls are only counted, nothing is sampled.
     let is_sampled = options.interrupt_running && !options.count_calls;
-    if options.clock == ClockChoice::Tick || !is_sampled {
-        return Ok(on_ticks(String::new()));
-    }
-    if options.clock == ClockChoice::Timer {
-        probe_timers().map_err(RecordError::NoTimers)?;
-        return Ok(Chosen {
-            clock: SamplingClock::Timer,
-            why_not: String::new(),
-        });
-    }
-    match probe() {
-        Ok(()) => Ok(Chosen {
-            clock: SamplingClock::Kernel,
-            why_not: String::new(),
-        }),
-        Err(why_not) if options.clock == ClockChoice::Kernel => {
-            Err(RecordError::NoKernelClock(why_not))
+    match options.clock {
+        _ if !is_sampled => Ok(of(SamplingClock::Tick)),
+        ClockChoice::Tick => Ok(of(SamplingClock::Tick)),
+        ClockChoice::Timer => {
+            let timer_ns = probe_timers().map_err(RecordError::NoTimers)?;
+            Ok(Chosen {
+                timer_ns,
+                ..of(SamplingClock::Timer)
+            })
         }
-        Err(why_not) => Ok(on_ticks(why_not.to_string())),
+        ClockChoice::Kernel => {
+            probe().map_err(RecordError::NoKernelClock)?;
+            Ok(of(SamplingClock::Kernel))
+        }
+        ClockChoice::Auto => Ok(match probe_timers() {
+            Ok(timer_ns) => Chosen {
+                begins_on_ticks: true,
+                timer_ns,
+                ..of(SamplingClock::Timer)
+            },
+            Err(why_not) => Chosen {
+                why_not: why_not.to_string(),
+                ..of(SamplingClock::Tick)
+            },
+        }),
     }
 }
 
@@ -381,14 +412,6 @@ pub fn probe_timers() -> Result<u64, WhyNot> {
     match cfg!(target_arch = "x86_64") && !is_older(&release, (5, 9)) {
         true => Ok(tick_ns()),
         false => Err(WhyNot::EndsCalls(release)),
-    }
-}
-
-/// The shortest interval that the sampling clock has, ns.
-pub fn shortest_interval_ns(control: &Control) -> u64 {
-    match control.has_timers() {
-        true => tick_ns(),
-        false => 0,
     }
 }
 
@@ -533,7 +556,9 @@ impl KernelClock {
             && process.is_some_and(|process| Signals::of(process).first == SIGNAL);
         match &mut clocked.event {
             None if entry.has_timer() && is_wanted => clocked.begins(),
-            None if entry.has_timer() => {}
+            None if entry.has_timer() => {
+                return clocked.looks_without < PATIENT_LOOKS && !clocked.computes_unnoticed(entry);
+            }
             Some(event) if is_wanted => event.set_period(period_ns),
             Some(_) => clocked.end(entry),
             None if is_wanted => {
@@ -571,7 +596,7 @@ impl KernelClock {
             return false;
         };
         let is_ours = has_timer || sampler.is_ours(thread.process);
-        if process.on_ticks.load(Ordering::Relaxed) != 0 || !is_ours {
+        if process.on_ticks.load(Ordering::Relaxed) != on_ticks::NO || !is_ours {
             return false;
         }
         match Signals::of(process).first {
@@ -594,7 +619,7 @@ impl KernelClock {
         let Some(process) = shared.mapping.process(thread.process) else {
             return;
         };
-        if process.on_ticks.swap(1, Ordering::SeqCst) != 0 {
+        if process.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst) == on_ticks::FOR_GOOD {
             return;
         }
         let pid = thread.pid;

@@ -1,7 +1,7 @@
 //! The session's signal: a thread is captured where it runs.
 
 use super::{Request, count, slow};
-use crate::agent::{alternate, cpu_timer, process, registered, thread};
+use crate::agent::{alternate, cpu_timer, kernel_clock, process, registered, thread};
 use crate::gate;
 use crate::layout::{CLOCK_ENDED, loss};
 use crate::probe::Probe;
@@ -83,6 +83,13 @@ pub(in crate::agent) unsafe fn on_signal(
         interrupted: Some(&registers),
         ..Request::point(Probe::Running)
     });
+    if let Some(mapping) = process::mapping() {
+        // SAFETY: by contract. It has come, so it was open.
+        let is_first = unsafe { (*info).si_signo } == libc::SIGURG;
+        if kernel_clock::leave_ticks(mapping, block, entry, is_first) {
+            kernel_clock::follow(mapping.control(), block, entry);
+        }
+    }
     true
 }
 
