@@ -204,6 +204,7 @@ def tool_commands(stackbeat):
     if os.path.exists(stackbeat):
         tools["stackbeat"] = lambda out: [stackbeat, "record", "--quiet", "--force", "-o", out, "--"]
         tools["stackbeat-100us"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "100us", "-o", out, "--"]
+        tools["stackbeat-1ms"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "1ms", "-o", out, "--"]
         tools["stackbeat-kernel"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--clock", "kernel", "-o", out, "--"]
         tools["stackbeat-timer"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--clock", "timer", "-o", out, "--"]
         # Hooks count, and nothing else is done.

@@ -137,7 +137,8 @@ def main():
     for tool in ("perf", "go"):
         if not shutil.which(tool):
             sys.exit(f"{tool} is not installed; this needs it beside stackbeat")
-    settings = [(clock, interval) for clock in arguments.clocks.split(",") for interval in arguments.intervals.split(",")]
+    intervals = arguments.intervals.split(",")
+    settings = [(clock, interval) for clock in arguments.clocks.split(",") for interval in (intervals if clock != "auto" else ["default"])]
     if arguments.rounds < 2:
         sys.exit("--rounds: at least 2, because perf is compared with itself")
     print("| program | perf, two runs |" + "".join(f" {clock}, {interval} |" for clock, interval in settings))
@@ -157,7 +158,7 @@ def main():
                     if setting == "perf":
                         runs[setting].append(by_perf(folder, workload.command, **more))
                     else:
-                        options = ["--clock", setting[0], "--interval", setting[1], "--no-children"]
+                        options = ["--clock", setting[0], *([] if setting[0] == "auto" else ["--interval", setting[1]]), "--no-children"]
                         runs[setting].append(by_stackbeat(folder, workload.command, options, **more))
             all_of_perf = sum(runs["perf"], collections.Counter())
             top = [function for function, _ in all_of_perf.most_common(arguments.top)]

@@ -9,10 +9,10 @@ use stackbeat_collector::model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
 use crate::losses;
+use crate::record::progress::plural;
 use crate::report::facts::Recording;
 use crate::report::recording;
 use crate::terminal::{Style, clean};
-use crate::record::progress::plural;
 use crate::{EXIT_NEGATIVE, terminal, units};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
@@ -414,7 +414,8 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             match info.config.clock {
                 "kernel" => "the kernel's clock",
                 "timer" => "timers of their CPU time",
-                "auto" => "ticks, and timers of their CPU time in processes that computed for longer than a second",
+                "auto" =>
+                    "ticks, and timers of their CPU time in processes that computed for longer than a second",
                 _ => "ticks",
             }
         ),

@@ -85,7 +85,9 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     options.wait_children = args.wait_children;
     options.cpus = args.cpus.clone();
     options.interrupt_running = !args.watch.no_interrupt;
-    let keeps_interval = (args.capture.interval).or(args.capture.main_interval).is_some();
+    let keeps_interval = (args.capture.interval)
+        .or(args.capture.main_interval)
+        .is_some();
     options.clock = args.watch.clock_choice(keeps_interval)?;
     options.compress = args.trace.compress;
     options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);

@@ -460,10 +460,7 @@ mod tests {
             besides_percent: 0,
             ..NO_WAITS
         };
-        assert_eq!(
-            dear.settle(&mut Pace::new(None, 100_000), 100_000),
-            100_000
-        );
+        assert_eq!(dear.settle(&mut Pace::new(None, 100_000), 100_000), 100_000);
         assert_eq!(
             dear.settle(&mut within(5.0, 1_000_000), 4_000_000),
             4_000_000

@@ -57,7 +57,10 @@ pub(super) fn stop(entry: &ThreadEntry) {
         return;
     }
     entry.wants_clock.store(0, Ordering::SeqCst);
-    let timer = entry.clock_descriptor.fetch_and(CLOCK_ENDED, Ordering::SeqCst) & !CLOCK_ENDED;
+    let timer = entry
+        .clock_descriptor
+        .fetch_and(CLOCK_ENDED, Ordering::SeqCst)
+        & !CLOCK_ENDED;
     if timer != 0 {
         sys::delete_timer(timer as c_int - 1);
     }

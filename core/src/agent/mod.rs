@@ -196,7 +196,7 @@ fn with_one_more(entry: &ThreadEntry, bytes: usize) -> (u64, u64) {
 /// called.
 #[inline(always)]
 pub fn allocated_quietly(bytes: usize) -> bool {
-    let block = tls::block();
+    let block = tls::block_by_libc();
     match registered(block) {
         Some((entry, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
@@ -214,7 +214,7 @@ pub fn allocated_quietly(bytes: usize) -> bool {
 /// Like [`hit_quietly`]: when true, the block has been counted, otherwise [`freed`] is to be called.
 #[inline(always)]
 pub fn freed_quietly() -> bool {
-    match registered(tls::block()) {
+    match registered(tls::block_by_libc()) {
         Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
             add_own(&entry.frees, 1);
             true

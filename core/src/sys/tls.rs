@@ -181,6 +181,19 @@ mod imp {
         if pointer.wrapping_sub(1) >> ADDRESS_BITS != 0 || pointer != word::<16>() {
             return foreign();
         }
+        at(pointer)
+    }
+
+    /// For callers whose thread pointer is libc's for certain.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn address_by_libc() -> *const Block {
+        at(word::<0>())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn at(pointer: usize) -> *const Block {
         let address: usize;
         // SAFETY: initial-exec access as the psABI gives it: the GOT holds the variable's offset from the thread pointer.
         // Both are constant in a thread.
@@ -259,6 +272,19 @@ mod imp {
         if table == 0 {
             return foreign();
         }
+        at(pointer)
+    }
+
+    /// For callers whose thread pointer is libc's for certain.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub fn address_by_libc() -> *const Block {
+        at(thread_pointer())
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    fn at(pointer: usize) -> *const Block {
         let address: usize;
         // SAFETY: initial-exec access as the AArch64 ELF ABI gives it: the thread pointer plus the offset in the GOT. Both are
         // constant in a thread.
@@ -289,6 +315,11 @@ mod imp {
         BLOCK.with(|block| block as *const Block)
     }
 
+    #[inline(always)]
+    pub fn address_by_libc() -> *const Block {
+        address()
+    }
+
     pub fn thread_pointer() -> usize {
         0
     }
@@ -314,6 +345,14 @@ pub fn block() -> &'static Block {
     // SAFETY: the address is that of this thread's zeroed (so valid) variable, which lives as long
     // as code can run in the thread, or that of a static.
     unsafe { &*imp::address() }
+}
+
+/// The same for what libc itself does not do without its own thread-locals: `malloc` and `free` of any thread reach for their cache
+/// there first. So nothing needs to be asked that [`block`] asks.
+#[inline(always)]
+pub fn block_by_libc() -> &'static Block {
+    // SAFETY: as in `block`.
+    unsafe { &*imp::address_by_libc() }
 }
 
 #[cfg(test)]

@@ -86,7 +86,10 @@ impl Events {
 
 /// A process' threads are sampled by timers from here on, or not any more.
 fn timers(trace: &Trace, event: &Event) -> String {
-    let process = trace.processes().iter().find(|p| p.uid == event.process_uid);
+    let process = trace
+        .processes()
+        .iter()
+        .find(|p| p.uid == event.process_uid);
     let pid = process.map_or(0, |process| process.pid);
     match u64::try_from(event.value) {
         Ok(ns) if ns > 0 => format!("process {pid} by timers, every {}", duration(ns)),

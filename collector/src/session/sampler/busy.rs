@@ -25,7 +25,10 @@ impl Sampler {
         }
         self.next_busy_look_ns = now_ns + LOOK_NS;
         let control = shared.mapping.control();
-        let asked_ns = control.interval_ns.each_ref().map(|ns| ns.load(Ordering::Relaxed));
+        let asked_ns = control
+            .interval_ns
+            .each_ref()
+            .map(|ns| ns.load(Ordering::Relaxed));
         let first_ns = *self.first_intervals_ns.get_or_insert(asked_ns);
         let timer_ns = control.timer_ns.load(Ordering::Relaxed);
         let begins = control.begins_on_ticks.load(Ordering::Relaxed);

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 
 use stackbeat_core::layout::{ThreadEntry, entry_state};
 use stackbeat_core::mapping::Mapping;
-use stackbeat_core::{registry, sys};
 use stackbeat_core::sync::Ordering;
+use stackbeat_core::{registry, sys};
 use stackbeat_proto::v1::process::Origin;
 
 use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry, process_clock};
