@@ -135,6 +135,32 @@ def prepare_pigz(size):
             file.write(" ".join(random.choices(words, k=170_000)))
 
 
+def prepare_xz(size):
+    prepare_pigz(size * 32)
+
+
+def prepare_java(size):
+    write("Work.java", f"""
+import java.util.*;
+public class Work {{
+    public static void main(String[] arguments) {{
+        long total = 0;
+        for (int round = 0; round < {int(150 / size)}; round++) {{
+            Map<String, List<Integer>> byTag = new HashMap<>();
+            for (int i = 0; i < 60000; i++)
+                byTag.computeIfAbsent("tag " + i % 997, tag -> new ArrayList<>()).add(i);
+            StringBuilder text = new StringBuilder();
+            for (var entry : new TreeMap<>(byTag).entrySet())
+                text.append(entry.getKey()).append(entry.getValue());
+            total += text.toString().split(",").length;
+        }}
+        System.out.println(total);
+    }}
+}}
+""")
+    subprocess.run(["javac", "Work.java"], check=True)
+
+
 def prepare_node(size):
     write("work.js", f"""
 const crypto = require('crypto'), zlib = require('zlib');
@@ -174,6 +200,8 @@ WORKLOADS = [
     Workload("git", ["git"], prepare_git, ["git", "--no-pager", "log", "-p", "main"],
              long=Workload("git", ["git"], prepare_git_long, ["git", "diff-tree", "--stdin", "-r", "-p"], stdin="commits")),
     Workload("pigz", ["pigz"], prepare_pigz, ["pigz", "-p2", "-k", "-c", "data"]),
+    Workload("xz", ["xz"], prepare_xz, ["xz", "-T2", "-k", "-c", "data"]),
+    Workload("java", ["java", "javac"], prepare_java, ["java", "-cp", ".", "Work"]),
     Workload("redis", ["redis-server", "redis-benchmark"], lambda size: None,
              ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"], server=load_redis),
     Workload("node", ["node"], prepare_node, ["node", "work.js"]),

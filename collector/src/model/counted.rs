@@ -6,6 +6,8 @@
 //! the counter from one of them to the next, given to the stack of the latter, is in the long run what each
 //! stack allocated. A thread that has no such sample yet, or a trace without any, is left to the rule of time.
 
+use std::collections::VecDeque;
+
 use stackbeat_core::probe::Probe;
 
 use super::{Amounts, ProbeId, StackIndex};
@@ -28,17 +30,32 @@ pub(super) fn kind_of(probe: ProbeId) -> Option<Kind> {
     }
 }
 
-/// Most stacks that are held back between two samples of time. The agent takes a few dozen in a burst; of more,
+/// Most moments that are held back between two samples of time. The agent takes a few dozen in a burst; of more,
 /// the amounts go to the last one.
 const HELD: usize = 1024;
+
+/// A moment at which the thread was seen beside the samples of time, and what it stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub at_ns: u64,
+    pub stack: StackIndex,
+    pub amounts: Amounts,
+}
+
+/// What a thread's counters have grown by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grown {
+    pub allocations: u64,
+    pub bytes: u64,
+}
 
 /// What one thread allocated and nobody has been given yet.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     allocations: Account,
     bytes: Account,
-    /// Stacks and their amounts since the last sample of time.
-    held: Vec<(StackIndex, Amounts)>,
+    /// Moments since the last sample of time, in order.
+    held: VecDeque<Moment>,
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +79,9 @@ impl Account {
 
 impl Counted {
     /// A counted sample with what the counters have grown by since the thread's sample before it.
-    pub fn sample(&mut self, kind: Kind, stack: StackIndex, allocations: u64, bytes: u64) {
-        self.allocations.open += allocations;
-        self.bytes.open += bytes;
+    pub fn sample(&mut self, kind: Kind, (at_ns, stack): (u64, StackIndex), grown: Grown) {
+        self.allocations.open += grown.allocations;
+        self.bytes.open += grown.bytes;
         let mut amounts = Amounts::default();
         match kind {
             Kind::Allocations => {
@@ -76,7 +93,20 @@ impl Counted {
                 amounts.allocated_bytes = std::mem::take(&mut self.bytes.open);
             }
         }
-        self.hold(stack, amounts);
+        self.hold(Moment {
+            at_ns,
+            stack,
+            amounts,
+        });
+    }
+
+    /// A sample that says where the thread was, and nothing of amounts.
+    pub fn seen(&mut self, at_ns: u64, stack: StackIndex) {
+        self.hold(Moment {
+            at_ns,
+            stack,
+            amounts: Amounts::default(),
+        });
     }
 
     /// Takes out of `delta`, which comes with a sample of time, what belongs to a counted sample yet to come.
@@ -87,41 +117,39 @@ impl Counted {
 
     /// No counted sample comes any more: what is open goes to the last ones' stacks.
     pub fn close(&mut self) {
-        if let Some(stack) = self.allocations.last {
-            let allocations = std::mem::take(&mut self.allocations.open);
-            self.hold(
-                stack,
-                Amounts {
-                    allocations,
-                    ..Amounts::default()
-                },
-            );
-        }
-        if let Some(stack) = self.bytes.last {
-            let allocated_bytes = std::mem::take(&mut self.bytes.open);
-            self.hold(
-                stack,
-                Amounts {
-                    allocated_bytes,
-                    ..Amounts::default()
-                },
-            );
+        let allocations = Amounts {
+            allocations: std::mem::take(&mut self.allocations.open),
+            ..Amounts::default()
+        };
+        let bytes = Amounts {
+            allocated_bytes: std::mem::take(&mut self.bytes.open),
+            ..Amounts::default()
+        };
+        for (account, amounts) in [(&self.allocations, allocations), (&self.bytes, bytes)] {
+            if let Some(stack) = account.last
+                && amounts != Amounts::default()
+            {
+                self.held.push_back(Moment {
+                    at_ns: u64::MAX,
+                    stack,
+                    amounts,
+                });
+            }
         }
     }
 
-    /// What is to be handed out now, in order.
-    pub fn take_held(&mut self) -> Vec<(StackIndex, Amounts)> {
-        std::mem::take(&mut self.held)
+    /// The next moment that is to be handed out, if it lies at this time (ns) or before.
+    pub fn take_until(&mut self, to_ns: u64) -> Option<Moment> {
+        self.held.pop_front_if(|moment| moment.at_ns <= to_ns)
     }
 
-    fn hold(&mut self, stack: StackIndex, amounts: Amounts) {
-        if amounts == Amounts::default() {
-            return;
-        }
+    fn hold(&mut self, moment: Moment) {
         let is_full = self.held.len() >= HELD;
-        match self.held.last_mut() {
-            Some((last, held)) if *last == stack || is_full => held.add(&amounts),
-            _ => self.held.push((stack, amounts)),
+        match self.held.back_mut() {
+            Some(last) if last.stack == moment.stack || is_full => {
+                last.amounts.add(&moment.amounts)
+            }
+            _ => self.held.push_back(moment),
         }
     }
 }

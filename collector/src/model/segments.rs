@@ -135,11 +135,18 @@ impl Segmenter {
             .saturating_sub(self.seen.allocated_bytes);
         self.seen.allocations += allocations;
         self.seen.allocated_bytes += bytes;
-        self.counted.sample(kind, stack, allocations, bytes);
+        let grown = counted::Grown { allocations, bytes };
+        self.counted.sample(kind, (row.time_ns, stack), grown);
+    }
+
+    /// Takes a sample that a call caused: it says where the thread was then.
+    pub fn seen(&mut self, row: &SampleRow, stack: StackIndex) {
+        self.pass(row);
+        self.counted.seen(row.time_ns, stack);
     }
 
     /// Takes a sample that says nothing about time: no sample is missing in its place.
-    pub fn pass(&mut self, row: &SampleRow) {
+    fn pass(&mut self, row: &SampleRow) {
         if let Some(last) = &mut self.last {
             self.lost |= !self.is_complete && row.record > last.record.saturating_add(1);
             last.record = row.record;
@@ -336,7 +343,7 @@ impl Segmenter {
             self.push_known(stack, evidence, (from, a_end), a_amounts, out);
             self.burst.run(a_amounts.cpu_ns + a_amounts.runnable_ns);
         }
-        self.hand_out_counted(a_end, out);
+        self.hand_out_counted(b_begin, a_end, out);
         if b_begin > a_end {
             let common = match self.last {
                 Some(last) => stacks.common(last.stack, stack),
@@ -370,6 +377,7 @@ impl Segmenter {
                 let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
                 self.push_known(stack, evidence, (b_begin, call_begin), delta, out);
             }
+            self.hand_out_counted(u64::MAX, call_begin, out);
             let call = Segment {
                 thread: self.thread,
                 begin_ns: call_begin,
@@ -394,6 +402,7 @@ impl Segmenter {
             let to = if exact_running { end } else { begin };
             let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
             self.push_known(stack, evidence, (b_begin, to), delta, out);
+            self.hand_out_counted(u64::MAX, to, out);
         }
         if probe.category() == Some(Category::Poll) {
             self.turn = true;
@@ -474,7 +483,7 @@ impl Segmenter {
         self.counted.close();
         match self.last {
             None => {
-                self.hand_out_counted(from, out);
+                self.hand_out_counted(u64::MAX, from, out);
                 rest.add(&in_gap);
                 if end > from || rest != Amounts::default() {
                     self.gap(StackIndex::NONE, (from, end), rest, waits, out);
@@ -485,7 +494,7 @@ impl Segmenter {
                     let evidence = self.evidence_of_last(running_of(&rest));
                     self.push_known(last.stack, evidence, (from, until), rest, out);
                 }
-                self.hand_out_counted(until, out);
+                self.hand_out_counted(u64::MAX, until, out);
                 if end > until || off.is_some() {
                     let stack = match off {
                         Some(_) => StackIndex::NONE,
@@ -519,10 +528,17 @@ impl Segmenter {
             .map_or(until, |wait| wait.begin_ns.clamp(from, until))
     }
 
-    /// Gives what counted samples got to their stacks: segments without length, at a boundary.
-    fn hand_out_counted(&mut self, at: u64, out: &mut impl FnMut(&Segment)) {
-        for (stack, amounts) in self.counted.take_held() {
-            self.push(stack, SegmentKind::Running, at, at, amounts, out);
+    /// Gives what counted samples up to a moment got to their stacks: segments without length, at a boundary.
+    fn hand_out_counted(&mut self, to: u64, at: u64, out: &mut impl FnMut(&Segment)) {
+        while let Some(moment) = self.counted.take_until(to) {
+            self.push(
+                moment.stack,
+                SegmentKind::Running,
+                at,
+                at,
+                moment.amounts,
+                out,
+            );
         }
     }
 
@@ -646,10 +662,27 @@ impl Segmenter {
         &mut self,
         stack: StackIndex,
         evidence: Evidence,
-        (begin_ns, end_ns): (u64, u64),
-        amounts: Amounts,
+        (mut begin_ns, end_ns): (u64, u64),
+        mut amounts: Amounts,
         out: &mut impl FnMut(&Segment),
     ) {
+        // Where the thread was seen elsewhere in between, it was not here then.
+        while let Some(moment) = self.counted.take_until(end_ns) {
+            let at = moment.at_ns.max(begin_ns);
+            if at > begin_ns {
+                let before = take_share(&mut amounts, at - begin_ns, end_ns - begin_ns);
+                self.push(stack, SegmentKind::Running, begin_ns, at, before, out);
+                begin_ns = at;
+            }
+            self.push(
+                moment.stack,
+                SegmentKind::Running,
+                at,
+                at,
+                moment.amounts,
+                out,
+            );
+        }
         self.push(stack, SegmentKind::Running, begin_ns, end_ns, amounts, out);
         if let Some(pending) = &mut self.pending {
             pending.evidence += evidence;

@@ -255,7 +255,7 @@ impl Visit<'_> {
                 }
                 if calls::is_of_calls(row) {
                     visitor.sample(trace, index, row, stack);
-                    segmenter.pass(row);
+                    segmenter.seen(row, stack);
                     if let Some(made) = calls.sample(index, row, stack) {
                         visitor.system_calls(trace, &made);
                     }

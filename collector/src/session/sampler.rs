@@ -126,6 +126,8 @@ struct Process {
     /// Its CPU time when it was met, and when it is asked for again, ns.
     cpu_before_ns: u64,
     next_cpu_look_ns: u64,
+    /// Its threads have timers, or are to have them.
+    has_timers: bool,
 }
 
 /// The sampler's state.
@@ -160,6 +162,9 @@ pub struct Sampler {
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
     next_busy_look_ns: u64,
+    /// Threads that are to have a timer and wait outside of hooks: they are interrupted when they go on.
+    untimed: Vec<Thread>,
+    next_untimed_look_ns: u64,
     /// The intervals that were asked for when the session began, ns.
     first_intervals_ns: Option<[u32; CLASSES]>,
     /// `Control::announced` when the registry was looked at.

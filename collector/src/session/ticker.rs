@@ -176,7 +176,11 @@ pub fn run(
         upkeep.step(shared, &sampler, now);
         if let Some(clock) = &mut kernel {
             let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
-            sampler.look_for_busy(shared, now);
+            if sampler.look_for_busy(shared, now) {
+                // Each of their threads is to look once more at its clock, with its next hook.
+                ticker.advance_all(control);
+            }
+            sampler.look_at_untimed(shared, now);
             clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
         }
         let mut active = usize::from(sampler.look_around(shared, now));
@@ -279,7 +283,9 @@ fn look_after_kernel_clock(
 ) {
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
+    // Words of a parked ticker send the threads to their slow path anyway.
     sampler.look_for_busy(shared, now_ns());
+    sampler.look_at_untimed(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);
     for (class, asked) in asked_ns.into_iter().enumerate() {
         keeper.asked(class, asked);

@@ -69,6 +69,7 @@ pub fn alternate_stack_changed(new: &libc::stack_t) {
     if let Some((entry, _)) = registered(tls::block()) {
         note(entry, new);
         if let Some(mapping) = process::mapping()
+            && entry.has_kernel_clock()
             && !entry.is_out_of_reach(Ordering::Relaxed)
             && entry.wants_clock.load(Ordering::Relaxed) == 0
         {

@@ -17,7 +17,7 @@ use crate::throttle;
 const WAIT_NS: u64 = 10_000_000;
 const WAITS: u32 = 100;
 
-/// The calling thread, whose entry this is, is ready for its signals.
+/// The calling thread, whose entry this is, is ready for its signals, or begins on ticks, for which the collector has to wake up.
 pub(super) fn want(control: &Control, entry: &ThreadEntry) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if entry.has_timer() {
@@ -25,8 +25,8 @@ pub(super) fn want(control: &Control, entry: &ThreadEntry) {
     }
     if entry.has_kernel_clock() {
         entry.wants_clock.store(1, Ordering::SeqCst);
-        call(control);
     }
+    call_if_asleep(control);
 }
 
 /// There is something for the collector to do, which may sleep for long where nobody needs ticks.

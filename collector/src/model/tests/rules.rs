@@ -165,11 +165,8 @@ fn allocations_belong_to_the_stacks_that_they_were_counted_at() {
     // Time is what it would be without: all of it was seen in `b`.
     let times = picture(&trace, &all);
     let lasting: Vec<_> = times.iter().filter(|slice| slice.3 != 0).collect();
-    let (a, b) = (s(0, "a", 0, 2000), |begin| s(1, "b", begin, 500));
-    assert_eq!(
-        lasting,
-        [&a, &b(0), &s(1, "b", 500, 1000), &s(1, "b", 1500, 500)]
-    );
+    let b = |begin| s(1, "b", begin, 1000);
+    assert_eq!(lasting, [&s(0, "a", 0, 2000), &b(0), &b(1000)]);
     // `c` has what was counted up to its samples and, being the last one, the rest; bytes go by theirs.
     let c = (40 + 2 + 60 + 7, 0);
     let d = (0, 100 + 5000 + 50 + 10);
@@ -177,6 +174,40 @@ fn allocations_belong_to_the_stacks_that_they_were_counted_at() {
         allocated(&trace, &all),
         BTreeMap::from([("c".to_owned(), c), ("d".to_owned(), d)])
     );
+}
+
+#[test]
+fn a_moment_elsewhere_cuts_a_stretch_and_takes_none_of_its_time() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], NATIVE);
+        let abd = b.stack(1, &[A, B, D], NATIVE);
+        t.run(ab, 0, Probe::Running);
+        for (node, ns) in [(abd, MS / 2), (ac, MS / 2)] {
+            t.now_ns += ns;
+            t.totals.cpu_ns += ns;
+            t.count(node, 40, 100, Probe::CountedAllocation);
+        }
+        t.run(ab, 2 * MS, Probe::Running);
+    });
+    // `a` was there all the time; `b` was when it called `d`, and not when `c` was seen.
+    let expected = [
+        s(0, "a", 0, 3000),
+        s(1, "b", 0, 1000),
+        s(2, "d", 500, 0),
+        s(1, "c", 1000, 0),
+        s(1, "b", 1000, 2000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    let cpu_ns = |name: &str| -> u64 {
+        let of = |slice: &&Slice| trace.function(trace.frame(slice.frame).function).name == name;
+        all.slices
+            .iter()
+            .filter(of)
+            .map(|slice| slice.own.cpu_ns)
+            .sum()
+    };
+    assert_eq!((cpu_ns("b"), cpu_ns("c"), cpu_ns("d")), (3 * MS, 0, 0));
 }
 
 #[test]

@@ -60,6 +60,7 @@ impl Sampler {
                             has_ticks: false,
                             cpu_before_ns: sys::clock_ns(process_clock(pid)),
                             next_cpu_look_ns: 0,
+                            has_timers: false,
                         };
                         // Its threads were there before us.
                         if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {
@@ -210,6 +211,9 @@ impl Sampler {
 
     /// Puts a thread to the cold ones. Outside of a published wait it may begin to compute without a sign.
     pub(super) fn chill(&mut self, mut thread: Thread, entry: &ThreadEntry, now_ns: u64) {
+        if self.is_to_have_timer(&thread, entry) {
+            return self.await_timer(thread, entry);
+        }
         let waits = entry.episode.load(Ordering::Relaxed);
         let is_doubtful = self.interrupt && waits.is_multiple_of(2);
         let was_doubtful = thread.turn_ns != 0;
