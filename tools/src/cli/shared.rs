@@ -26,7 +26,7 @@ pub struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CaptureArgs {
     /// Time between two captures of one thread: 1ms, 100us, down to 50us. Without it 1ms, and once a process has computed for a
-    /// second, the kernel's tick (some 4ms), which costs a third; waits are recorded from 1ms on all the same.
+    /// second the kernel's tick (some 4ms), which costs less.
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub interval: Option<u64>,
     /// The same for main threads, when it should differ.
