@@ -217,7 +217,7 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
     std::fs::write(at.join("work.py"), COMPUTES).expect("is written");
     let python = python();
     let command = |steps: u32| format!("{python} work.py {steps} cpus");
-    let (old, new) = (command(2_000_000), command(2_200_000));
+    let (old, new) = (command(2_000_000), command(2_500_000));
     let ab = [
         "ab",
         "--together",
@@ -230,12 +230,12 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
     let output = stackbeat(at, &[&ab[..], &["-b", &old, "-c", &new]].concat());
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(output.status.code(), Some(1), "{json:#}");
-    // Ten percent more, and next to nothing of the start-up.
+    // A quarter more, and next to nothing of the start-up.
     let whole = json["whole"].as_array().expect("a list");
     let cpu = whole.iter().find(|row| row["metric"] == "cpu");
     let cpu = cpu.expect("is measured");
     let change = cpu["relative"].as_f64().expect("a number");
-    assert!((0.05..0.13).contains(&change), "{cpu:#}");
+    assert!((0.12..0.32).contains(&change), "{cpu:#}");
     assert_eq!(json["findings"][0]["cause"], "cpu", "{json:#}");
     assert_eq!(json["pairing"], "together");
 
