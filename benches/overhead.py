@@ -319,12 +319,13 @@ def run_together(workload, prefix, folder):
         child = subprocess.Popen(words + workload.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  env={**os.environ, **workload.env}, cwd=folder)
         children.append(child)
-    ended = {}
+    ended, failed = {}, 0
     for _ in children:
         pid, status, usage = os.wait4(-1, 0)
-        if status != 0:
-            raise RuntimeError(f"{' '.join(workload.command)}: wait status {status}")
+        failed = failed or status
         ended[pid] = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, None
+    if failed:
+        raise RuntimeError(f"{' '.join(workload.command)}: wait status {failed}")
     for child in children:
         child.returncode = 0
     return [ended[child.pid] for child in children]

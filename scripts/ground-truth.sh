@@ -14,7 +14,7 @@ if [ -z "${STACKBEAT:-}" ]; then
   cargo build -q --release -p stackbeat
   STACKBEAT=${CARGO_TARGET_DIR:-target}/release/stackbeat
 fi
-cargo build -q --release -p stackbeat-collector --example ground_truth
+cargo build -q --release -p stackbeat-model --example ground_truth
 compare=${CARGO_TARGET_DIR:-target}/release/examples/ground_truth
 
 ${CC:-cc} -O1 -g -finstrument-functions -rdynamic -pthread \

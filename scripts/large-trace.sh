@@ -14,7 +14,7 @@ if [ -z "${STACKBEAT:-}" ]; then
   cargo build -q --release -p stackbeat
   STACKBEAT=${CARGO_TARGET_DIR:-target}/release/stackbeat
 fi
-cargo build -q --release -p stackbeat-collector --features testing --example large_trace
+cargo build -q --release -p stackbeat-model --features testing --example large_trace
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

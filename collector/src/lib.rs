@@ -1,7 +1,4 @@
-//! Recording sessions, draining, symbolization and the trace model.
-
-pub mod model;
-pub mod symbolize;
+//! Recording sessions: starting and attaching to programs, sampling, draining, and writing traces.
 
 #[cfg(target_os = "linux")]
 pub mod attach;

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stackbeat_collector::model::{StackIndex, Trace, conservation};
+use stackbeat_model::{StackIndex, Trace, conservation};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(trace) = Trace::from_bytes("fuzzed.beat", bytes.to_vec()) else {

@@ -19,7 +19,7 @@ mkdir -p "$S"
 CROSS="aarch64-linux-android x86_64-linux-android aarch64-apple-ios aarch64-apple-darwin"
 ARM64_LINUX=aarch64-unknown-linux-gnu
 # What an app carries. The collector's recording and symbolizing parts come along where they compile.
-PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-collector"
+PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 

@@ -1,7 +1,7 @@
 //! Samples per second written in each format. `cargo bench -p stackbeat --bench exports`
 
 use divan::{Bencher, counter::ItemsCount};
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 use stackbeat_tools::export::{Format, Options, export};
 
 #[path = "../tests/exports/sample_trace.rs"]
@@ -27,8 +27,8 @@ fn write(bencher: Bencher<'_, '_>, format: Format) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn read(bencher: Bencher<'_, '_>) {
     struct Nothing;
-    impl stackbeat_collector::model::Visitor for Nothing {
-        fn segment(&mut self, _: &Trace, segment: &stackbeat_collector::model::Segment) {
+    impl stackbeat_model::Visitor for Nothing {
+        fn segment(&mut self, _: &Trace, segment: &stackbeat_model::Segment) {
             divan::black_box(segment);
         }
     }

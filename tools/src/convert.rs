@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 
 use crate::cli::ExportArgs;
 use crate::export::{self, Options, Summary};

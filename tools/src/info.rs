@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use serde::Serialize;
-use stackbeat_collector::model::{Trace, conservation};
+use stackbeat_model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
 use crate::losses;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use stackbeat_collector::model::{ProcessIndex, Segment, SegmentKind, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{ProcessIndex, Segment, SegmentKind, ThreadIndex, Trace};
 
 /// Shortest bucket: with samples each millisecond, ten of them.
 const BUCKET_MIN_NS: u64 = 10_000_000;

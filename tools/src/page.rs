@@ -19,8 +19,8 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
-use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{ProbeId, ThreadIndex};
 
 use crate::report::Report;
 use crate::report::counters::CounterRow;

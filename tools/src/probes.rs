@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use stackbeat_collector::functions::{self, Function};
-use stackbeat_collector::model::Trace;
 use stackbeat_collector::session::Options;
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_gate::names;
+use stackbeat_model::Trace;
 
 use crate::cli::ProbesArgs;
 use crate::table::{Column, Table};

@@ -21,7 +21,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use stackbeat_collector::model::{ThreadIndex, Trace};
+use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
 use crate::page;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use stackbeat_collector::model::{ProcessIndex, ThreadIndex, Trace};
+use stackbeat_model::{ProcessIndex, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event::Kind};
 
 /// A scope that has ended, or was open when its thread did.

@@ -13,11 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use stackbeat_collector::model::{
-    SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation,
-};
 use stackbeat_collector::session::{self, Options};
 use stackbeat_core::probe::{Category, Probe};
+use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
 
 use crate::agent;
 use crate::probes::Counted;

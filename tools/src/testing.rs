@@ -5,11 +5,11 @@ pub mod browser;
 use std::fs;
 use std::path::Path;
 
-use stackbeat_collector::model::{
-    Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
-};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
+use stackbeat_model::{
+    Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
+};
 
 use crate::page::timeline::{Bar, Timeline};
 use crate::report::Report;

@@ -1,7 +1,7 @@
 //! Programs of the recorded tree that ran without an agent, in words.
 
 use serde::Serialize;
-use stackbeat_collector::model::{Reason, UnrecordedProgram};
+use stackbeat_model::{Reason, UnrecordedProgram};
 
 use crate::record::progress::plural;
 use crate::units;

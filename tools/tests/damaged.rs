@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{json, stackbeat, text};
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::summary::Outcome;
 use stackbeat_proto::v1::{Summary, packet::Body};

@@ -29,9 +29,9 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
-use crate::symbolize::{self, Wanted};
 use crate::writer::encode;
 pub use rows::clock_packet;
+use stackbeat_symbolize::Wanted;
 
 use census::{Census, Changed};
 use counters::Counters;
@@ -270,7 +270,10 @@ impl Drainer {
         {
             addresses += self.want_names(Some(uid)) + 1;
             let has_jit_map = self.wanted.has_elsewhere(uid)
-                && self.census.pid(uid).is_some_and(symbolize::has_jit_map);
+                && self
+                    .census
+                    .pid(uid)
+                    .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
                 self.wanted.forget_elsewhere(uid);
             }

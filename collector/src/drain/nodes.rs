@@ -9,9 +9,9 @@ use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{CallstackNodes, NodeKind, packet};
 
-use crate::symbolize::Query;
-use crate::symbolize::wanted::{AddressSet, MOST_ADDRESSES};
 use crate::writer::encode;
+use stackbeat_symbolize::Query;
+use stackbeat_symbolize::{AddressSet, MOST_ADDRESSES};
 
 /// Nodes of one packet.
 const NODES_PER_PACKET: usize = 64 << 10;

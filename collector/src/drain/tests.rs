@@ -424,7 +424,7 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     assert!(drainer.nodes.take_wanted(None).is_empty());
     let wanted = drainer.take_wanted();
     let in_files: Vec<_> = wanted.in_files().collect();
-    let file = symbolize::ModuleFile {
+    let file = stackbeat_symbolize::ModuleFile {
         path: "/lib/x.o".into(),
         build_id: Vec::new(),
     };

@@ -25,9 +25,9 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 use crate::drain::{Drainer, Keep};
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
-use crate::symbolize::SymbolCache;
 use crate::writer::Writer;
 use partial::Partial;
+use stackbeat_symbolize::SymbolCache;
 
 /// Real time and monotonic time may drift apart that much within one run of a machine.
 const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;

@@ -17,7 +17,7 @@ use super::sampler::Sampler;
 use super::shared::{Shared, count};
 use super::ticker::now_ns;
 use crate::drain::counters::Counters;
-use crate::model::WITHDRAWN;
+use stackbeat_model::WITHDRAWN;
 
 /// Distance between two looks at what the recording costs, ns; the first comes sooner.
 const LOOK_NS: u64 = 200_000_000;

@@ -18,8 +18,8 @@ use super::ticker::now_ns;
 use crate::drain::census::{Changed, Since};
 use crate::drain::waits::SeenWait;
 use crate::drain::{Drainer, Keep};
-use crate::model::UnrecordedSums;
 use crate::writer::Writer;
+use stackbeat_model::UnrecordedSums;
 
 /// Distances between passes: usual, when the pool fills quickly, when nothing happens.
 const USUAL: Duration = Duration::from_millis(150);

@@ -23,8 +23,8 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 use self::content::Content;
 use self::window::Dump;
 use crate::drain::{Drainer, clock_packet};
-use crate::symbolize::{self, SymbolCache, Symbolizer};
 use crate::writer::{Writer, encode};
+use stackbeat_symbolize::{SymbolCache, Symbolizer};
 
 /// Bytes of packets collected before they are written.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -165,7 +165,7 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     }
     let mut without_names = Vec::new();
     if window.symbolize {
-        let mut symbolizer = Symbolizer::new(symbolize::Options {
+        let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
             jit_maps_not_before: Some(window.jit_maps_not_before),
             cache: window.symbol_cache.clone(),
             ..Default::default()

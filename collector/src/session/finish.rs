@@ -20,8 +20,8 @@ use super::ticker::now_ns;
 use crate::drain::census::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
-use crate::symbolize::{self, SymbolCache, Symbolizer};
 use crate::writer::{self, Writer};
+use stackbeat_symbolize::{SymbolCache, Symbolizer};
 
 /// The parts of a session that its end needs.
 #[derive(Debug)]
@@ -342,7 +342,7 @@ pub fn add_names(
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
 ) -> io::Result<(u64, Vec<String>)> {
-    let mut symbolizer = Symbolizer::new(symbolize::Options {
+    let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         jit_maps_not_before: not_before,
         cache,
         ..Default::default()
@@ -354,7 +354,7 @@ pub fn add_names(
         symbolizer.add_jit_map(map);
     }
     let mut result = Ok(());
-    let mut say = |p: symbolize::Progress<'_>| {
+    let mut say = |p: stackbeat_symbolize::Progress<'_>| {
         progress(&Progress::Symbolizing {
             done: p.addresses_done as u64,
             total: p.addresses as u64,

@@ -14,8 +14,8 @@ use super::error::{RecordError, Warning};
 use super::family::Descendants;
 use super::pace::Budget;
 use crate::attach::Visit;
-use crate::model::UnrecordedProgram;
-use crate::symbolize::SymbolCache;
+use stackbeat_model::UnrecordedProgram;
+use stackbeat_symbolize::SymbolCache;
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;

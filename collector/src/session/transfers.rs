@@ -11,7 +11,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::CounterBatch;
 
 use crate::drain::counters::Counters;
-use crate::model::transfers::{
+use stackbeat_model::transfers::{
     BYTES, BYTES_READ, BYTES_WRITTEN, CALLS, READ_CALLS, STORAGE_READ, STORAGE_WRITTEN, WRITE_CALLS,
 };
 

@@ -4,7 +4,7 @@
 //! in front of an allocation. So a thread also captures at the allocation at which its own counter reaches
 //! a number drawn at random, and again at the one that holds a byte drawn at random. A stack is taken
 //! as often as it allocates (as many bytes as it allocates), however long it runs: what the counters
-//! grew by from one such sample to the next belongs to their stacks (`collector/src/model/counted.rs`).
+//! grew by from one such sample to the next belongs to their stacks (`model/src/counted.rs`).
 //!
 //! The distance to the next one is drawn from the half to the one and a half of a mean, so that a program that
 //! allocates in a rhythm is not met at the same beat again and again. The mean begins small, grows by a quarter with each sample

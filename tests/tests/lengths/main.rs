@@ -1,7 +1,7 @@
 //! A wait that is longer than the interval is a record, whoever took the tick: a program counts and measures its own waits,
 //! in every kind of call that hooks know, and the trace has as many, of that length.
 
-use stackbeat_collector::model::conservation;
+use stackbeat_model::conservation;
 use stackbeat_tests::decode::Trace;
 use stackbeat_tests::json::{array, number};
 use stackbeat_tests::{Program, Recorded, compile, has_kernel_clock, report, scratch};
@@ -151,7 +151,7 @@ fn what_a_budget_leaves_out_is_counted_and_not_running() {
         "{records} and {left_out}: {:#}",
         report["losses"]
     );
-    let trace = stackbeat_collector::model::Trace::open(&recorded.trace).expect("reads");
+    let trace = stackbeat_model::Trace::open(&recorded.trace).expect("reads");
     let violations = conservation(&trace).expect("reads");
     assert!(
         !violations.iter().any(|v| v.what.contains("running")),

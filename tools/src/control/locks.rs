@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::control::protocol::{LockReply, LocksReply, Request};
-use stackbeat_collector::symbolize::{self, Modules, Query, Symbolizer, Wanted};
 use stackbeat_proto::v1::{self, NodeKind};
+use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
 use crate::terminal::{self, Style, clean};
 use crate::units::duration;
@@ -116,7 +116,7 @@ fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
 /// The names of each wait's frames, innermost first.
 fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
     let mut modules = Modules::default();
-    let mut symbolizer = Symbolizer::new(symbolize::Options::default());
+    let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options::default());
     for module in &locks.modules {
         symbolizer.add_process(module.pid, module.pid);
         modules.insert(&v1::Module {

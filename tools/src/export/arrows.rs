@@ -1,6 +1,6 @@
 //! What one thread causes in another, for formats that draw an arrow between the two.
 
-use stackbeat_collector::model::{LongWait, ThreadIndex, Trace};
+use stackbeat_model::{LongWait, ThreadIndex, Trace};
 
 use super::names;
 

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
+use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use super::arrows::Arrow;

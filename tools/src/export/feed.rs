@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use anyhow::Result;
-use stackbeat_collector::model::{
+use stackbeat_model::{
     CallsMade, Counter, LongWait, ProcessIndex, Segment, StackIndex, Thread, ThreadIndex, Trace,
     Visitor,
 };
@@ -225,7 +225,7 @@ impl Visitor for Feed<'_> {
         &mut self,
         trace: &Trace,
         thread: ThreadIndex,
-        _: &stackbeat_collector::model::ThreadTotals,
+        _: &stackbeat_model::ThreadTotals,
     ) {
         if self.result.is_ok() && self.selection.has_thread(thread) {
             self.result = self.sink.thread_end(trace, thread);

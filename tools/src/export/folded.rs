@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
-use stackbeat_collector::model::{FrameIndex, Trace};
+use stackbeat_model::{FrameIndex, Trace};
 
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Leaf, Profile};

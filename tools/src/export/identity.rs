@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stackbeat_collector::model::{Origin, ProcessIndex, ThreadIndex, Trace};
+use stackbeat_model::{Origin, ProcessIndex, ThreadIndex, Trace};
 
 /// The first of the images of each process, and of their main threads.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 
 pub use names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
 pub use profile::{Amount, Entry, Leaf, Profile};

@@ -1,8 +1,6 @@
 //! The names that exports give to things, the same in every format.
 
-use stackbeat_collector::model::{
-    Counter, FrameIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace,
-};
+use stackbeat_model::{Counter, FrameIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::v1::event;
 
 /// The slice or leaf that stands for time without evidence.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use stackbeat_collector::model::{
+use stackbeat_model::{
     FrameIndex, ProbeId, Segment, SegmentKind, Slice, SliceSink, Slicer, StackIndex, ThreadIndex,
     Trace,
 };

@@ -7,8 +7,8 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use stackbeat_collector::model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::pprof as pb;
 
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};

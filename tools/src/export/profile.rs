@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
-use stackbeat_collector::model::{
+use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::{
     Amounts, CallsMade, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
-use stackbeat_core::system_call::SystemCall;
 
 use super::feed::{self, Sink};
 use super::{Selection, Summary, Weight};

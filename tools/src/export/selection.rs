@@ -1,7 +1,7 @@
 //! Which threads and which stretch of time of a trace are exported.
 
 use anyhow::{Result, bail};
-use stackbeat_collector::model::{Segment, ThreadIndex, Trace};
+use stackbeat_model::{Segment, ThreadIndex, Trace};
 
 use super::Options;
 use crate::scopes::Work;
@@ -124,7 +124,7 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::ProcessIndex;
+    use stackbeat_model::ProcessIndex;
 
     use super::*;
 

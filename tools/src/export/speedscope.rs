@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
+use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
 
 use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use stackbeat_collector::model::{
+use stackbeat_model::{
     Amounts, Evidence, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 use stackbeat_proto::v1;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use anyhow::Result;
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 
 use super::folded::path_of;
 use super::names::{self, Names};

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::page::timeline::Timeline;
     use crate::testing;
-    use stackbeat_collector::model::ThreadIndex;
+    use stackbeat_model::ThreadIndex;
 
     #[test]
     fn both_lanes_have_states_and_frames_on_one_axis() {

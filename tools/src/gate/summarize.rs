@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProbeId, ThreadIndex, Trace, transfers};
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
 use stackbeat_gate::waits::{End, Party, WaitKey};
+use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
 
 use crate::report::counters::CounterRow;
 use crate::report::facts::{Facts, FunctionName, Recording};
@@ -394,7 +394,7 @@ fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
     values
 }
 
-fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
+fn amounts(amounts: &stackbeat_model::Amounts) -> Values {
     let mut values = Values::default();
     for (metric, amount) in [
         (Metric::Cpu, amounts.cpu_ns),
@@ -413,10 +413,10 @@ fn amounts(amounts: &stackbeat_collector::model::Amounts) -> Values {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::{FunctionIndex, LongWait, StackIndex};
     use stackbeat_core::system_call::SystemCall;
     use stackbeat_gate::metric::METRICS;
     use stackbeat_gate::waits::WaitSum;
+    use stackbeat_model::{FunctionIndex, LongWait, StackIndex};
 
     use super::*;
     use crate::testing;
@@ -535,7 +535,7 @@ mod tests {
     fn threads_of_a_role_that_are_summed_up_early_give_the_same_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("server.beat");
-        let program = stackbeat_collector::model::synthetic::realistic();
+        let program = stackbeat_model::synthetic::realistic();
         std::fs::write(&path, program).expect("is written");
         let early = load_by_role(&path).expect("is read");
         let late = crate::report::load(&path, 0).expect("is read");

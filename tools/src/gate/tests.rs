@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use stackbeat_collector::model::FunctionIndex;
 use stackbeat_gate::decide::Moved;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
+use stackbeat_model::FunctionIndex;
 
 use super::*;
 use crate::report::profile::Label;

@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 
-use stackbeat_collector::model::FunctionIndex;
+use stackbeat_model::FunctionIndex;
 
 use super::prune::Pruned;
 use super::timeline::Timeline;

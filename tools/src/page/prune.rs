@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_model::ThreadIndex;
 
 use crate::report::profile::{Cell, Label, Profile, ROOT, Tree};
 
@@ -101,7 +101,7 @@ fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::{FunctionIndex, SegmentKind};
+    use stackbeat_model::{FunctionIndex, SegmentKind};
 
     use super::*;
     use crate::report::profile::tests::segment;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_model::ThreadIndex;
 
 use crate::cli::SortKey;
 use crate::report::Report;

@@ -5,7 +5,7 @@
 //! waits keep their exact borders. What is summed up elsewhere (tables, flame graph of the whole
 //! trace) does not pass through here and stays exact.
 
-use stackbeat_collector::model::ThreadIndex;
+use stackbeat_model::ThreadIndex;
 
 /// A stretch of a thread's time on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use stackbeat_collector::model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event};
 
 use super::facts::CallBytes;

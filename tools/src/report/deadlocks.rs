@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use stackbeat_collector::model::{ProbeId, Segment, SegmentKind, ThreadIndex, Trace};
+use stackbeat_model::{ProbeId, Segment, SegmentKind, ThreadIndex, Trace};
 
 use super::facts::Facts;
 use super::profile::{Profile, ROOT};
@@ -51,7 +51,7 @@ impl Places {
 
     pub fn finish(self, trace: &Trace, rows: &Rows) -> Deadlocks {
         let found = trace.deadlocks().iter().enumerate().map(|(i, deadlock)| {
-            let member = |m: &stackbeat_collector::model::DeadlockMember| Member {
+            let member = |m: &stackbeat_model::DeadlockMember| Member {
                 thread: rows.row(m.thread),
                 probe: m.probe,
                 lock: m.lock,

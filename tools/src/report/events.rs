@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use stackbeat_collector::model::{ThreadIndex, Trace, WITHDRAWN};
 use stackbeat_collector::session::control::{mode_name, names_of};
+use stackbeat_model::{ThreadIndex, Trace, WITHDRAWN};
 use stackbeat_proto::v1::{Event, event};
 
 use super::facts::Facts;

@@ -6,7 +6,7 @@
 
 use std::ops::AddAssign;
 
-use stackbeat_collector::model::Evidence;
+use stackbeat_model::Evidence;
 
 use super::profile::{Cell, Label};
 

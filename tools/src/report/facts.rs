@@ -2,8 +2,8 @@
 //! (docs/json.md) and into the page.
 
 use serde::{Serialize, Serializer};
-use stackbeat_collector::model::ThreadIndex;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
+use stackbeat_model::ThreadIndex;
 
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;

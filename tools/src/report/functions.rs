@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use stackbeat_collector::model::{FunctionIndex, ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use super::evidence::Known;
 use super::profile::{Cell, Label, Profile};
@@ -191,8 +191,8 @@ pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::SegmentKind;
     use stackbeat_core::probe::Probe;
+    use stackbeat_model::SegmentKind;
 
     use super::super::profile::tests::segment;
     use super::*;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde::Serialize;
-use stackbeat_collector::model::ThreadIndex;
 use stackbeat_core::probe::Cause;
 use stackbeat_core::system_call::SystemCalls;
+use stackbeat_model::ThreadIndex;
 
 use super::Report;
 use super::counters::{CounterRow, ScopeRow};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Result;
-use stackbeat_collector::model::{
+use stackbeat_core::probe::Category;
+use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::{
     CallsMade, Counter, FrameIndex, LongWait, SampleRow, Segment, SegmentKind, StackIndex,
     ThreadIndex, ThreadTotals, Trace, Visitor,
 };
-use stackbeat_core::probe::Category;
-use stackbeat_core::system_call::SystemCall;
 use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::config::SamplingClock;
 use stackbeat_proto::v1::loss::Cause;

@@ -1,7 +1,7 @@
 //! Single long waits, for the page: what each was for, who held it and who ended it.
 
-use stackbeat_collector::model::{LongWait, ThreadIndex, Trace};
 use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_model::{LongWait, ThreadIndex, Trace};
 
 /// Waits that a report keeps: the longest.
 const MOST: usize = 20_000;

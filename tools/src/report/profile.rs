@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use stackbeat_collector::model::{
+use stackbeat_core::probe::Cause;
+use stackbeat_model::{
     Amounts, Evidence, FunctionIndex, ProbeId, Segment, SegmentKind, ThreadIndex,
 };
-use stackbeat_core::probe::Cause;
 
 /// What a place in the call tree stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -286,8 +286,8 @@ impl Profile {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use stackbeat_collector::model::StackIndex;
     use stackbeat_core::probe::Probe;
+    use stackbeat_model::StackIndex;
 
     use super::*;
 

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stackbeat_collector::model::ThreadIndex;
 use stackbeat_gate::names;
+use stackbeat_model::ThreadIndex;
 
 use super::facts::{CallBytes, Facts, LossRow, ProcessRow, ThreadFacts};
 use crate::gate::summarize::role_of_thread;

@@ -4,16 +4,14 @@
 //! A thread's begins and ends of scopes come before the segments that end after them ([`Visitor`]), so scopes are settled up
 //! to the end of the last segment, and only what came since is kept.
 //!
-//! [`Visitor`]: stackbeat_collector::model::Visitor
+//! [`Visitor`]: stackbeat_model::Visitor
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use stackbeat_collector::model::{
-    Amounts, CallsMade, ProbeId, SampleRow, Segment, ThreadIndex, Trace,
-};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
+use stackbeat_model::{Amounts, CallsMade, ProbeId, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::columns::time_unit_ns;
 
 use super::profile::ThreadTime;
@@ -341,7 +339,7 @@ impl Inside {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::{Evidence, SegmentKind, StackIndex};
+    use stackbeat_model::{Evidence, SegmentKind, StackIndex};
 
     use super::*;
 

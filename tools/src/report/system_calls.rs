@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
-use stackbeat_collector::model::{CallsMade, FunctionIndex, ThreadIndex};
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
+use stackbeat_model::{CallsMade, FunctionIndex, ThreadIndex};
 
 use super::facts::{CallBytes, Facts, FunctionName};
 use super::profile::{Label, Profile, ROOT};
@@ -348,7 +348,7 @@ pub fn kinds(calls: &SystemCalls) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::StackIndex;
+    use stackbeat_model::StackIndex;
 
     use super::*;
 

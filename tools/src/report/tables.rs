@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use stackbeat_collector::model::{ProbeId, ThreadIndex};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{ProbeId, ThreadIndex};
 use stackbeat_proto::v1::loss;
 
 use super::Report;

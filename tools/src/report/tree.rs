@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use stackbeat_collector::model::{FunctionIndex, ThreadIndex};
+use stackbeat_model::{FunctionIndex, ThreadIndex};
 
 use super::Report;
 use super::facts::Facts;

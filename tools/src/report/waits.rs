@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use serde::Serialize;
-use stackbeat_collector::model::{LongWait, ProbeId, ThreadIndex};
+use stackbeat_model::{LongWait, ProbeId, ThreadIndex};
 
 use super::Report;
 use super::facts::Facts;

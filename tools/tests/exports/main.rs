@@ -8,7 +8,7 @@ mod tools;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use stackbeat_collector::model::{CallsMade, Segment, Slice, StackIndex, Trace, Visitor};
+use stackbeat_model::{CallsMade, Segment, Slice, StackIndex, Trace, Visitor};
 use stackbeat_tools::export::{
     self, Amount, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
 };
@@ -82,8 +82,8 @@ impl Visitor for Expected {
     fn sample(
         &mut self,
         _: &Trace,
-        _: stackbeat_collector::model::ThreadIndex,
-        _: &stackbeat_collector::model::SampleRow,
+        _: stackbeat_model::ThreadIndex,
+        _: &stackbeat_model::SampleRow,
         _: StackIndex,
     ) {
         self.samples += 1;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use stackbeat_collector::model::synthetic::Program;
+use stackbeat_model::synthetic::Program;
 
 use super::STACKBEAT;
 

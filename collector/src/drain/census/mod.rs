@@ -30,8 +30,8 @@ use super::Keep;
 use super::decode::Record;
 use crate::session::crash::Crash;
 use crate::session::procfs::{self, Identity};
-use crate::symbolize::Modules;
 use crate::writer::encode;
+use stackbeat_symbolize::Modules;
 
 /// Entries of threads that a look goes through.
 #[derive(Clone, Copy, Debug)]

@@ -27,11 +27,11 @@ use super::locks::Locks;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::shared::Shared;
 use super::ticker::now_ns;
-use crate::symbolize::SymbolCache;
 use protocol::{
     DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
 };
 pub use serve::Server;
+use stackbeat_symbolize::SymbolCache;
 
 /// Most pids that a status lists.
 const MAX_PIDS: usize = 1000;

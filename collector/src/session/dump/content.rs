@@ -11,7 +11,7 @@ use stackbeat_proto::v1::{self, NodeKind, event, loss, packet};
 
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
-use crate::symbolize::{Modules, Query, Symbolizer, Wanted};
+use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
 

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{ProbeId, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{ProbeId, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use super::identity::Identities;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stackbeat_collector::model::Trace;
+use stackbeat_model::Trace;
 use stackbeat_proto::perfetto as pb;
 
 use super::super::arrows::Arrow;

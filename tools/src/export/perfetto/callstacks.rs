@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use stackbeat_collector::model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 

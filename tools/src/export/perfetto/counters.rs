@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use stackbeat_collector::model::{ProcessIndex, ThreadIndex};
+use stackbeat_model::{ProcessIndex, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 
 use super::packets::{self, Packets, Sequence, Uuids};

@@ -22,7 +22,7 @@ mod wire;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_collector::model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
+use stackbeat_model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use prost::Message;
 use prost::encoding::encode_varint;
-use stackbeat_collector::model::{ProcessIndex, ThreadIndex};
+use stackbeat_model::{ProcessIndex, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 
 use super::super::identity::Identities;

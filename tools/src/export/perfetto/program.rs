@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use stackbeat_collector::model::{Counter, ThreadIndex};
+use stackbeat_model::{Counter, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1::{Event, event::Kind};
 

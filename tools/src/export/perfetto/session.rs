@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stackbeat_collector::model::{ThreadIndex, Trace};
+use stackbeat_model::{ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 

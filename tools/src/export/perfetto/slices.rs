@@ -3,8 +3,8 @@
 use std::io;
 
 use prost::Message as _;
-use stackbeat_collector::model::{Segment, ThreadIndex, Trace};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::{Segment, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
 use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
@@ -175,7 +175,7 @@ fn shared_names() -> pb::InternedData {
 struct Writer<'a, 'b> {
     trace: &'a Trace,
     names: &'a Names,
-    process: stackbeat_collector::model::ProcessIndex,
+    process: stackbeat_model::ProcessIndex,
     state: &'a mut State,
     packets: &'a mut Packets<'b>,
 }
@@ -266,7 +266,7 @@ impl Slices for Writer<'_, '_> {
             Ok(())
         })?;
         if let Some(tid) = closed.slice.waker_tid {
-            let of_process = |thread: &&stackbeat_collector::model::Thread| {
+            let of_process = |thread: &&stackbeat_model::Thread| {
                 thread.tid == tid && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {

@@ -178,7 +178,7 @@ fn at_once(timeline: &Timeline) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_collector::model::ThreadIndex;
+    use stackbeat_model::ThreadIndex;
 
     use super::*;
     use crate::page::timeline::Bar;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error;
 
-use stackbeat_collector::model::{
+use stackbeat_model::{
     FunctionIndex, Segment, SegmentKind, StackIndex, Trace, Visitor, conservation,
 };
 

@@ -1,7 +1,7 @@
 //! A search for few addresses and one with a cache find what a search for all finds.
 
 use super::*;
-use stackbeat_collector::symbolize::SymbolCache;
+use stackbeat_symbolize::SymbolCache;
 
 /// A program of many units, with functions that were inlined into those of others.
 fn many_units(directory: &Path, extra: &[&str]) -> PathBuf {

@@ -5,10 +5,10 @@ mod files;
 mod frames;
 mod no_file;
 
-use stackbeat_collector::symbolize::{
+use stackbeat_proto::v1::{self, NodeKind};
+use stackbeat_symbolize::{
     ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted, demangle,
 };
-use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

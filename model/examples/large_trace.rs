@@ -5,7 +5,7 @@
 
 use std::io::{BufWriter, Write};
 
-use stackbeat_collector::model::synthetic::Program;
+use stackbeat_model::synthetic::Program;
 
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);

@@ -7,6 +7,8 @@
 //!
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
+#![forbid(unsafe_code)]
+
 mod calls;
 mod check;
 mod counted;

@@ -5,6 +5,8 @@
 //! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
 //! the next is opened.
 
+#![forbid(unsafe_code)]
+
 mod boundaries;
 mod cache;
 mod debug_files;
@@ -19,13 +21,13 @@ mod plt;
 mod scopes;
 mod symtab;
 mod units;
-pub(crate) mod wanted;
+mod wanted;
 
 pub use cache::SymbolCache;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
 pub use modules::{Module, ModuleFile, Modules};
-pub use wanted::{Query, Wanted};
+pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
 use jit::{Growth, JitNames};
 use stackbeat_proto::v1::{self, NodeKind};

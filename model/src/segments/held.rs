@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{Amounts, Segment, SegmentKind};
+use crate::{Amounts, Segment, SegmentKind};
 
 /// Segments that are kept at most: some samples inside of one wait.
 const MOST: usize = 16;

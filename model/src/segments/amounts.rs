@@ -2,7 +2,7 @@
 
 use stackbeat_core::record::flags;
 
-use crate::model::{Amounts, SampleRow, each};
+use crate::{Amounts, SampleRow, each};
 
 /// `amount × part / whole`, rounded down; all of it when `whole` is 0.
 #[inline]

@@ -59,6 +59,7 @@ impl AddressSet {
         self.words[..self.ordered].binary_search(&word).is_ok()
     }
 
+    /// Sorts them, and takes out what is in it twice.
     pub fn put_in_order(&mut self) {
         if self.ordered == self.words.len() {
             return;
@@ -68,6 +69,12 @@ impl AddressSet {
         self.ordered = self.words.len();
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many; each once if they were put in order before.
     pub fn len(&self) -> usize {
         self.words.len()
     }
@@ -115,7 +122,6 @@ impl Wanted {
     }
 
     /// The addresses in files, as the file's own.
-    #[cfg(test)]
     pub fn in_files(&self) -> impl Iterator<Item = (&ModuleFile, u64, NodeKind)> {
         let in_files = self.by_file.iter();
         in_files.flat_map(|(file, set)| {

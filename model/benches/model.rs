@@ -1,6 +1,6 @@
 //! Reading a trace: the first pass, samples → segments, samples → slices, and the codec alone.
 //!
-//!     cargo bench -p stackbeat-collector --features testing --bench model
+//!     cargo bench -p stackbeat-model --features testing --bench model
 //!
 //! One item is one sample. The trace is that of `synthetic::Program`, whose stacks change more than those of
 //! real programs; `STACKBEAT_TRACE=FILE` takes a recorded one.
@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use prost::Message;
-use stackbeat_collector::model::synthetic::Program;
-use stackbeat_collector::model::{SampleRow, Segment, Slice, Trace, Visitor};
+use stackbeat_model::synthetic::Program;
+use stackbeat_model::{SampleRow, Segment, Slice, Trace, Visitor};
 use stackbeat_proto::columns::{self, Columns};
 
 const TRACE_BYTES: u64 = 5 << 19;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use stackbeat_proto::v1::{self, NodeKind};
 
-use crate::symbolize::{self, ModuleFile, Modules};
+use stackbeat_symbolize::{self as symbolize, ModuleFile, Modules};
 
 use super::lock_functions::{BelowLock, waits_for_lock};
 use super::trace::{Module, Origin, Process};

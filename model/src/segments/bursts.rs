@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-use crate::model::{Evidence, StackIndex};
+use crate::{Evidence, StackIndex};
 
 /// Stacks that are kept of one burst. Few ticks meet one that is shorter than the interval.
 const OF_ONE: usize = 16;
