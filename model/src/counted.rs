@@ -140,7 +140,11 @@ impl Counted {
 
     /// The next moment that is to be handed out, if it lies at this time (ns) or before.
     pub fn take_until(&mut self, to_ns: u64) -> Option<Moment> {
-        self.held.pop_front_if(|moment| moment.at_ns <= to_ns)
+        let next = self.held.front()?;
+        match next.at_ns <= to_ns {
+            true => self.held.pop_front(),
+            false => None,
+        }
     }
 
     fn hold(&mut self, moment: Moment) {
