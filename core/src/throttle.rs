@@ -149,12 +149,17 @@ impl Ticker {
 
     /// Advances every word.
     pub fn advance_all(&mut self, control: &Control) {
+        self.advance_ticks(control);
+        self.move_still(control);
+    }
+
+    /// Advances the words of all threads on ticks.
+    pub fn advance_ticks(&mut self, control: &Control) {
         for class in 0..CLASSES {
             for phase in 0..PHASES {
                 self.advance(control, class, phase);
             }
         }
-        self.move_still(control);
     }
 
     /// Has the threads that no ticks come to look once at what their entries say.

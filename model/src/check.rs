@@ -4,7 +4,8 @@
 use std::fmt;
 
 use super::{
-    Segment, SegmentKind, Slice, Thread, ThreadIndex, ThreadTotals, Trace, TraceError, Visitor,
+    ProbeId, SampleRow, Segment, SegmentKind, Slice, StackIndex, Thread, ThreadIndex, ThreadTotals,
+    Trace, TraceError, Visitor, calls, counted,
 };
 
 /// A sum that does not come out.
@@ -33,6 +34,7 @@ impl fmt::Display for Violation {
 /// - running + blocked + gaps = wall, and the slices' self, blocked and gap times sum to the same,
 ///   exactly, where stacks are known;
 /// - CPU, allocations, frees and bytes in segments and in slices = the thread's exact counters, exactly;
+/// - each sample that stands for time is in one segment;
 /// - running time is at most CPU time and time ready to run;
 /// - CPU time of running segments is at most their wall time, within `CPU_SLACK_NS` (the two clocks are
 ///   read one after the other, and interrupts between them count as the thread's CPU time).
@@ -52,6 +54,8 @@ const CPU_SLACK_NS: u64 = 100_000;
 struct Sums {
     begun: bool,
     at_ns: u64,
+    /// Samples that stand for time.
+    samples: u64,
     without_stack: ThreadTotals,
     slices: ThreadTotals,
     ended: bool,
@@ -144,6 +148,11 @@ impl Visitor for Check {
         }
     }
 
+    fn sample(&mut self, _trace: &Trace, index: ThreadIndex, row: &SampleRow, _stack: StackIndex) {
+        let is_of_time = counted::kind_of(ProbeId(row.probe)).is_none() && !calls::is_of_calls(row);
+        self.threads[index.0 as usize].samples += u64::from(is_of_time);
+    }
+
     fn slice(&mut self, _trace: &Trace, slice: &Slice) {
         let sums = &mut self.threads[slice.thread.0 as usize].slices;
         sums.running_ns += slice.self_ns;
@@ -186,6 +195,7 @@ impl Visitor for Check {
         let mut amounts = sums.slices.amounts;
         amounts.add(&bare.amounts);
         let pairs = [
+            ("samples of time", sums.samples, totals.amounts.samples),
             ("cpu time in slices", totals.amounts.cpu_ns, amounts.cpu_ns),
             (
                 "allocations in slices",

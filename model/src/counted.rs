@@ -5,6 +5,9 @@
 //! (`core/src/agent/counted.rs`). A stack is among these samples as often as it allocates, so the growth of
 //! the counter from one of them to the next, given to the stack of the latter, is in the long run what each
 //! stack allocated. A thread that has no such sample yet, or a trace without any, is left to the rule of time.
+//!
+//! Such samples, and those that system calls caused, are also moments at which the thread was seen ([`Moment`]): they cut the
+//! stretch of time in which they lie, and have none of it.
 
 use std::collections::VecDeque;
 

@@ -21,7 +21,7 @@ use self::between::{Between, gap_bound_ns};
 use self::bursts::Burst;
 pub(super) use self::bursts::Bursts;
 use self::held::Held;
-use super::counted::{self, Counted};
+use super::counted::{self, Counted, Moment};
 use super::settings::Identity;
 use super::waits::{self, Wait};
 use super::{
@@ -531,15 +531,13 @@ impl Segmenter {
     /// Gives what counted samples up to a moment got to their stacks: segments without length, at a boundary.
     fn hand_out_counted(&mut self, to: u64, at: u64, out: &mut impl FnMut(&Segment)) {
         while let Some(moment) = self.counted.take_until(to) {
-            self.push(
-                moment.stack,
-                SegmentKind::Running,
-                at,
-                at,
-                moment.amounts,
-                out,
-            );
+            self.push_moment(&moment, at, out);
         }
+    }
+
+    fn push_moment(&mut self, moment: &Moment, at: u64, out: &mut impl FnMut(&Segment)) {
+        let (stack, amounts) = (moment.stack, moment.amounts);
+        self.push(stack, SegmentKind::Running, at, at, amounts, out);
     }
 
     fn take_interval(&mut self, settings: &Settings, from: u64, to: u64) {
@@ -666,7 +664,8 @@ impl Segmenter {
         mut amounts: Amounts,
         out: &mut impl FnMut(&Segment),
     ) {
-        // Where the thread was seen elsewhere in between, it was not here then.
+        // Where the thread was seen elsewhere in between, it was not here then. The sample is one, and stays whole.
+        let samples = std::mem::take(&mut amounts.samples);
         while let Some(moment) = self.counted.take_until(end_ns) {
             let at = moment.at_ns.max(begin_ns);
             if at > begin_ns {
@@ -674,15 +673,9 @@ impl Segmenter {
                 self.push(stack, SegmentKind::Running, begin_ns, at, before, out);
                 begin_ns = at;
             }
-            self.push(
-                moment.stack,
-                SegmentKind::Running,
-                at,
-                at,
-                moment.amounts,
-                out,
-            );
+            self.push_moment(&moment, at, out);
         }
+        amounts.samples = samples;
         self.push(stack, SegmentKind::Running, begin_ns, end_ns, amounts, out);
         if let Some(pending) = &mut self.pending {
             pending.evidence += evidence;

@@ -82,6 +82,8 @@ struct Thread {
     state_file: Option<File>,
     /// Cold and doubtful: when its turn comes, ns; 0: it is not doubtful.
     turn_ns: u64,
+    /// It was to start a timer and did not.
+    stays_on_ticks: bool,
 }
 
 impl Thread {
@@ -121,13 +123,11 @@ struct Process {
     is_searched: bool,
     /// Registered threads that are not known to have ended.
     threads: u64,
-    /// Some of them were on ticks.
-    has_ticks: bool,
     /// Its CPU time when it was met, and when it is asked for again, ns.
     cpu_before_ns: u64,
     next_cpu_look_ns: u64,
-    /// Its threads have timers, or are to have them.
-    has_timers: bool,
+    /// Its threads have the session's clock, or are to have it, but for single ones.
+    is_clocked: bool,
 }
 
 /// The sampler's state.
@@ -162,11 +162,11 @@ pub struct Sampler {
     next_refresh_ns: u64,
     next_stranger_look_ns: u64,
     next_busy_look_ns: u64,
-    /// Threads that are to have a timer and wait outside of hooks: they are interrupted when they go on.
+    /// Threads on ticks that are to have a timer and were not active of late.
     untimed: Vec<Thread>,
     next_untimed_look_ns: u64,
-    /// The intervals that were asked for when the session began, ns.
-    first_intervals_ns: Option<[u32; CLASSES]>,
+    /// Threads have timers in this session.
+    has_timers: bool,
     /// `Control::announced` when the registry was looked at.
     announced: u32,
     files: usize,
@@ -202,11 +202,10 @@ impl Sampler {
         thread.misses = 0;
         self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
         if entry.has_kernel_clock() {
+            // Nobody asks for its state any more.
+            self.files -= usize::from(thread.state_file.take().is_some());
             self.unclocked.push(thread);
             return;
-        }
-        if let Some(process) = self.processes.get_mut(&thread.process) {
-            process.has_ticks = true;
         }
         let index = entry.tick_index.load(Ordering::Relaxed) as usize;
         let class = (index / PHASES).min(CLASSES - 1);
@@ -277,7 +276,7 @@ impl Sampler {
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
             let entry = live_entry(&shared.mapping, thread);
-            if let Some(entry) = entry.filter(|e| e.is_turn(tick)) {
+            if let Some(entry) = entry.filter(|e| e.is_turn(tick) && !e.has_kernel_clock()) {
                 let before = self.running.len();
                 self.attend(shared, thread, entry, now_ns);
                 thread.is_announced = self.running.len() > before;
@@ -506,9 +505,17 @@ impl Sampler {
         self.cpu_ns_of(|_| true)
     }
 
-    /// The same of those that may have threads on ticks.
+    /// The same of threads on ticks that may run without giving a sign. Where single threads of a process are on ticks, only these.
     pub fn cpu_ns_on_ticks(&self) -> u64 {
-        self.cpu_ns_of(|process| process.has_ticks || process.threads == 0)
+        let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
+        let hot = self.hot.iter().flatten().flatten();
+        let doubtful = self.cold.values().filter(|thread| thread.turn_ns != 0);
+        let single = hot
+            .chain(doubtful)
+            .filter(|thread| is_clocked(&thread.process));
+        let of_single = single.map(|thread| procfs::scheduled(thread.pid, thread.tid));
+        let single_ns: u64 = of_single.flatten().map(|scheduled| scheduled.run_ns).sum();
+        single_ns + self.cpu_ns_of(|process| !process.is_clocked || process.threads == 0)
     }
 
     fn cpu_ns_of(&self, is_one: impl Fn(&Process) -> bool) -> u64 {

@@ -155,6 +155,8 @@ pub struct Shared {
     /// Looks that nobody waits for may come so many times later than usual, because the recorder is to save
     /// processor time. At least 1.
     pub leisure: AtomicU32,
+    /// An interval was asked for while recording: ticks keep it where timers cannot.
+    pub keeps_interval: AtomicBool,
     signs: Signs,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -167,6 +169,7 @@ impl Shared {
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
+            keeps_interval: AtomicBool::new(false),
             signs: Signs::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),

@@ -119,6 +119,9 @@ pub fn run(
             count(&shared.figures.ticks, 1);
             let next_ns = sampler.look_for_threads(shared, now);
             look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
+            if sampler.awaits_timers() {
+                ticker.advance_ticks(control);
+            }
             if !sampler.has_ticks() {
                 let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
@@ -176,10 +179,7 @@ pub fn run(
         upkeep.step(shared, &sampler, now);
         if let Some(clock) = &mut kernel {
             let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
-            if sampler.look_for_busy(shared, now) {
-                // Each of their threads is to look once more at its clock, with its next hook.
-                ticker.advance_all(control);
-            }
+            sampler.look_for_busy(shared, now);
             sampler.look_at_untimed(shared, now);
             clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
         }
@@ -283,7 +283,6 @@ fn look_after_kernel_clock(
 ) {
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
-    // Words of a parked ticker send the threads to their slow path anyway.
     sampler.look_for_busy(shared, now_ns());
     sampler.look_at_untimed(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);

@@ -1,4 +1,5 @@
-//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`).
+//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`), and what it has in common
+//! with timers, which each thread starts and stops by itself ([`super::cpu_timer`]). Threads that begin on ticks come to these here.
 //!
 //! No gate keeps its signals away: they come between any two instructions. So a thread wants it from when such a signal may
 //! arrive there, and has it stopped before one must not. The thread stores what it wants and then looks for the collector's
@@ -54,56 +55,63 @@ pub fn stop_kernel_clock() {
 }
 
 /// The calling thread is about to make a call that does a timer's work in the middle of its wait (`io_uring_enter`), and
-/// would end early: it is on ticks from here on, which respect waits.
+/// would end early: from here on it has no timer, and is on ticks, which respect waits.
 #[inline]
 pub fn leave_timer() {
-    let block = tls::block();
-    if let Some((entry, _)) = registered(block)
+    if process::has_timers() {
+        stay_on_ticks();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn stay_on_ticks() {
+    let registered = registered(tls::block()).map(|(entry, _)| entry);
+    let Some(entry) = registered.or_else(super::registered_now) else {
+        return;
+    };
+    // First: whatever comes in between starts no timer any more.
+    let before = entry
+        .clock_descriptor
+        .fetch_or(CLOCK_ENDED, Ordering::SeqCst);
+    if before & CLOCK_ENDED == 0
         && entry.has_timer()
         && let Some(mapping) = process::mapping()
     {
         registry::put_on_ticks(entry);
-        follow(mapping.control(), block, entry);
-        stay_on_ticks(entry);
+        follow(mapping.control(), tls::block(), entry);
     }
 }
 
-/// The calling thread, if it is on ticks, is to have a timer where its process has computed for long enough. `is_open`: it does
-/// not block the session's first signal, by which timers go off. True if it has one now.
-pub(super) fn leave_ticks(
-    mapping: &Mapping,
-    block: &Block,
-    entry: &ThreadEntry,
-    is_open: bool,
-) -> bool {
+/// The calling thread, if it is on ticks, gets a timer where its process has computed for long enough. `is_open`: it does
+/// not block the session's first signal, by which timers go off.
+pub(super) fn leave_ticks(mapping: &Mapping, entry: &ThreadEntry, is_open: bool) {
     let control = mapping.control();
-    let is_on_ticks = !core::ptr::eq(block.tick.load(Ordering::Relaxed), &raw const control.still);
-    let may_leave = is_on_ticks
-        && control.has_timers()
-        && entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED == 0
-        && mapping
-            .process(process::index())
-            .is_some_and(|own| own.on_ticks.load(Ordering::Relaxed) == on_ticks::NO);
-    if !may_leave {
-        return false;
-    }
-    if !is_open || entry.is_out_of_reach(Ordering::Relaxed) {
-        // Perhaps later.
-        registry::put_on_ticks(entry);
-        return false;
+    let may_leave = || {
+        let own = mapping.process(process::index());
+        own.is_some_and(|own| {
+            own.on_ticks.load(Ordering::Relaxed) == on_ticks::NO
+                && own.signal.load(Ordering::Relaxed) == libc::SIGURG as u32
+                && own.handles_signal.load(Ordering::Relaxed) == 0
+        })
+    };
+    if entry.has_kernel_clock()
+        || !control.has_timers()
+        || entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED != 0
+        || !is_open
+        || !may_leave()
+        || entry.is_out_of_reach(Ordering::Relaxed)
+    {
+        return;
     }
     registry::put_on_timer(entry);
     want(control, entry);
-    let has_timer = entry.has_timer();
-    if !has_timer {
-        stay_on_ticks(entry);
+    if !entry.has_timer() {
+        // What was refused once is not tried again with each tick.
+        entry
+            .clock_descriptor
+            .fetch_or(CLOCK_ENDED, Ordering::SeqCst);
     }
-    has_timer
-}
-
-/// The calling thread, whose entry this is, is not to have a timer any more.
-fn stay_on_ticks(entry: &ThreadEntry) {
-    entry.clock_descriptor.store(CLOCK_ENDED, Ordering::SeqCst);
 }
 
 /// Has the calling thread watch the tick word that its entry names. Gives that.
@@ -137,9 +145,13 @@ pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
 #[cold]
 #[inline(never)]
 pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
-    let Some(mapping) = process::mapping().filter(|m| m.control().has_kernel_clock()) else {
-        return;
-    };
+    if let Some(mapping) = process::mapping().filter(|m| m.control().has_kernel_clock()) {
+        stop_of(mapping, is_one);
+    }
+}
+
+/// The same in this session.
+pub(super) fn stop_of(mapping: &Mapping, is_one: impl Fn(&ThreadEntry) -> bool) {
     let is_one = &is_one;
     stop(mapping.control(), || {
         let entries = registry::threads(mapping).map(|(_, entry)| entry);

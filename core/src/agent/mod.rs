@@ -127,6 +127,17 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
     }
 }
 
+/// The calling thread's block, entry and tick word, for what libc itself does not do without its thread-locals.
+#[inline(always)]
+fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'static Tick)> {
+    if tls::entry_by_libc().is_null() {
+        return None;
+    }
+    // Whoever has an entry has a thread pointer of libc's.
+    let block = tls::registered_block();
+    registered(block).map(|(entry, tick)| (block, entry, tick))
+}
+
 /// The calling thread, whose entry this is, has done something that the collector looks for.
 #[inline(always)]
 fn show_sign(entry: &ThreadEntry) {
@@ -196,9 +207,8 @@ fn with_one_more(entry: &ThreadEntry, bytes: usize) -> (u64, u64) {
 /// called.
 #[inline(always)]
 pub fn allocated_quietly(bytes: usize) -> bool {
-    let block = tls::block_by_libc();
-    match registered(block) {
-        Some((entry, tick)) => {
+    match registered_by_libc() {
+        Some((block, entry, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
             if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
                 return false;
@@ -214,8 +224,8 @@ pub fn allocated_quietly(bytes: usize) -> bool {
 /// Like [`hit_quietly`]: when true, the block has been counted, otherwise [`freed`] is to be called.
 #[inline(always)]
 pub fn freed_quietly() -> bool {
-    match registered(tls::block_by_libc()) {
-        Some((entry, tick)) if throttle::is_quiet(tick, entry) => {
+    match registered_by_libc() {
+        Some((_, entry, tick)) if throttle::is_quiet(tick, entry) => {
             add_own(&entry.frees, 1);
             true
         }
@@ -650,13 +660,11 @@ pub fn mask_changes() {
 }
 
 /// Whether the session's first signal is to stay open in the calling thread where the program blocks it, because it comes at
-/// any time in which the thread computes, now or once it has a timer: one that pends would end a later call.
+/// any time in which the thread computes: one that pends would end a later call.
 #[inline]
 pub fn leaves_signal_open() -> bool {
     let has_clock = || registered(tls::block()).is_some_and(|(entry, _)| entry.has_kernel_clock());
-    process::is_active()
-        && (blocks_signal() || process::has_timers() || has_clock())
-        && owns_memory()
+    process::is_active() && (blocks_signal() || has_clock()) && owns_memory()
 }
 
 /// Whether the program blocks it all the same, as far as it knows.

@@ -438,11 +438,12 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
 /// Leaves the session. Hooks pass straight through from here on; threads forget their entries as they
 /// come by, and what they still write goes to private memory that lies where the mapping was.
 pub fn detach() {
-    if last_mapping().is_some_and(|mapping| mapping.control().has_timers()) {
-        super::kernel_clock::stop_where(|_| true);
-    }
     if !change_state(state::ACTIVE, state::OFF) {
         return;
+    }
+    // From here on nobody starts one.
+    if let Some(mapping) = last_mapping().filter(|mapping| mapping.control().has_timers()) {
+        super::kernel_clock::stop_of(mapping, |_| true);
     }
     AGENT.forget_signals();
     systrace::stop();

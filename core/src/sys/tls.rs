@@ -81,6 +81,8 @@ pub mod flag {
 }
 
 const _: () = assert!(size_of::<Block>() <= 128);
+// `first_word` reads it.
+const _: () = assert!(core::mem::offset_of!(Block, entry) == 0);
 
 /// The block of threads whose thread pointer is not libc's.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
@@ -187,8 +189,26 @@ mod imp {
     /// For callers whose thread pointer is libc's for certain.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn address_by_libc() -> *const Block {
+    pub fn registered_address() -> *const Block {
         at(word::<0>())
+    }
+
+    /// The first word of the block, by the segment register alone: as libc reaches for its own.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn first_word() -> usize {
+        let word;
+        // SAFETY: initial-exec access as the psABI gives it. The library is loaded before libc, so this lies between the
+        // thread pointer and what libc reads; an attached one lies in the room that libc leaves for such, in each thread's block.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
+                "mov {0}, qword ptr fs:[{0}]",
+                out(reg) word,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        word
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -278,8 +298,16 @@ mod imp {
     /// For callers whose thread pointer is libc's for certain.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub fn address_by_libc() -> *const Block {
+    pub fn registered_address() -> *const Block {
         at(thread_pointer())
+    }
+
+    /// The first word of the block.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub fn first_word() -> usize {
+        // SAFETY: as for libc's own, which lie behind it.
+        unsafe { *at(thread_pointer()).cast::<usize>() }
     }
 
     #[cfg(target_arch = "aarch64")]
@@ -316,8 +344,14 @@ mod imp {
     }
 
     #[inline(always)]
-    pub fn address_by_libc() -> *const Block {
+    pub fn registered_address() -> *const Block {
         address()
+    }
+
+    #[inline(always)]
+    pub fn first_word() -> usize {
+        // SAFETY: the thread's own.
+        unsafe { (*address()).entry.load(super::Ordering::Relaxed) }.addr()
     }
 
     pub fn thread_pointer() -> usize {
@@ -347,12 +381,18 @@ pub fn block() -> &'static Block {
     unsafe { &*imp::address() }
 }
 
-/// The same for what libc itself does not do without its own thread-locals: `malloc` and `free` of any thread reach for their cache
-/// there first. So nothing needs to be asked that [`block`] asks.
+/// The calling thread's entry ([`Block::entry`]), for what libc itself does not do without its own thread-locals: `malloc` and
+/// `free` reach for their cache there first. So nothing needs to be asked that [`block`] asks.
 #[inline(always)]
-pub fn block_by_libc() -> &'static Block {
-    // SAFETY: as in `block`.
-    unsafe { &*imp::address_by_libc() }
+pub fn entry_by_libc() -> *const ThreadEntry {
+    core::ptr::with_exposed_provenance(imp::first_word())
+}
+
+/// [`block`] for a thread that has an entry.
+#[inline(always)]
+pub fn registered_block() -> &'static Block {
+    // SAFETY: as in `block`; whoever has an entry has libc's thread pointer.
+    unsafe { &*imp::registered_address() }
 }
 
 #[cfg(test)]

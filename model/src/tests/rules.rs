@@ -208,6 +208,7 @@ fn a_moment_elsewhere_cuts_a_stretch_and_takes_none_of_its_time() {
             .sum()
     };
     assert_eq!((cpu_ns("b"), cpu_ns("c"), cpu_ns("d")), (3 * MS, 0, 0));
+    assert_eq!(all.totals[0].1.amounts.samples, 2);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-// uring syscall|liburing: waits for completions of io_uring after time in the kernel, and prints how many rounds had fewer
+// uring syscall|liburing [MS]: computes for so long, and then waits for completions of io_uring after time in the kernel, and prints how many rounds had fewer
 // than they waited for. Each round submits reads that are done while they are submitted, and a timeout.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { READS = 63, BYTES = 1 << 20, ROUNDS = 120 };
@@ -37,9 +38,18 @@ static void enter(struct io_uring *ring) {
     syscall(SYS_io_uring_enter, ring->ring_fd, count, READS + 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
+static void compute(long ms) {
+    struct timespec now;
+    do {
+        for (volatile int i = 0; i < 100000; i++) {}
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while (now.tv_sec * 1000 + now.tv_nsec / 1000000 < ms);
+}
+
 int main(int count, char **arguments) {
     struct io_uring ring;
     if (count < 2) return 2;
+    if (count > 2) compute(atol(arguments[2]));
     if (io_uring_queue_init(READS + 1, &ring, 0)) {
         puts("no io_uring");
         return 0;

@@ -43,7 +43,7 @@ fn longest_interval_ns(recording: &Recording, time: Duration) -> u64 {
 }
 
 /// CPU time of the program, in hundredths of a second (proc(5): fields 14 and 15).
-fn cpu_ticks(recording: &Recording) -> u64 {
+pub(super) fn cpu_ticks(recording: &Recording) -> u64 {
     let pid = recording.status().program_pid;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let fields = stat.rsplit_once(") ").expect("a name").1.split(' ');

@@ -34,8 +34,7 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
         .as_array()
         .expect("events")
         .iter()
-        // A clock may have no shorter interval than this one, from the beginning.
-        .skip_while(|e| e["kind"] == "interval")
+        .filter(|e| e["kind"] != "timers")
         .map(|e| {
             (
                 e["kind"].as_str().expect("kind"),
@@ -155,4 +154,65 @@ fn what_cannot_be_meant_is_an_error() {
     }
     let none = command(&["status", "1"]).output().expect("runs");
     assert_eq!(none.status.code(), Some(1));
+}
+
+/// A program that computes, and passes no hook, until its file goes.
+fn computing(options: &[&str]) -> Recording {
+    const SOURCE: &str = "
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            while (access(argv[1], F_OK) == 0)
+                for (volatile int i = 0; i < 10000000; i++) {}
+        }";
+    let folder = tempfile::tempdir().expect("a folder");
+    let go_on = folder.path().join("go-on");
+    fs::write(&go_on, "").expect("writes");
+    let program = compile(folder.path(), "computes.c", SOURCE, &[]);
+    let words = [&program, &go_on].map(|path| path.to_str().expect("UTF-8").to_owned());
+    Recording::of(folder, options, &[&words[0], &words[1]])
+}
+
+/// Waits until the program has used so much more CPU time.
+fn await_cpu(recording: &Recording, hundredths: u64) {
+    let wanted = budget::cpu_ticks(recording) + hundredths;
+    wait_until("it computes", || budget::cpu_ticks(recording) >= wanted);
+}
+
+/// When the program's process was put on timers, and from them: the distance of their samples, 0 for ticks, ns.
+fn timers(recording: &Recording) -> Vec<u64> {
+    let report = json(&["report", &recording.path("t.beat"), "--json"]);
+    let events = report["events"].as_array().expect("events");
+    let timers = events.iter().filter(|e| e["kind"] == "timers");
+    timers
+        .map(|e| e["value"].as_u64().expect("a number"))
+        .collect()
+}
+
+#[test]
+fn an_interval_that_is_asked_for_is_kept_also_where_it_was_the_first() {
+    let mut recording = computing(&["--clock", "auto"]);
+    await_cpu(&recording, 150);
+    stackbeat(&["set", &recording.pid(), "--interval", "1ms"]);
+    // The change takes a moment.
+    await_cpu(&recording, 40);
+    let before = recording.status().samples;
+    await_cpu(&recording, 100);
+    let samples = recording.status().samples - before;
+    recording.end();
+    assert!(samples > 400, "{samples} in a second");
+    let timers = timers(&recording);
+    assert!(
+        timers.len() == 2 && timers[0] > 0 && timers[1] == 0,
+        "{timers:?}"
+    );
+}
+
+#[test]
+fn an_interval_that_is_asked_for_before_the_start_is_kept() {
+    let mut recording = computing(&["--clock", "auto", "--start-disabled"]);
+    stackbeat(&["set", &recording.pid(), "--interval", "500us"]);
+    stackbeat(&["start", &recording.pid()]);
+    await_cpu(&recording, 180);
+    recording.end();
+    assert_eq!(timers(&recording), [0; 0]);
 }

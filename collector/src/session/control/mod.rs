@@ -162,6 +162,9 @@ impl Session {
         if intervals == [None; 2] && probes.is_none() && mode.is_none() {
             return Err("nothing to set: name an interval, probes or a mode".to_owned());
         }
+        if intervals != [None; 2] {
+            self.shared.keeps_interval.store(true, Ordering::Relaxed);
+        }
         if let Some(ns) = settings.interval_ns {
             self.set_interval(&[ThreadClass::Other, ThreadClass::Named], ns);
             self.say(event::Kind::IntervalChanged, "threads", ns as i64);

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use stackbeat_core::layout::{ThreadEntry, entry_state};
+use stackbeat_core::layout::{ThreadEntry, entry_state, on_ticks};
 use stackbeat_core::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{registry, sys};
@@ -57,10 +57,10 @@ impl Sampler {
                             meeting_ns: 0,
                             is_searched: false,
                             threads: 0,
-                            has_ticks: false,
                             cpu_before_ns: sys::clock_ns(process_clock(pid)),
                             next_cpu_look_ns: 0,
-                            has_timers: false,
+                            is_clocked: mapping.control().has_kernel_clock()
+                                && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,
                         };
                         // Its threads were there before us.
                         if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {
@@ -129,6 +129,7 @@ impl Sampler {
             episode_sent: entry.episode.load(Ordering::Relaxed),
             state_file: None,
             turn_ns: 0,
+            stays_on_ticks: false,
         };
         self.known.insert(uid);
         self.warm(thread, entry);
@@ -212,7 +213,7 @@ impl Sampler {
     /// Puts a thread to the cold ones. Outside of a published wait it may begin to compute without a sign.
     pub(super) fn chill(&mut self, mut thread: Thread, entry: &ThreadEntry, now_ns: u64) {
         if self.is_to_have_timer(&thread, entry) {
-            return self.await_timer(thread, entry);
+            return self.await_timer(thread);
         }
         let waits = entry.episode.load(Ordering::Relaxed);
         let is_doubtful = self.interrupt && waits.is_multiple_of(2);

@@ -24,7 +24,7 @@ use stackbeat_core::{clock, registry};
 use stackbeat_proto::v1::{self, packet};
 
 use super::signals::Signals;
-use super::{Sampler, Thread, live_entry};
+use super::{Sampler, Thread, busy, live_entry};
 use crate::session::drainer::Order;
 use crate::session::error::RecordError;
 use crate::session::options::{ClockChoice, Options};
@@ -41,8 +41,6 @@ const LOOK_NS: u64 = 100_000_000;
 const PATIENT_LOOKS: u32 = 2;
 /// Looks in a row at which a thread did nothing before the kernel is asked whether it lives.
 const FIRST_QUESTION: u32 = 8;
-/// Looks in a row between two questions whether a quiet thread computes.
-const QUESTION_EACH: u32 = 16;
 /// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
 /// a signal gets none.
 const UNHEARD_PERIODS: u64 = 16;
@@ -91,14 +89,12 @@ impl Clocked {
     fn look(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
         let has_timer =
             has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
-        let records = entry.records.load(Ordering::Relaxed);
-        let is_active = std::mem::replace(&mut self.records, records) != records;
         self.looks_without = match has_timer || self.event.is_some() {
             true => 0,
-            // One that waits starts its timer when it goes on.
-            false if entry.has_timer() && !is_active => self.looks_without,
             false => self.looks_without + 1,
         };
+        let records = entry.records.load(Ordering::Relaxed);
+        let is_active = std::mem::replace(&mut self.records, records) != records;
         self.quiet_looks = match is_active {
             true => 0,
             false => self.quiet_looks.saturating_add(1),
@@ -134,21 +130,6 @@ impl Clocked {
         }
         let user_ns = procfs::user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
         user_ns.saturating_sub(from_ns) < due_ns
-    }
-
-    /// Whether the thread, which is to have a timer and has none, computes without passing the hook that would start it.
-    fn computes_unnoticed(&mut self, entry: &ThreadEntry) -> bool {
-        let waits = !entry.episode.load(Ordering::Relaxed).is_multiple_of(2);
-        let is_asked =
-            self.quiet_looks.is_power_of_two() || self.quiet_looks.is_multiple_of(QUESTION_EACH);
-        if waits || !is_asked {
-            return false;
-        }
-        let Ok(user_ns) = procfs::user_ns(self.thread.pid, self.thread.tid) else {
-            return false;
-        };
-        let before_ns = *self.unheard_from_ns.get_or_insert(user_ns);
-        user_ns.saturating_sub(before_ns) >= UNHEARD_NS
     }
 
     /// The thread has a timer of its own.
@@ -556,9 +537,7 @@ impl KernelClock {
             && process.is_some_and(|process| Signals::of(process).first == SIGNAL);
         match &mut clocked.event {
             None if entry.has_timer() && is_wanted => clocked.begins(),
-            None if entry.has_timer() => {
-                return clocked.looks_without < PATIENT_LOOKS && !clocked.computes_unnoticed(entry);
-            }
+            None if entry.has_timer() => {}
             Some(event) if is_wanted => event.set_period(period_ns),
             Some(_) => clocked.end(entry),
             None if is_wanted => {
@@ -619,8 +598,13 @@ impl KernelClock {
         let Some(process) = shared.mapping.process(thread.process) else {
             return;
         };
-        if process.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst) == on_ticks::FOR_GOOD {
+        let before = process.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst);
+        if before == on_ticks::FOR_GOOD {
             return;
+        }
+        let begins = &shared.mapping.control().begins_on_ticks;
+        if before == on_ticks::NO && begins.load(Ordering::Relaxed) != on_ticks::NO {
+            busy::say(shared, thread.process_uid, 0);
         }
         let pid = thread.pid;
         shared.order(Order::Say(Box::new(packet::Body::Event(v1::Event {

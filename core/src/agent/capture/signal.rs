@@ -86,9 +86,8 @@ pub(in crate::agent) unsafe fn on_signal(
     if let Some(mapping) = process::mapping() {
         // SAFETY: by contract. It has come, so it was open.
         let is_first = unsafe { (*info).si_signo } == libc::SIGURG;
-        if kernel_clock::leave_ticks(mapping, block, entry, is_first) {
-            kernel_clock::follow(mapping.control(), block, entry);
-        }
+        kernel_clock::leave_ticks(mapping, entry, is_first);
+        kernel_clock::follow(mapping.control(), block, entry);
     }
     true
 }
