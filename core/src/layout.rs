@@ -343,11 +343,16 @@ impl Control {
         self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Timer as u32
     }
 
-    /// The time between two samples of a thread by its sampling clock, ns; 0: there is no interval.
-    pub fn sampling_interval_ns(&self, entry: &ThreadEntry) -> u32 {
+    /// The interval that is in force for a thread, whatever its clock makes of it, ns; 0: there is none.
+    pub fn thread_interval_ns(&self, entry: &ThreadEntry) -> u32 {
         let class = entry.class.load(Ordering::Relaxed) as usize;
         let every = entry.every.load(Ordering::Relaxed).max(1);
-        let ns = self.interval_in_force_ns(class).saturating_mul(every);
+        self.interval_in_force_ns(class).saturating_mul(every)
+    }
+
+    /// The time between two samples of a thread by its sampling clock, ns; 0: there is no interval.
+    pub fn sampling_interval_ns(&self, entry: &ThreadEntry) -> u32 {
+        let ns = self.thread_interval_ns(entry);
         match entry.has_timer() {
             true => ns.max(self.timer_ns.load(Ordering::Relaxed)),
             false => ns,

@@ -222,7 +222,7 @@ pub fn put_on_ticks(entry: &ThreadEntry) {
     entry.tick_index.store(index, Ordering::Relaxed);
 }
 
-/// The thread has a timer of its own from the moment at which it looks at its tick index.
+/// Agent: the calling thread is sampled by a timer of its own, which it starts next.
 pub fn put_on_timer(entry: &ThreadEntry) {
     entry.tick_index.store(TIMED, Ordering::Relaxed);
 }

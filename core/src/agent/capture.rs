@@ -402,18 +402,10 @@ impl Capture<'_> {
     /// The sampling clock, by a tick or without, has had its capture.
     fn is_captured(&mut self, now: u64) {
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
-        let interval_ns = self.interval_ns();
+        let interval_ns = self.control.thread_interval_ns(self.entry);
         self.scratch
             .counted
             .catch_up(self.block, self.entry, interval_ns);
-    }
-
-    /// The thread's interval in force, whatever its clock makes of it; 0: there is none.
-    fn interval_ns(&self) -> u32 {
-        let class = self.entry.class.load(Ordering::Relaxed) as usize;
-        let every = self.entry.every.load(Ordering::Relaxed).max(1);
-        let of_class = self.control.interval_in_force_ns(class);
-        of_class.saturating_mul(every)
     }
 
     /// A signal takes microseconds to another processor. One that finds the thread in front of a call that

@@ -7,7 +7,7 @@
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 
 use super::process;
-use crate::layout::{CLASSES, CLOCK_ENDED, Control, ThreadEntry};
+use crate::layout::{CLOCK_ENDED, Control, ThreadEntry};
 use crate::registry;
 use crate::sync::Ordering;
 use crate::sys;
@@ -139,9 +139,6 @@ fn period_ns(control: &Control, entry: &ThreadEntry) -> u32 {
     if control.switch.load(Ordering::Relaxed) != 1 {
         return RESTING_NS;
     }
-    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    let every = entry.every.load(Ordering::Relaxed).max(1);
-    let ns = control.interval_in_force_ns(class).saturating_mul(every);
     // 0 would stop it.
-    ns.max(1)
+    control.thread_interval_ns(entry).max(1)
 }

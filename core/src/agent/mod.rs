@@ -130,12 +130,13 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
 /// The calling thread's block, entry and tick word, for what libc itself does not do without its thread-locals.
 #[inline(always)]
 fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'static Tick)> {
-    if tls::entry_by_libc().is_null() {
-        return None;
-    }
+    // SAFETY: null or the thread's entry, as in `registered`.
+    let entry = unsafe { tls::entry_by_libc().as_ref() }?;
     // Whoever has an entry has a thread pointer of libc's.
     let block = tls::registered_block();
-    registered(block).map(|(entry, tick)| (block, entry, tick))
+    // SAFETY: as in `registered`.
+    let tick = unsafe { &*block.tick.load(Ordering::Relaxed) };
+    Some((block, entry, tick))
 }
 
 /// The calling thread, whose entry this is, has done something that the collector looks for.
