@@ -5,6 +5,7 @@
 //!        4096    Control       switch, ticks, intervals: the collector writes, hooks read
 //!                ProcessEntry × processes
 //!                BufferHeader × buffers
+//!                AtomicU32 × WAIT_BUCKETS: how many wait, by bucket
 //!                WaitBucket × WAIT_BUCKETS
 //!                Watch × WATCHES
 //!                UnixPeer × UNIX_PEERS
@@ -35,7 +36,7 @@ pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBu
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 18;
+pub const ABI_VERSION: u32 = 19;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -104,6 +105,7 @@ pub struct Layout {
     pub capacity: Capacity,
     pub processes: usize,
     pub buffer_headers: usize,
+    pub waiter_counts: usize,
     pub waiters: usize,
     pub watches: usize,
     pub unix_peers: usize,
@@ -150,7 +152,8 @@ impl Layout {
         }
         let processes = 8192;
         let buffer_headers = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
-        let waiters = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
+        let waiter_counts = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
+        let waiters = waiter_counts + pages(WAIT_BUCKETS * size_of::<AtomicU32>());
         let watches = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
         let unix_peers = watches + pages(WATCHES * size_of::<Watch>());
         let signs = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
@@ -167,6 +170,7 @@ impl Layout {
             capacity,
             processes,
             buffer_headers,
+            waiter_counts,
             waiters,
             watches,
             unix_peers,
@@ -599,7 +603,8 @@ mod tests {
     fn regions_do_not_overlap() {
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
         assert!(l.buffer_headers >= l.processes + 1024 * size_of::<ProcessEntry>());
-        assert!(l.waiters >= l.buffer_headers + 2048 * 64);
+        assert!(l.waiter_counts >= l.buffer_headers + 2048 * 64);
+        assert!(l.waiters >= l.waiter_counts + 4096 * 4);
         assert!(l.watches >= l.waiters + 4096 * 64);
         assert!(l.unix_peers >= l.watches + 8192 * 32);
         assert!(l.signs >= l.unix_peers + 2048 * 16);

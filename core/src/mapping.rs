@@ -462,6 +462,12 @@ impl Mapping {
             .then(|| self.at(self.layout.buffer_headers + i as usize * size_of::<BufferHeader>()))
     }
 
+    /// How many threads wait for an object of each bucket; some of them may stand in the buckets behind. Apart from the buckets,
+    /// because hooks that let go of something look here each time: 16 KiB stay in the caches, the buckets' 256 KiB do not.
+    pub fn waiter_counts(&self) -> &[AtomicU32] {
+        self.slice_at(self.layout.waiter_counts, WAIT_BUCKETS)
+    }
+
     /// The table of waiters.
     pub fn waiters(&self) -> &[WaitBucket] {
         self.slice_at(self.layout.waiters, WAIT_BUCKETS)

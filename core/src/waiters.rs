@@ -2,7 +2,7 @@
 //! and the threads that wait for it find each other.
 //!
 //! A thread that is about to block enters itself into the bucket of what it waits for; who releases,
-//! signals or posts looks at one word of that bucket first, and only if somebody is there does it
+//! signals or posts looks at that bucket's count first, and only if somebody is there does it
 //! leave word of itself. Nothing here waits, allocates or takes a lock; who finds no place is not in
 //! the table and will not know its waker.
 //!
@@ -27,9 +27,9 @@
 mod object;
 mod signals;
 
-use crate::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES, WaitBucket};
+use crate::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES};
 use crate::mapping::Mapping;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 
 pub use object::{Described, EVERYWHERE, Object, any_child, child, descriptor, shared};
 pub use signals::{announce_signal, signalled};
@@ -111,12 +111,12 @@ fn bucket_of(id: u64) -> usize {
 /// Whether anybody may wait for it: one load.
 ///
 /// # Safety
-/// `table` is the first bucket of a mapping's table.
+/// `counts` is the first of a mapping's `waiter_counts`.
 #[inline(always)]
-pub unsafe fn may_wait(table: *const WaitBucket, id: u64) -> bool {
-    // SAFETY: by contract the table has `WAIT_BUCKETS` buckets, and the hash is below that.
-    let bucket = unsafe { &*table.add(bucket_of(id)) };
-    bucket.count.load(Ordering::Relaxed) != 0
+pub unsafe fn may_wait(counts: *const AtomicU32, id: u64) -> bool {
+    // SAFETY: by contract there are `WAIT_BUCKETS` of them, and the hash is below that.
+    let count = unsafe { &*counts.add(bucket_of(id)) };
+    count.load(Ordering::Relaxed) != 0
 }
 
 /// The bucket and the place in it that a number of `ThreadEntry::wait_place` names.
@@ -154,7 +154,7 @@ pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Optio
                     .is_ok()
             {
                 entry.wait_place.store(place, Ordering::Relaxed);
-                buckets[home].count.fetch_add(1, Ordering::SeqCst);
+                mapping.waiter_counts()[home].fetch_add(1, Ordering::SeqCst);
                 return Some(Entered {
                     number,
                     object,
@@ -188,7 +188,7 @@ pub fn leave(mapping: &Mapping, index: u32, entry: &ThreadEntry) {
     let freed = place.compare_exchange(index + 1, 0, Ordering::Release, Ordering::Relaxed);
     if freed.is_ok() {
         let home = bucket_of(entry.wait_object.load(Ordering::Relaxed));
-        mapping.waiters()[home].count.fetch_sub(1, Ordering::SeqCst);
+        mapping.waiter_counts()[home].fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -307,7 +307,7 @@ pub struct Announced {
 
 /// The threads that wait for an object.
 fn waiters(mapping: &Mapping, object: Object) -> Waiters<'_> {
-    let count = &mapping.waiters()[bucket_of(object.id)].count;
+    let count = &mapping.waiter_counts()[bucket_of(object.id)];
     Waiters {
         mapping,
         object,

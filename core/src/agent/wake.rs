@@ -7,7 +7,7 @@ use super::capture;
 use super::kernel_clock;
 use super::thread;
 use super::{Wait, begin_wait, is_enabled, process, registered};
-use crate::layout::{ThreadEntry, WaitBucket, Watch, loss};
+use crate::layout::{ThreadEntry, Watch, loss};
 use crate::mapping::Mapping;
 use crate::probe::{Cause, Probe};
 use crate::record::{Waited, Woke};
@@ -18,16 +18,19 @@ use crate::waiters::{
 use crate::watches;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The table of the session under way or of the last one; null while there was none.
-static TABLE: AtomicPtr<WaitBucket> = AtomicPtr::new(core::ptr::null_mut());
+/// How many wait, by bucket, in the session under way or in the last one; null while there was none.
+static WAITER_COUNTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Its table of watches, in the same way.
+/// The table of watches, in the same way.
 static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From here on hooks look into this session's tables.
 pub(super) fn use_tables(mapping: &'static Mapping) {
     WATCHES.store(mapping.watches().as_ptr().cast_mut(), Ordering::Relaxed);
-    TABLE.store(mapping.waiters().as_ptr().cast_mut(), Ordering::Relaxed);
+    WAITER_COUNTS.store(
+        mapping.waiter_counts().as_ptr().cast_mut(),
+        Ordering::Relaxed,
+    );
 }
 
 /// A thread that waited for less than this part of what is long, when it was woken, may have waited for
@@ -458,9 +461,9 @@ pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Opti
 /// Whether anybody may wait for the object. When false, [`announce`] need not be called.
 #[inline(always)]
 pub fn is_awaited(id: u64) -> bool {
-    let table = TABLE.load(Ordering::Relaxed);
-    // SAFETY: null, or the table of a mapping, which is never unmapped.
-    !table.is_null() && unsafe { waiters::may_wait(table, id) }
+    let counts = WAITER_COUNTS.load(Ordering::Relaxed);
+    // SAFETY: null, or the counts of a mapping, which is never unmapped.
+    !counts.is_null() && unsafe { waiters::may_wait(counts, id) }
 }
 
 /// A call that lets go of something for which threads wait, between its begin and its end.

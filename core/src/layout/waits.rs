@@ -13,14 +13,11 @@ pub const WAIT_PLACES: usize = 8;
 pub struct WaitBucket {
     /// Index of a waiting thread's entry, plus 1; 0: free.
     pub places: [AtomicU32; WAIT_PLACES],
-    /// Threads whose objects have this hash; some of them may stand in the buckets behind.
-    pub count: AtomicU32,
-    pub reserved: AtomicU32,
     /// The last that let go of an object with this hash (a `crate::waiters::Waker`), and the same
     /// combined with the object by exclusive or: so a reader knows that both belong together.
     pub released_by: AtomicU64,
     pub released: AtomicU64,
-    pub padding: AtomicU64,
+    pub padding: [AtomicU64; 2],
 }
 
 /// Entries of the table of watches, two a cache line.

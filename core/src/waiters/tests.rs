@@ -31,9 +31,7 @@ fn tid(mapping: &Mapping, waker: Option<Waker>) -> u32 {
 }
 
 fn count(mapping: &Mapping) -> u32 {
-    mapping.waiters()[bucket_of(LOCK.id)]
-        .count
-        .load(Ordering::Relaxed)
+    mapping.waiter_counts()[bucket_of(LOCK.id)].load(Ordering::Relaxed)
 }
 
 #[test]
