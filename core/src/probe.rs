@@ -163,11 +163,13 @@ macro_rules! probes {
             }
 
             /// The category that switches this probe.
+            #[inline]
             pub const fn category(self) -> Category {
                 match self { $(Probe::$variant => Category::$category,)* }
             }
 
             /// What a thread inside this call waits for; `Cause::None` for calls that do not block.
+            #[inline]
             pub const fn cause(self) -> Cause {
                 match self { $(Probe::$variant => Cause::$cause,)* }
             }

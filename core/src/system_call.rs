@@ -120,6 +120,7 @@ impl SystemCall {
 
 impl Probe {
     /// The kind of system call that a call of this probe is; `None`: none, or not always one.
+    #[inline]
     pub const fn system_call(self) -> Option<SystemCall> {
         Some(match self {
             Probe::Read | Probe::MessageReceive | Probe::QueueReceive => SystemCall::Read,
@@ -149,6 +150,7 @@ impl Probe {
     }
 
     /// Whether a call of this probe reads, and whether it writes, the bytes that it says it moved.
+    #[inline]
     pub const fn moves(self) -> (bool, bool) {
         match self.system_call() {
             Some(SystemCall::Read | SystemCall::Receive) => (true, false),

@@ -47,17 +47,35 @@ allocations! {
 original!(fn realloc(old: *mut c_void, size: size_t) -> *mut c_void = Realloc);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn realloc(old: *mut c_void, size: size_t) -> *mut c_void {
-    if !agent::hit_quietly() {
-        realloc::called();
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C-unwind" fn due(old: *mut c_void, size: size_t) -> *mut c_void {
+        if !agent::hit_quietly() {
+            realloc::called();
+        }
+        if !old.is_null() {
+            agent::freed();
+        }
+        if size != 0 || old.is_null() {
+            agent::allocated(Probe::Realloc, size);
+        }
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { realloc::call(old, size) }
     }
-    if !old.is_null() {
-        agent::freed();
+    // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
+    unsafe {
+        let is_quiet = match (old.is_null(), size) {
+            (true, _) => agent::allocated_quietly(size),
+            // It only frees.
+            (false, 0) => false,
+            (false, _) => agent::replaced_quietly(size),
+        };
+        if is_quiet {
+            realloc::call(old, size)
+        } else {
+            due(old, size)
+        }
     }
-    if size != 0 || old.is_null() {
-        agent::allocated(Probe::Realloc, size);
-    }
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { realloc::call(old, size) }
 }
 
 original!(fn free(memory: *mut c_void) -> () = Free);

@@ -222,6 +222,25 @@ pub fn allocated_quietly(bytes: usize) -> bool {
     }
 }
 
+/// Like [`hit_quietly`], for a block that takes the place of another one: when true, both have been counted, otherwise [`freed`] and
+/// [`allocated`] are to be called.
+#[inline(always)]
+pub fn replaced_quietly(bytes: usize) -> bool {
+    match registered_by_libc() {
+        Some((block, entry, tick)) => {
+            let (allocations, total) = with_one_more(entry, bytes);
+            if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
+                return false;
+            }
+            entry.allocations.store(allocations, Ordering::Relaxed);
+            entry.allocated_bytes.store(total, Ordering::Relaxed);
+            add_own(&entry.frees, 1);
+            true
+        }
+        None => !process::is_active(),
+    }
+}
+
 /// Like [`hit_quietly`]: when true, the block has been counted, otherwise [`freed`] is to be called.
 #[inline(always)]
 pub fn freed_quietly() -> bool {
@@ -411,6 +430,15 @@ pub fn has_let_go() {
     note_inside(SWITCHED_WITHIN);
 }
 
+/// Whether the wait that the calling thread is in may have lasted. Without a switch it has not, and need not look at the clock.
+/// All look where the kernel's clock does not see what they work in the kernel.
+#[inline(always)]
+fn may_have_waited(entry: &ThreadEntry) -> bool {
+    let switched_within =
+        tls::block().switched_inside.load(Ordering::Relaxed) & SWITCHED_WITHIN != 0;
+    rseq::was_switched() != Some(false) || switched_within || entry.has_user_clock()
+}
+
 fn note_inside(bit: u8) {
     let inside = &tls::block().switched_inside;
     inside.store(inside.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
@@ -487,7 +515,8 @@ impl Wait {
     #[inline(always)]
     pub fn end_moving(self, result: i64, bytes: i64) {
         if let Some((entry, tick)) = self.still() {
-            match self.has_failed(result) {
+            // A signal that ends a wait wakes its thread: without a switch it was none.
+            match self.has_failed(result) && may_have_waited(entry) {
                 true => self.end_failed(entry, tick, result),
                 false => self.end_of(entry, tick, result, bytes, None),
             }
@@ -537,7 +566,7 @@ impl Wait {
         let switched = rseq::was_switched();
         let inside = &tls::block().switched_inside;
         let noted = inside.load(Ordering::Relaxed);
-        let switched_within = noted & SWITCHED_WITHIN != 0;
+        let may_have_waited = may_have_waited(entry);
         if self.gate_before == 0 {
             let episode = entry.episode.load(Ordering::Relaxed);
             entry
@@ -549,11 +578,9 @@ impl Wait {
         if is_poll {
             turn_begins(entry);
         }
-        // Without a switch it has not waited: only those that have look at the clock. All do where the kernel's clock does not
-        // see what they work in the kernel.
-        let length = match switched {
-            Some(false) if !switched_within && !entry.has_user_clock() => capture::Length::Short,
-            _ => match capture::length(entry, self.begin) {
+        let length = match may_have_waited {
+            false => capture::Length::Short,
+            true => match capture::length(entry, self.begin) {
                 // The signal was its sample.
                 capture::Length::Met if noted & SIGNALLED != 0 => capture::Length::Short,
                 length => length,
