@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 
 use object::read::{Object, ObjectSection};
-use stackbeat_core::layout::FUNCTIONS;
-use stackbeat_core::mapping::Mapping;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::FUNCTIONS;
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 

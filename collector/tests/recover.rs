@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stackbeat_collector::recover::{RecoverError, RecoverOptions, leftovers, orphans, recover};
-use stackbeat_core::buffer::Writer;
 use stackbeat_core::clock;
-use stackbeat_core::layout::{Capacity, ClockSource, Mode};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::record::{RecordKind, header};
-use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread};
+use stackbeat_core::shm::buffer::Writer;
+use stackbeat_core::shm::layout::{Capacity, ClockSource, Mode};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::{RecordKind, header};
+use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;

@@ -5,15 +5,15 @@
 
 use divan::{Bencher, black_box};
 use stackbeat_core::agent;
-use stackbeat_core::buffer::{self, Pool, Writer};
-use stackbeat_core::callstack::{NodeValue, Table};
 use stackbeat_core::clock;
-use stackbeat_core::layout::{Capacity, Mode, node_kind};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::registry::{self, NewThread};
-use stackbeat_core::sys;
-use stackbeat_core::throttle::Ticker;
+use stackbeat_core::shm::buffer::{self, Pool, Writer};
+use stackbeat_core::shm::callstack::{NodeValue, Table};
+use stackbeat_core::shm::layout::{Capacity, Mode, node_kind};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry::{self, NewThread};
+use stackbeat_core::shm::throttle::Ticker;
 use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,7 +49,7 @@ fn session() -> &'static Mapping {
         Ticker::default().advance_all(control);
         assert!(agent::init(&path));
         agent::thread_started(own_stack(), agent::Creator::UNKNOWN);
-        sys::remove(&path);
+        platform::remove(&path);
         mapping
     })
 }
@@ -179,12 +179,12 @@ fn cycle_counter() -> u64 {
 
 #[divan::bench(name = "c3_part_thread_cpu")]
 fn thread_cpu() -> u64 {
-    sys::thread_cpu_ns()
+    platform::thread_cpu_ns()
 }
 
 #[divan::bench(name = "c4_part_rusage")]
-fn rusage() -> Option<sys::Usage> {
-    sys::thread_usage()
+fn rusage() -> Option<platform::Usage> {
+    platform::thread_usage()
 }
 
 fn native(parent: u32, address: u64) -> NodeValue {
@@ -218,7 +218,7 @@ fn table_hit(bencher: Bencher) {
 )]
 fn table_miss(bencher: Bencher) {
     let (path, mapping) = create();
-    sys::remove(&path);
+    platform::remove(&path);
     mapping.extend_nodes(0, 1 << 18).expect("room");
     let table = Table::of(&mapping, 0).expect("generation 0");
     let mut next = 0;
@@ -233,7 +233,7 @@ fn table_miss(bencher: Bencher) {
 #[divan::bench(name = "e1_buffer_append (1000 samples of 7 words, ring)")]
 fn append(bencher: Bencher) {
     let (path, mapping) = create();
-    sys::remove(&path);
+    platform::remove(&path);
     let (index, entry) = registry::add_thread(&mapping, &NewThread::default()).expect("room");
     let writer = Writer {
         pool: &mapping,
@@ -257,7 +257,7 @@ fn append(bencher: Bencher) {
 )]
 fn drain(bencher: Bencher) {
     let (path, mapping) = create();
-    sys::remove(&path);
+    platform::remove(&path);
     let (index, entry) = registry::add_thread(&mapping, &NewThread::default()).expect("room");
     let writer = Writer {
         pool: &mapping,

@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 use divan::Bencher;
 use framehop::Unwinder as _;
-use stackbeat_core::modules;
-use stackbeat_core::unwind::native::NativeWalker;
+use stackbeat_core::native::modules;
+use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::{
     FramePointerWalker, Frames, Registers, StackBounds, StackWalker, WalkEnd,
 };

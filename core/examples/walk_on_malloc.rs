@@ -11,9 +11,9 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::fmt::Write as _;
 
-use stackbeat_core::modules;
-use stackbeat_core::sys::{self, Backing};
-use stackbeat_core::unwind::native::{self, NativeWalker};
+use stackbeat_core::native::modules;
+use stackbeat_core::native::walk::{self, NativeWalker};
+use stackbeat_core::platform::{self, Backing};
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
 unsafe extern "C" {
@@ -103,7 +103,8 @@ fn on_hit() {
     let mut walker = thread.walker.load(Relaxed);
     if walker.is_null() {
         let bytes = size_of::<NativeWalker>();
-        walker = sys::map(bytes, Backing::Anonymous, 0).map_or(core::ptr::null_mut(), |m| m.cast());
+        walker =
+            platform::map(bytes, Backing::Anonymous, 0).map_or(core::ptr::null_mut(), |m| m.cast());
         thread.walker.store(walker, Relaxed);
     }
     // SAFETY: zeroed memory is a walker; `busy` keeps it to this call.
@@ -116,7 +117,7 @@ fn on_hit() {
 
 #[inline(never)]
 fn look(walker: &mut NativeWalker, pointer: u64) {
-    let main = sys::process_id() == sys::thread_id();
+    let main = platform::process_id() == platform::thread_id();
     // The thread control block lies at the upper end of a thread's stack.
     let high = if main {
         // SAFETY: set by the dynamic linker before anything runs.
@@ -152,7 +153,7 @@ extern "C" fn begin() {
     INTERVAL.store(number("WALK_INTERVAL_US").unwrap_or(100) * 2000, Relaxed);
     modules::init();
     if !MEASURE.load(Relaxed) {
-        native::check_walks();
+        walk::check_walks();
     }
     READY.store(true, Relaxed);
     // The stack of a constructor begins in the dynamic linker.
@@ -163,7 +164,7 @@ extern "C" fn end() {
     if !READY.swap(false, Relaxed) {
         return;
     }
-    let (checked, differing) = native::checked_walks();
+    let (checked, differing) = walk::checked_walks();
     let all = |counter: &AtomicU64| counter.load(Relaxed);
     let walks = all(&WALKS);
     let mut text = format!(

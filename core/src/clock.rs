@@ -1,7 +1,7 @@
 //! Clocks: what dates records, and how its readings become nanoseconds.
 
-use crate::layout::ClockSource;
-use crate::sys;
+use crate::platform;
+use crate::shm::layout::ClockSource;
 
 /// The cycle counter.
 #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ pub fn cycles() -> u64 {
 pub fn now(source: ClockSource) -> u64 {
     match source {
         ClockSource::Cycles => cycles(),
-        ClockSource::Monotonic => sys::clock_ns(libc::CLOCK_MONOTONIC),
+        ClockSource::Monotonic => platform::clock_ns(libc::CLOCK_MONOTONIC),
     }
 }
 
@@ -102,15 +102,15 @@ impl Snapshot {
         let mut best: Option<(u64, Snapshot)> = None;
         for _ in 0..8 {
             let before = now(source);
-            let monotonic_ns = sys::clock_ns(libc::CLOCK_MONOTONIC);
+            let monotonic_ns = platform::clock_ns(libc::CLOCK_MONOTONIC);
             let after = now(source);
             let width = after.saturating_sub(before);
             if best.is_none_or(|(w, _)| width < w) {
                 let snapshot = Snapshot {
                     cycles: before + width / 2,
                     monotonic_ns,
-                    boottime_ns: sys::clock_ns(BOOTTIME),
-                    realtime_ns: sys::clock_ns(libc::CLOCK_REALTIME),
+                    boottime_ns: platform::clock_ns(BOOTTIME),
+                    realtime_ns: platform::clock_ns(libc::CLOCK_REALTIME),
                 };
                 best = Some((width, snapshot));
             }

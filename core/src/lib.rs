@@ -1,43 +1,28 @@
 //! The engine of stackbeat inside the traced program, and the collector's side of what both share.
 //!
-//! Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of real ones.
+//! - `agent`: what hooks call, from the hot path to a capture
+//! - `shm`: the mapping that agents and the collector share, and both sides of each protocol in it
+//! - `native`: the code of the own process: its modules, and walks of its threads
+//! - `unwind`: from registers to return addresses; asks nobody for anything
+//! - `platform`: what differs between operating systems
+//! - the words that all use: `probe`, `system_call`, `clock`, `fault`, `answer`, `sync`
+//!
+//! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
+//! real ones.
 #![no_std]
 extern crate std;
 
 #[cfg(not(loom))]
 pub mod agent;
 pub mod answer;
-pub mod buffer;
-pub mod callstack;
 pub mod clock;
 pub mod fault;
-pub mod filter;
-pub mod gate;
-pub mod handover;
-pub mod layout;
 #[cfg(not(loom))]
-pub mod mapping;
-#[cfg(not(loom))]
-pub mod memory;
-#[cfg(not(loom))]
-#[cfg_attr(
-    not(any(target_os = "linux", target_os = "android")),
-    path = "modules/elsewhere.rs"
-)]
-pub mod modules;
+pub mod native;
+pub mod platform;
 pub mod probe;
-pub mod record;
-#[cfg(not(loom))]
-pub mod registry;
-#[cfg(all(any(target_os = "linux", target_os = "android"), not(loom)))]
-pub mod sandbox;
+pub mod shm;
 pub mod sync;
-pub mod sys;
 pub mod system_call;
-pub mod throttle;
 #[cfg(not(loom))]
 pub mod unwind;
-#[cfg(not(loom))]
-pub mod waiters;
-#[cfg(not(loom))]
-pub mod watches;

@@ -43,7 +43,7 @@ pub fn between_sequential() {
 }
 
 /// The cheap half of a pair of fences: the compiler keeps the order, and whoever needs the processor to
-/// keep it has the kernel run the other half here (`sys::barrier_everywhere`). loom knows no such call; there
+/// keep it has the kernel run the other half here (`platform::barrier_everywhere`). loom knows no such call; there
 /// it is a fence.
 #[inline(always)]
 pub fn fence_by_others() {

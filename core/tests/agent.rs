@@ -3,16 +3,16 @@
 #![cfg(target_os = "linux")]
 
 use stackbeat_core::agent;
-use stackbeat_core::buffer::{self, Pool};
-use stackbeat_core::callstack::Table;
 use stackbeat_core::clock;
-use stackbeat_core::layout::{Capacity, ThreadEntry, entry_state, node_kind};
-use stackbeat_core::mapping::Mapping;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::record::{RecordKind, flags};
-use stackbeat_core::registry;
+use stackbeat_core::shm::buffer::{self, Pool};
+use stackbeat_core::shm::callstack::Table;
+use stackbeat_core::shm::layout::{Capacity, ThreadEntry, entry_state, node_kind};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::{RecordKind, flags};
+use stackbeat_core::shm::registry;
+use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::system_call::SystemCall;
-use stackbeat_core::throttle::Ticker;
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
@@ -90,7 +90,7 @@ fn own_stack() -> Option<(usize, usize)> {
 }
 
 fn tid() -> u32 {
-    stackbeat_core::sys::thread_id()
+    stackbeat_core::platform::thread_id()
 }
 
 #[inline(never)]
@@ -159,7 +159,7 @@ fn a_session_in_this_process() {
     agent::hit(Probe::Read, 1); // before init: nothing happens
     assert!(!agent::init(c"/dev/shm/stackbeat-no-such-session"));
     assert!(agent::init(&path));
-    stackbeat_core::sys::remove(&path);
+    stackbeat_core::platform::remove(&path);
     // The test runs on a thread that no hook has seen start.
     agent::thread_started(own_stack(), agent::Creator::UNKNOWN);
     let (start, others) = samples(&mapping);

@@ -3,18 +3,21 @@
 #![cfg(target_os = "linux")]
 
 use stackbeat_core::agent::{self, Refusal};
-use stackbeat_core::layout::{Capacity, ThreadEntry, entry_state};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::registry;
-use stackbeat_core::sys;
-use stackbeat_core::throttle::Ticker;
+use stackbeat_core::shm::layout::{Capacity, ThreadEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry;
+use stackbeat_core::shm::throttle::Ticker;
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 fn session(number: u32) -> (Mapping, CString) {
-    let path = format!("/dev/shm/stackbeat-attached.{}.{number}", sys::process_id());
+    let path = format!(
+        "/dev/shm/stackbeat-attached.{}.{number}",
+        platform::process_id()
+    );
     let path = CString::new(path).expect("no NUL");
     let mapping = Mapping::create(&path, Capacity::default()).expect("created");
     let control = mapping.control();
@@ -55,7 +58,7 @@ fn sessions_come_and_go() {
         for () in orders {
             agent::hit(Probe::Read, 1);
             agent::allocated(Probe::Malloc, 10);
-            done.send(sys::thread_id()).expect("somebody waits");
+            done.send(platform::thread_id()).expect("somebody waits");
         }
     });
     let pass = || {
@@ -86,7 +89,7 @@ fn sessions_come_and_go() {
             0 < low && low < high && high - low < 64 << 20,
             "{low:x} {high:x}"
         );
-        let own = find(&mapping, sys::thread_id()).expect("its hook registered it");
+        let own = find(&mapping, platform::thread_id()).expect("its hook registered it");
         assert_eq!(samples(Some(own)), 1);
         assert!(mappings(&path) > 1, "the agent's parts");
 
@@ -102,7 +105,7 @@ fn sessions_come_and_go() {
         // Detaching twice is nothing.
         agent::detach();
         last_uids += mapping.control().next_thread_uid.load(Ordering::Relaxed) - 1;
-        sys::remove(&path);
+        platform::remove(&path);
     }
     assert_eq!(last_uids, 6, "two threads in each of three sessions");
     let missing = c"/dev/shm/stackbeat-attached.none".to_owned();

@@ -4,13 +4,14 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use stackbeat_core::agent;
-use stackbeat_core::buffer::{self, Pool};
-use stackbeat_core::layout::{Capacity, buffer_state, entry_state, loss};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::record::RecordKind;
-use stackbeat_core::throttle::Ticker;
-use stackbeat_core::{registry, sys};
+use stackbeat_core::shm::buffer::{self, Pool};
+use stackbeat_core::shm::layout::{Capacity, buffer_state, entry_state, loss};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::RecordKind;
+use stackbeat_core::shm::registry;
+use stackbeat_core::shm::throttle::Ticker;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::process::{Child, Command, Stdio};
@@ -255,6 +256,6 @@ fn what_the_killed_wrote_is_read_or_counted() {
         }
         assert_eq!(control.agents_disabled.load(Ordering::Relaxed), 0);
     }
-    sys::remove(&path);
+    platform::remove(&path);
     assert!(total > 1000 && total_lost < total, "{total} {total_lost}");
 }

@@ -6,16 +6,16 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
-use stackbeat_core::buffer::{self, Pool, Writer};
-use stackbeat_core::callstack::{NodeValue, Table};
-use stackbeat_core::gate;
-use stackbeat_core::handover;
-use stackbeat_core::layout::{
+use stackbeat_core::shm::buffer::{self, Pool, Writer};
+use stackbeat_core::shm::callstack::{NodeValue, Table};
+use stackbeat_core::shm::gate;
+use stackbeat_core::shm::handover;
+use stackbeat_core::shm::layout::{
     BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
     entry_state, node_kind,
 };
+use stackbeat_core::shm::throttle::{self, Due, Ticker};
 use stackbeat_core::sync::{AtomicU64, Ordering, fence};
-use stackbeat_core::throttle::{self, Due, Ticker};
 
 fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

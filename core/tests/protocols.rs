@@ -2,12 +2,14 @@
 //! undefined behaviour and data races.
 #![cfg(not(loom))]
 
-use stackbeat_core::buffer::{self, Pool, Writer};
-use stackbeat_core::callstack::{NodeValue, Table};
-use stackbeat_core::gate;
-use stackbeat_core::layout::{BufferHeader, GenerationHeader, Mode, Node, ThreadEntry, node_kind};
+use stackbeat_core::shm::buffer::{self, Pool, Writer};
+use stackbeat_core::shm::callstack::{NodeValue, Table};
+use stackbeat_core::shm::gate;
+use stackbeat_core::shm::layout::{
+    BufferHeader, GenerationHeader, Mode, Node, ThreadEntry, node_kind,
+};
+use stackbeat_core::shm::throttle::{self, Due, Ticker};
 use stackbeat_core::sync::{AtomicU32, AtomicU64, Ordering};
-use stackbeat_core::throttle::{self, Due, Ticker};
 
 const ROUNDS: u64 = if cfg!(miri) { 40 } else { 4000 };
 
@@ -132,7 +134,7 @@ fn a_closed_gate_stays_quiet() {
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn a_closed_light_gate_stays_quiet() {
-    if stackbeat_core::sys::accept_barriers() {
+    if stackbeat_core::platform::accept_barriers() {
         closed_gates_stay_quiet(true);
     }
 }
@@ -149,7 +151,7 @@ fn closed_gates_stay_quiet(light: bool) {
                 if light {
                     gate::lighten(&entry, UID);
                 }
-                if gate::try_send(&entry, stackbeat_core::sys::barrier_everywhere) {
+                if gate::try_send(&entry, stackbeat_core::platform::barrier_everywhere) {
                     signal.store(1, Ordering::SeqCst);
                 }
                 std::thread::yield_now();
@@ -185,7 +187,7 @@ fn closed_gates_stay_quiet(light: bool) {
 
 #[test]
 fn a_parked_ticker_is_woken() {
-    let control = std::sync::Arc::new(stackbeat_core::layout::Control::default());
+    let control = std::sync::Arc::new(stackbeat_core::shm::layout::Control::default());
     let entry = ThreadEntry::default();
     let mut ticker = Ticker::default();
     for _ in 0..ROUNDS / 10 {

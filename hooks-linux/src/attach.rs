@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
 use stackbeat_core::answer::{Refused, encode};
-use stackbeat_core::mapping::MappingError;
+use stackbeat_core::shm::mapping::MappingError;
 
 /// What is done once in a process.
 static PREPARED: AtomicBool = AtomicBool::new(false);

@@ -6,8 +6,8 @@
 use core::ffi::CStr;
 
 use stackbeat_core::agent;
-use stackbeat_core::layout::FUNCTIONS;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::FUNCTIONS;
 
 /// An entry: the probe's number and the name, padded with NUL.
 #[derive(Debug)]

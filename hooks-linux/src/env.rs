@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stackbeat_core::agent;
-use stackbeat_core::layout::SESSION_VARIABLE;
+use stackbeat_core::shm::layout::SESSION_VARIABLE;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Linux' PATH_MAX, and the name of the variable before it.

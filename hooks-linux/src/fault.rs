@@ -20,7 +20,7 @@ use libc::{
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 use stackbeat_core::unwind::Registers;
 
 type Action = libc::sigaction;
@@ -58,7 +58,7 @@ fn each_with(before: sighandler_t, after: &Action) {
 
 /// Gives a signal that has the one handler another one.
 fn give(signal: c_int, before: sighandler_t, after: &Action) {
-    if sys::signal_handler(signal as u32) == before as u64 {
+    if platform::signal_handler(signal as u32) == before as u64 {
         // SAFETY: the original, with a handler of ours or the default.
         unsafe { sigaction::call(signal, after, null_mut()) };
     }
@@ -146,7 +146,7 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
             if !comes_by_itself(signal, code) {
                 // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
                 // has the registers and the reason of that.
-                sys::send_again(signal, info);
+                platform::send_again(signal, info);
             }
         }
     });
@@ -183,7 +183,7 @@ fn comes_by_itself(signal: c_int, code: c_int) -> bool {
 /// Whether a signal that comes now would end the process, and ours would note it.
 #[inline]
 pub(crate) fn is_ours(signal: c_int) -> bool {
-    is_watched(signal) && sys::signal_handler(signal as u32) == OURS as usize as u64
+    is_watched(signal) && platform::signal_handler(signal as u32) == OURS as usize as u64
 }
 
 /// The calling thread is about to send itself a signal that is ours. Where that will end the process, this notes it and puts

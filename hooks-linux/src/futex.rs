@@ -11,10 +11,10 @@ use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
 use stackbeat_core::agent::{self, Awaited};
+use stackbeat_core::platform::calls::{self, BLOCKING};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::sys::calls::{self, BLOCKING};
+use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
-use stackbeat_core::waiters::How;
 
 mod original {
     use super::*;

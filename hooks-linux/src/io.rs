@@ -8,8 +8,8 @@ use crate::descriptor;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, sigset_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
+use stackbeat_core::platform::calls;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::sys::calls;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {

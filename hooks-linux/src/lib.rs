@@ -45,4 +45,5 @@ mod withdraw;
 /// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it
 /// hooks.
 #[global_allocator]
-static ARENA: stackbeat_core::memory::Arena = stackbeat_core::memory::Arena::new();
+static ARENA: stackbeat_core::platform::memory::Arena =
+    stackbeat_core::platform::memory::Arena::new();

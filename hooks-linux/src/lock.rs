@@ -12,7 +12,7 @@ use libc::{
 };
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::waiters::{self, How};
+use stackbeat_core::shm::waiters::{self, How};
 
 /// Whether a deadline is one that the timed functions accept: some of them look at it before they look
 /// at the lock, and then a try must not hide their EINVAL.

@@ -6,7 +6,7 @@ use crate::signal;
 use core::ffi::c_int;
 use core::ptr::null;
 use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, siginfo_t, sigset_t, ucontext_t};
-use stackbeat_core::{agent, sys};
+use stackbeat_core::{agent, platform};
 
 macro_rules! masks {
     ($($name:ident)*) => {$(
@@ -42,7 +42,7 @@ masks! { pthread_sigmask sigprocmask }
 
 /// Whether the kernel has the first signal open: in a handler it may be blocked in truth.
 fn is_first_open() -> bool {
-    agent::mask() & sys::signal_bit(SIGURG as u32) == 0
+    agent::mask() & platform::signal_bit(SIGURG as u32) == 0
 }
 
 /// Makes such a call without the first signal, and notes what the program believes.
@@ -94,7 +94,7 @@ unsafe fn pretend(
 pub(crate) fn close_first() {
     if agent::blocks_signal() {
         agent::set_blocks_signal(false);
-        sys::block_signals(agent::mask() | sys::signal_bit(SIGURG as u32));
+        platform::block_signals(agent::mask() | platform::signal_bit(SIGURG as u32));
         agent::mask_changes();
     }
 }
@@ -112,8 +112,8 @@ pub(crate) unsafe fn take_back(info: *const siginfo_t, context: *mut ucontext_t)
         libc::sigaddset(&raw mut (*context).uc_sigmask, SIGURG);
         agent::mask_changes();
         match (*info).si_code {
-            libc::SI_TKILL => sys::send_again(SIGURG, info),
-            _ => sys::send_again_to_process(SIGURG, info),
+            libc::SI_TKILL => platform::send_again(SIGURG, info),
+            _ => platform::send_again_to_process(SIGURG, info),
         }
     }
 }
@@ -135,7 +135,7 @@ fn prepare(how: c_int, set: &sigset_t) -> bool {
     if !matches!(how, SIG_BLOCK | SIG_SETMASK)
         || !signal::blocks_first_only(mask)
         || !agent::owns_memory()
-        || !sys::allows(
+        || !platform::allows(
             SYS_rt_sigprocmask,
             [SIG_BLOCK as usize, place, place, 8, 0, 0],
         )

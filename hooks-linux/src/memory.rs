@@ -3,8 +3,8 @@
 use core::ffi::{c_char, c_int, c_void};
 use libc::{off_t, off64_t, size_t};
 use stackbeat_core::agent;
+use stackbeat_core::platform::{self, Backing};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::sys::{self, Backing};
 
 hooks! {
     hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap, bytes;
@@ -19,7 +19,7 @@ hooks! {
 
 /// Maps zeroed memory for ourselves, past the hook.
 pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
-    let memory = sys::map(bytes, Backing::Anonymous, 0).ok()?;
+    let memory = platform::map(bytes, Backing::Anonymous, 0).ok()?;
     Some(memory.cast())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn map_anonymous(bytes: size_t) -> Option<*mut c_void> {
 pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -> bool {
     let arguments = [address, bytes, protection as usize, 0, 0, 0];
     // SAFETY: by contract.
-    sys::allows(libc::SYS_mprotect, arguments)
+    platform::allows(libc::SYS_mprotect, arguments)
         && unsafe { mprotect::call(address as *mut c_void, bytes, protection) == 0 }
 }
 
@@ -40,7 +40,7 @@ pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -
 /// Nothing uses the memory any more.
 pub(crate) unsafe fn unmap(memory: *mut c_void, bytes: size_t) {
     // SAFETY: by contract.
-    unsafe { sys::unmap(memory.cast(), bytes) };
+    unsafe { platform::unmap(memory.cast(), bytes) };
 }
 
 /// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough, which stays behind

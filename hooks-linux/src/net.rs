@@ -8,8 +8,8 @@ use libc::{
 };
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
-use stackbeat_core::waiters::How;
 
 /// The bytes of the messages that a call has sent or received.
 ///

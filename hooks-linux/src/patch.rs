@@ -19,7 +19,7 @@ use crate::{memory, withdraw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::dl_phdr_info;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 
 pub(crate) use module::Module;
 use module::{Slot, TableHooks};
@@ -82,7 +82,7 @@ impl Waits {
             }
             self.0 -= 1;
             // Nobody wakes it.
-            sys::wait(&AtomicU32::new(0), 0, Some(WAIT_NS));
+            platform::wait(&AtomicU32::new(0), 0, Some(WAIT_NS));
         }
     }
 }
@@ -286,7 +286,7 @@ impl<'a> Writable<'a> {
             return true;
         }
         // Once it is, the whole module is left to another look.
-        self.is_loading |= self.may_load && sys::is_writable(address) == Some(true);
+        self.is_loading |= self.may_load && platform::is_writable(address) == Some(true);
         if self.is_loading {
             return false;
         }

@@ -6,8 +6,8 @@ use crate::fault;
 use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
+use stackbeat_core::platform::TID_OFFSET;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::sys::TID_OFFSET;
 use stackbeat_core::system_call::SystemCall;
 
 /// The tid of a thread; 0: it has ended, or that is not known. What stands where glibc has it is believed only if the calling

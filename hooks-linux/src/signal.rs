@@ -26,7 +26,7 @@ use libc::{
 };
 use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 
 type Action = libc::sigaction;
 
@@ -167,7 +167,7 @@ impl Kept {
         if !self.is_active.swap(false, Ordering::AcqRel) {
             return;
         }
-        if !sys::allows(
+        if !platform::allows(
             libc::SYS_rt_sigaction,
             [self.signal as usize, 0, 0, 8, 0, 0],
         ) {
@@ -189,7 +189,7 @@ impl Kept {
 /// Calls `f` with all signals of the calling thread blocked, also those of libc; it gets the mask of before. What has
 /// come meanwhile is delivered at the end, on the stack of the caller.
 pub(crate) fn with_all_blocked<T>(f: impl FnOnce(u64) -> T) -> T {
-    let held = sys::hold_signals(u64::MAX);
+    let held = platform::hold_signals(u64::MAX);
     let result = f(held.as_ref().map_or(0, |held| held.before()));
     if let Some(held) = held {
         held.release();
@@ -259,7 +259,7 @@ pub(crate) fn look_at_mask(mask: usize) {
 
 /// Installs our handler for the second signal, if the program has no use for it.
 fn start_second() {
-    if !sys::allows(libc::SYS_rt_sigaction, [SIGWINCH as usize, 0, 0, 8, 0, 0]) {
+    if !platform::allows(libc::SYS_rt_sigaction, [SIGWINCH as usize, 0, 0, 8, 0, 0]) {
         return;
     }
     // A handler that comes in between would find it busy.

@@ -4,7 +4,7 @@ use crate::{env, fault, patch, process, resolve, signal, thread, verify, withdra
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
-use stackbeat_core::layout::SESSION_VARIABLE;
+use stackbeat_core::shm::layout::SESSION_VARIABLE;
 
 /// These hold back signals and run handlers later, on contexts of their own making: beside them the
 /// agent stays off.
@@ -38,7 +38,7 @@ extern "C" fn start(
     }
     // SAFETY: as above.
     if unsafe { env::find(environment, CHECK_VARIABLE) }.is_some() {
-        stackbeat_core::unwind::native::check_walks();
+        stackbeat_core::native::walk::check_walks();
     }
     if agent::follow_children()
         && let Some(own_path) = resolve::own_path()

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use libc::{clockid_t, pthread_attr_t, pthread_key_t, pthread_t, timespec};
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::waiters::How;
+use stackbeat_core::shm::waiters::How;
 
 hooks! {
     wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin, thread, for end_of(thread);

@@ -12,8 +12,8 @@ use libc::{
 };
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
-use stackbeat_core::waiters::How;
 
 hooks! {
     release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(1);

@@ -17,7 +17,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stackbeat_core::probe::Category;
-use stackbeat_core::{agent, sys};
+use stackbeat_core::{agent, platform};
 
 use crate::patch::{self, Module, Turn, Writable};
 use crate::resolve::{self, Dynamic};
@@ -155,7 +155,7 @@ fn describe(bias: usize, dynamic: *const Dynamic, is_program: bool) -> Option<Mo
     } else {
         // Libraries are linked to address 0, where the file begins; one that is not may have nothing there.
         let mut bytes = [0u8; size_of::<FileHeader>()];
-        let read = sys::read_memory(sys::process_id(), bias as u64, &mut bytes);
+        let read = platform::read_memory(platform::process_id(), bias as u64, &mut bytes);
         if read.ok()? != bytes.len() {
             return None;
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Session, agent, assert_same, run};
-use stackbeat_core::registry;
+use stackbeat_core::shm::registry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Session, assert_same, compile, run};
-use stackbeat_core::layout::sandboxed;
+use stackbeat_core::shm::layout::sandboxed;
 use std::process::Command;
 use std::time::Duration;
 

@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Session, assert_same, compile, run};
-use stackbeat_core::layout::{entry_state, loss};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::registry;
+use stackbeat_core::shm::layout::{entry_state, loss};
+use stackbeat_core::shm::registry;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -14,7 +14,7 @@ mod bursts;
 mod held;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
-use stackbeat_core::record::flags;
+use stackbeat_core::shm::record::flags;
 
 use self::amounts::{difference, share, split_off_call, take_share};
 use self::between::{Between, gap_bound_ns};

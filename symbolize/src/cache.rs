@@ -252,7 +252,7 @@ fn read(file: &mut File, bytes: u64) -> Option<Vec<u8>> {
 /// Whether a folder is this user's and nobody else can write to it.
 fn is_own(folder: &Path) -> Option<bool> {
     let metadata = fs::symlink_metadata(folder).ok()?;
-    let user = stackbeat_core::sys::effective_user();
+    let user = stackbeat_core::platform::effective_user();
     Some(metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0)
 }
 

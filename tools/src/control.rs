@@ -11,7 +11,7 @@ use stackbeat_collector::session::control::protocol::{
     DumpReply, DumpRequest, Reply, Request, SessionStatus, Settings,
 };
 use stackbeat_collector::session::control::{mode_name, names_of};
-use stackbeat_core::layout::Mode;
+use stackbeat_core::shm::layout::Mode;
 
 use crate::cli::control::{DumpArgs, MarkArgs, SetArgs, StartArgs, StatusArgs, StopArgs, Target};
 use crate::record::progress::plural;

@@ -13,8 +13,8 @@ use std::process::ExitStatus;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
 use stackbeat_collector::session::{self, Dumps, Options, Outcome, Systrace};
-use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::Category;
+use stackbeat_core::shm::layout::Mode;
 use stackbeat_symbolize::SymbolCache;
 
 use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};

@@ -1,7 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
-use stackbeat_core::record::{self, RecordKind, Sample, Waited, Woke};
+use stackbeat_core::shm::record::{self, RecordKind, Sample, Waited, Woke};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,8 +128,8 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stackbeat_core::record::{flags, header};
-    use stackbeat_core::sys::Usage;
+    use stackbeat_core::platform::Usage;
+    use stackbeat_core::shm::record::{flags, header};
 
     fn words_of(text: &str) -> Vec<u64> {
         text.as_bytes()

@@ -19,12 +19,12 @@ pub mod waits;
 use std::collections::HashMap;
 use std::io;
 
-use stackbeat_core::buffer::{self, Drained};
 use stackbeat_core::clock::{Converter, Snapshot};
-use stackbeat_core::layout::{ClockSource, buffer_state};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::record::event_kind::COUNTER;
-use stackbeat_core::registry;
+use stackbeat_core::shm::buffer::{self, Drained};
+use stackbeat_core::shm::layout::{ClockSource, buffer_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::event_kind::COUNTER;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};

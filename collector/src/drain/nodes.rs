@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stackbeat_core::callstack::{NodeValue, Table};
-use stackbeat_core::layout::{ThreadEntry, node_id, node_kind};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::callstack::{NodeValue, Table};
+use stackbeat_core::shm::layout::{ThreadEntry, node_id, node_kind};
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{CallstackNodes, NodeKind, packet};
 

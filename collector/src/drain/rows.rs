@@ -1,7 +1,7 @@
 //! One record of a thread as what stands in the trace.
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::record::{Sample, Waited, Woke};
+use stackbeat_core::shm::record::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
 

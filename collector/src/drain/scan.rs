@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use stackbeat_core::buffer;
-use stackbeat_core::layout::buffer_state;
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::buffer;
+use stackbeat_core::shm::layout::buffer_state;
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 
 use super::Drainer;

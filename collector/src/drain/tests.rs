@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
-use stackbeat_core::buffer::Writer;
-use stackbeat_core::callstack::{NodeValue, Table, root_address};
-use stackbeat_core::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
-use stackbeat_core::record::{RecordKind, header};
-use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
+use stackbeat_core::shm::buffer::Writer;
+use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
+use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
+use stackbeat_core::shm::record::{RecordKind, header};
+use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
 use stackbeat_proto::stream::PacketReader;
 
 use super::*;
@@ -140,7 +140,7 @@ impl Thread<'_> {
     }
 
     fn sample(&self, node: u32) -> bool {
-        let now = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC);
+        let now = stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC);
         self.append(&[
             header(RecordKind::Sample, 7, 10, 0, node),
             now,
@@ -473,7 +473,7 @@ fn a_killed_thread_ends_after_its_last_capture() {
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());
     let thread = world.thread();
     thread.sample(0);
-    let last_ns = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) + 1_000_000_000;
+    let last_ns = stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC) + 1_000_000_000;
     thread
         .entry
         .last_capture_cycles

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use stackbeat_core::callstack::{NodeValue, Table, root_address};
-use stackbeat_core::layout::{node_id, node_kind};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
+use stackbeat_core::shm::layout::{node_id, node_kind};
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet, waits};
 

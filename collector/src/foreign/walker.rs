@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
@@ -176,7 +176,7 @@ struct Copy<'a> {
 unsafe impl ReadStack for Copy<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        match sys::read_memory(self.pid, address, &mut bytes) {
+        match platform::read_memory(self.pid, address, &mut bytes) {
             Ok(8) => Some(u64::from_ne_bytes(bytes)),
             _ => None,
         }
@@ -249,7 +249,7 @@ impl Walker {
         let low = place.sp & !7;
         let room = place.high.checked_sub(low).filter(|room| *room > 0);
         let length = room.map_or(COPY_BYTES, |room| room.min(COPY_BYTES as u64) as usize) & !7;
-        let copied = sys::read_memory(process.pid, low, &mut self.bytes[..length])
+        let copied = platform::read_memory(process.pid, low, &mut self.bytes[..length])
             .map_err(|error| io::Error::from_raw_os_error(error.0))?;
         self.words.clear();
         let words = self.bytes[..copied].chunks_exact(8);

@@ -10,8 +10,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use stackbeat_core::layout::buffer_state;
-use stackbeat_core::mapping::{Mapping, MappingError};
+use stackbeat_core::shm::layout::buffer_state;
+use stackbeat_core::shm::mapping::{Mapping, MappingError};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::summary::Outcome;
 

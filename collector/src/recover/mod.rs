@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 
 use stackbeat_core::clock::{Converter, Snapshot};
-use stackbeat_core::layout::{ClockSource, MAGIC, entry_state};
-use stackbeat_core::mapping::{Mapping, MappingError};
-use stackbeat_core::registry;
+use stackbeat_core::shm::layout::{ClockSource, MAGIC, entry_state};
+use stackbeat_core::shm::mapping::{Mapping, MappingError};
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stackbeat_core::layout::entry_state;
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::layout::entry_state;
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::{gate, registry};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{gate, registry};
 
 use super::error::{RecordError, Warning};
 use super::options::{Attachment, Options, Outcome, Progress, Visits};

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stackbeat_core::layout::{CLASSES, ThreadClass};
+use stackbeat_core::platform;
 use stackbeat_core::probe::Category;
-use stackbeat_core::sys;
+use stackbeat_core::shm::layout::{CLASSES, ThreadClass};
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::cost::{Cost, Costs};
@@ -162,7 +162,7 @@ impl Keeper {
             return;
         }
         // By the clock of this thread: having to wait for a processor is no work.
-        let used_ns = sys::thread_cpu_ns();
+        let used_ns = platform::thread_cpu_ns();
         let active = self.active as f64 / f64::from(self.wakes);
         let cost = self.costs.look(shared, sampler, now, active);
         self.pace.adjust(&cost, shortest(asked_ns));
@@ -174,7 +174,7 @@ impl Keeper {
         }
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
-        let took = sys::thread_cpu_ns().saturating_sub(used_ns);
+        let took = platform::thread_cpu_ns().saturating_sub(used_ns);
         // Soon after the beginning, looks are as far apart as that is away.
         let usual_ns = LOOK_NS.min(now - self.began_ns);
         self.look_after(now, usual_ns.max(took * LOOK_SHARE));

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use stackbeat_core::layout::ThreadEntry;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::ThreadEntry;
 
 use super::finish::own_cpu;
 use super::sampler::{Sampler, process_clock};
@@ -98,7 +98,7 @@ impl Costs {
 
     /// What came together since the last look. `active`: threads that were active, on average.
     pub fn look(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64, active: f64) -> Cost {
-        let ticker_ns = sys::thread_cpu_ns();
+        let ticker_ns = platform::thread_cpu_ns();
         let recorder_ns = own_cpu().as_nanos() as u64;
         let wall_ns = now_ns.saturating_sub(self.wall_ns);
         let ticker = ticker_ns.saturating_sub(self.ticker_ns);
@@ -161,7 +161,7 @@ impl Costs {
         let mut known = 0;
         let before = std::mem::take(&mut self.processes);
         for (uid, pid) in sampler.processes() {
-            let cpu_ns = sys::clock_ns(process_clock(pid));
+            let cpu_ns = platform::clock_ns(process_clock(pid));
             known += usize::from(before.contains_key(&uid));
             used_ns += cpu_ns.saturating_sub(before.get(&uid).copied().unwrap_or(0));
             self.processes.insert(uid, cpu_ns);

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use stackbeat_core::layout::ProcessEntry;
+use stackbeat_core::shm::layout::ProcessEntry;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, fault, registry};
+use stackbeat_core::{clock, fault};
 
 use super::shared::{Reason, Shared};
 use super::ticker::now_ns;

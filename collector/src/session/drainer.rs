@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::layout::Mode;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::Mode;
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use super::crash::process_name;
@@ -146,7 +146,7 @@ impl DrainThread {
         self.shared
             .figures
             .drain_cpu_ns
-            .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+            .store(platform::thread_cpu_ns(), Ordering::Relaxed);
         self
     }
 

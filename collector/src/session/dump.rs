@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, Summary, packet, summary};

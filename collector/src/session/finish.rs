@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::layout::loss;
+use stackbeat_core::shm::layout::loss;
 use stackbeat_proto::v1::loss::Cause;
 use stackbeat_proto::v1::{self, Footer, Summary, footer, packet, summary};
 
@@ -450,7 +450,7 @@ fn losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
 
 /// CPU time of this process so far.
 pub fn own_cpu() -> Duration {
-    Duration::from_nanos(stackbeat_core::sys::clock_ns(
+    Duration::from_nanos(stackbeat_core::platform::clock_ns(
         libc::CLOCK_PROCESS_CPUTIME_ID,
     ))
 }

@@ -7,8 +7,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
+use stackbeat_core::shm::mapping::Mapping;
 
 /// Sessions of one process at a time; those beyond are not guarded.
 const SLOTS: usize = 64;
@@ -82,11 +82,11 @@ impl Slot {
             self.bytes.load(Ordering::Acquire) as u64,
             self.fd.load(Ordering::Relaxed),
         );
-        let is_short = sys::file_size_and_owner(fd).is_ok_and(|(size, _)| size < bytes);
+        let is_short = platform::file_size_and_owner(fd).is_ok_and(|(size, _)| size < bytes);
         if is_short {
             self.was_cut.store(true, Ordering::Release);
         }
-        is_short && sys::set_length(fd, bytes).is_ok()
+        is_short && platform::set_length(fd, bytes).is_ok()
     }
 
     /// Whether an address that faulted is readable now.
@@ -103,7 +103,7 @@ impl Slot {
         // No storage can be had for the page: zeros of our own.
         let page = base.wrapping_add(offset / PAGE * PAGE);
         // SAFETY: a page of the mapping, where everything is atomics for which zeros are valid.
-        unsafe { sys::map_zeros_over(page, PAGE) }.is_ok()
+        unsafe { platform::map_zeros_over(page, PAGE) }.is_ok()
     }
 }
 
@@ -133,7 +133,7 @@ extern "C" fn on_fault(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stackbeat_core::layout::Capacity;
+    use stackbeat_core::shm::layout::Capacity;
     use std::ffi::CString;
     use std::path::PathBuf;
 

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::fs;
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::layout::{Mode, SamplingClock};
 use stackbeat_core::probe::Category;
+use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1::{Config, SessionHeader, config};
 
@@ -107,7 +107,7 @@ pub fn session_id() -> [u8; 16] {
     let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
     if got != 16 {
         // Time and pid are unique enough on a machine without random numbers.
-        let now = Snapshot::take(stackbeat_core::layout::ClockSource::Monotonic);
+        let now = Snapshot::take(stackbeat_core::shm::layout::ClockSource::Monotonic);
         id[..8].copy_from_slice(&now.realtime_ns.to_le_bytes());
         id[8..12].copy_from_slice(&std::process::id().to_le_bytes());
     }

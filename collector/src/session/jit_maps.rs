@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 use stackbeat_proto::v1::{self, packet};
 
 use super::drainer::Order;
@@ -126,7 +126,7 @@ fn length(pid: u32) -> Option<(u64, u64)> {
     let meta = fs::symlink_metadata(path)
         .ok()
         .filter(|meta| meta.is_file())?;
-    let now_ns = sys::clock_ns(libc::CLOCK_REALTIME);
+    let now_ns = platform::clock_ns(libc::CLOCK_REALTIME);
     Some((meta.len(), now_ns.saturating_sub(modified_ns(&meta))))
 }
 

@@ -9,11 +9,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use stackbeat_core::layout::{ThreadEntry, entry_state};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::clock;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::{Ordering, fence};
-use stackbeat_core::{clock, registry};
 use stackbeat_proto::v1::{self, packet};
 
 use super::control::protocol::{LockReply, LocksReply, ModuleReply};

@@ -16,8 +16,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::layout::{ThreadEntry, entry_state};
-use stackbeat_core::{registry, sys};
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
+use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::packet;
 
 use super::drainer::Order;
@@ -242,7 +243,7 @@ impl Process {
             pid,
             is_foreign: false,
             stat: None,
-            cpu_ns: sys::clock_ns(process_clock(pid)),
+            cpu_ns: platform::clock_ns(process_clock(pid)),
             at_ns: now,
             faults: [0; 2],
             said: HashMap::new(),
@@ -258,7 +259,7 @@ impl Process {
         allocated: [u64; 2],
         counters: &mut Counters,
     ) -> bool {
-        let cpu_ns = sys::clock_ns(process_clock(self.pid));
+        let cpu_ns = platform::clock_ns(process_clock(self.pid));
         let (used, elapsed) = (cpu_ns.saturating_sub(self.cpu_ns), now - self.at_ns);
         let was_active = self.said.get("CPU").is_some_and(|percent| *percent != 0);
         if used == 0 && self.stat.is_some() && !was_active {

@@ -49,7 +49,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
+use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 

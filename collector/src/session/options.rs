@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stackbeat_core::layout::Mode;
 use stackbeat_core::probe::{self, Category};
+use stackbeat_core::shm::layout::Mode;
 use stackbeat_proto::v1::loss::Cause;
 
 use super::control::protocol::DumpReply;

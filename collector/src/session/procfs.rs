@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 
 /// Notices the end of a process.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ pub fn started_at(pid: u32) -> Option<SystemTime> {
     // SAFETY: asks for a number.
     let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
     let start_ns = ticks.checked_mul(1_000_000_000)?.checked_div(per_second)?;
-    let age_ns = sys::clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(start_ns);
+    let age_ns = platform::clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(start_ns);
     SystemTime::now().checked_sub(Duration::from_nanos(age_ns))
 }
 
@@ -196,7 +196,7 @@ pub fn is_process(pid: u32) -> bool {
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // MAKE_PROCESS_CPUCLOCK of Linux' include/linux/posix-timers_types.h: the inverted pid, CPUCLOCK_SCHED.
     let clock = (!(pid as i32)) << 3 | 2;
-    match stackbeat_core::sys::clock_ns(clock) {
+    match stackbeat_core::platform::clock_ns(clock) {
         0 => None,
         ns => Some(ns),
     }
@@ -248,7 +248,7 @@ pub fn started_as(pid: u32) -> String {
         return String::new();
     };
     let mut path = [0; 4096];
-    let length = sys::read_memory(pid, address, &mut path).unwrap_or(0);
+    let length = platform::read_memory(pid, address, &mut path).unwrap_or(0);
     let path = &path[..length];
     let end = path.iter().position(|b| *b == 0).unwrap_or(0);
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
@@ -434,7 +434,7 @@ pub fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
 /// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
 pub fn seccomp_filters(pid: u32) -> u32 {
     let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    stackbeat_core::sandbox::Status::parse(&text).filters
+    stackbeat_core::platform::sandbox::Status::parse(&text).filters
 }
 
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
@@ -555,7 +555,7 @@ mod tests {
     }
 
     fn sys_thread_id() -> u32 {
-        stackbeat_core::sys::thread_id()
+        stackbeat_core::platform::thread_id()
     }
 
     #[test]

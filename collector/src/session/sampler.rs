@@ -21,10 +21,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fs::File;
 
-use stackbeat_core::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::{gate, registry, throttle};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, gate, registry, sys, throttle};
+use stackbeat_core::{clock, platform};
 use stackbeat_proto::v1::{self, packet};
 
 use super::drainer::Order;
@@ -184,7 +185,7 @@ impl Sampler {
     pub fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
         Sampler {
             interrupt,
-            has_barriers: sys::barrier_everywhere(),
+            has_barriers: platform::barrier_everywhere(),
             mapping_name: mapping_name.to_vec(),
             ..Default::default()
         }
@@ -291,7 +292,7 @@ impl Sampler {
     pub fn announce(&mut self, shared: &Shared) {
         self.running.retain(|thread| {
             let entry = shared.mapping.thread(thread.entry);
-            let may_send = entry.is_some_and(|e| gate::try_send(e, sys::barrier_everywhere));
+            let may_send = entry.is_some_and(|e| gate::try_send(e, platform::barrier_everywhere));
             count(&shared.figures.signals_held_back, u64::from(!may_send));
             may_send
         });
@@ -311,7 +312,7 @@ impl Sampler {
             }
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
-            match sys::signal_thread(thread.pid, thread.tid, signal as i32) {
+            match platform::signal_thread(thread.pid, thread.tid, signal as i32) {
                 Ok(()) => {
                     gate::sent(entry);
                     count(&shared.figures.signals_sent, 1);
@@ -522,7 +523,7 @@ impl Sampler {
         self.processes
             .values()
             .filter(|p| p.is_ours && is_one(p))
-            .map(|p| sys::clock_ns(process_clock(p.pid)))
+            .map(|p| platform::clock_ns(process_clock(p.pid)))
             .sum()
     }
 

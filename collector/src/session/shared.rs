@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::buffer::Pool;
-use stackbeat_core::layout::ClockSource;
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
+use stackbeat_core::shm::buffer::Pool;
+use stackbeat_core::shm::layout::ClockSource;
+use stackbeat_core::shm::mapping::Mapping;
 
 use super::crash::Crash;
 use super::drainer::Order;
@@ -247,10 +247,10 @@ impl Shared {
     pub fn wake_ticker(&self) {
         let control = self.mapping.control();
         control.parked.store(0, Ordering::SeqCst);
-        sys::wake(&control.parked, 1);
-        sys::wake(&control.switch, 1);
+        platform::wake(&control.parked, 1);
+        platform::wake(&control.switch, 1);
         control.clock_calls.fetch_add(1, Ordering::SeqCst);
-        sys::wake(&control.clock_calls, 1);
+        platform::wake(&control.clock_calls, 1);
     }
 
     /// Asks the drain for something; it is done with its next pass, which comes soon.
@@ -304,7 +304,7 @@ impl Shared {
             if is_wanted {
                 std::thread::sleep((shortest - slept).min(STEP));
             } else {
-                sys::wait(word, 1, Some((longest - slept).as_nanos() as u64));
+                platform::wait(word, 1, Some((longest - slept).as_nanos() as u64));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! cost does not grow with their number.
 //!
 //! Agents set a bit for each thread that begins, captures, enters or leaves a wait, or ends
-//! (`stackbeat_core::registry::show_sign`). Whoever looks first takes the bits away and hands them on to the other
+//! (`stackbeat_core::shm::registry::show_sign`). Whoever looks first takes the bits away and hands them on to the other
 //! readers. Each reader gets an entry with two of its looks in a row, because the first may come before what the
 //! thread stored last can be seen; and all entries now and then, so that a sign that was lost (a thread was killed
 //! just before it, a signal handler left it by longjmp) delays a look and no more.
@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use stackbeat_core::layout::{ThreadEntry, entry_state};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::registry;
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 
 use super::shared::Shared;
@@ -145,8 +145,8 @@ impl<T> Kept<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stackbeat_core::layout::Capacity;
-    use stackbeat_core::registry::NewThread;
+    use stackbeat_core::shm::layout::Capacity;
+    use stackbeat_core::shm::registry::NewThread;
 
     #[test]
     fn each_reader_gets_each_sign_twice_and_all_entries_now_and_then() {

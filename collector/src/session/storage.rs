@@ -6,10 +6,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use stackbeat_core::layout::{Capacity, ClockSource, Layout, Mode};
-use stackbeat_core::mapping::{Mapping, MappingError};
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{Capacity, ClockSource, Layout, Mode};
+use stackbeat_core::shm::mapping::{Mapping, MappingError};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::sys;
 
 use super::error::{RecordError, Warning};
 use super::options::Options;
@@ -85,7 +85,7 @@ pub fn create(
     let capacity = capacity(options);
     let bytes = Layout::new(capacity).map_or(0, |l| l.total as u64);
     let needed = bytes + OWN_SPACE;
-    if let Some(left) = sys::address_space_left().filter(|left| *left < needed) {
+    if let Some(left) = platform::address_space_left().filter(|left| *left < needed) {
         return Err(RecordError::AddressSpace { left, needed });
     }
     let folders: Vec<PathBuf> = match &options.mapping_folder {
@@ -188,7 +188,7 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     control
         .watch_crashes
         .store(u32::from(options.dumps.crash), Ordering::Relaxed);
-    let filters = stackbeat_core::sandbox::baseline();
+    let filters = stackbeat_core::platform::sandbox::baseline();
     control.filters.store(filters, Ordering::Relaxed);
     control.signal.store(
         if options.interrupt_running {

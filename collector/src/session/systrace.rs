@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use stackbeat_core::mapping::{Mapping, Marker};
+use stackbeat_core::shm::mapping::{Mapping, Marker};
 
 use super::error::Warning;
 use super::options::{Options, Systrace};

@@ -10,9 +10,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stackbeat_core::layout::{CLASSES, Mode, PHASES, buffer_state};
-use stackbeat_core::throttle::{self, Ticker};
-use stackbeat_core::{clock, sys};
+use stackbeat_core::shm::layout::{CLASSES, Mode, PHASES, buffer_state};
+use stackbeat_core::shm::throttle::{self, Ticker};
+use stackbeat_core::{clock, platform};
 
 use super::budget::Keeper;
 use super::jit_maps::JitMaps;
@@ -125,7 +125,7 @@ pub fn run(
             if !sampler.has_ticks() {
                 let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
-                sys::wait(&control.clock_calls, calls, Some(wait_ns));
+                platform::wait(&control.clock_calls, calls, Some(wait_ns));
             }
             // Somebody may be on ticks from here on.
             schedules = begin(shared, now_ns());
@@ -252,7 +252,7 @@ pub fn run(
     shared
         .figures
         .ticker_cpu_ns
-        .store(sys::thread_cpu_ns(), Ordering::Relaxed);
+        .store(platform::thread_cpu_ns(), Ordering::Relaxed);
 }
 
 /// A session that counts calls, before its program starts: the words hold a value that sends every hook to
@@ -390,7 +390,7 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     let control = shared.mapping.control();
     ticker.advance_all(control);
     while !is_on(shared) && !shared.stopping() {
-        sys::wait(&control.switch, 0, Some(RESTING_LOOK_NS));
+        platform::wait(&control.switch, 0, Some(RESTING_LOOK_NS));
         reserve_threads(shared);
     }
 }
@@ -412,7 +412,7 @@ fn park(
     let mut has_moved = false;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         meanwhile(ticker, sampler);
-        sys::wait(&control.parked, 1, Some(look_ns));
+        platform::wait(&control.parked, 1, Some(look_ns));
         sampler.refresh(shared, now_ns());
         if control.has_kernel_clock() {
             // Of processes that nobody on ticks belongs to.
@@ -442,9 +442,9 @@ impl ProgramClock {
             return None;
         }
         // By the clock of this thread: who has to wait for a processor in between learns nothing of the price.
-        let used_ns = sys::thread_cpu_ns();
+        let used_ns = platform::thread_cpu_ns();
         let cpu_ns = sampler.cpu_ns_on_ticks();
-        let distance_ns = sys::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
+        let distance_ns = platform::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
         // What is cheap is read with each look.
         if distance_ns > PARKED_LOOK_NS.1 {
             self.next_ns = now_ns() + distance_ns.min(CLOCK_LONGEST_NS);

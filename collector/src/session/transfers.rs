@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use stackbeat_core::layout::Control;
+use stackbeat_core::shm::layout::Control;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::CounterBatch;
 

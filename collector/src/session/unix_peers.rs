@@ -1,4 +1,4 @@
-//! The other ends of the program's Unix sockets, which agents ask for (`stackbeat_core::watches`): the
+//! The other ends of the program's Unix sockets, which agents ask for (`stackbeat_core::shm::watches`): the
 //! kernel tells them through a netlink socket of its socket monitoring interface, sock_diag(7), for the
 //! network namespace of the collector.
 
@@ -6,9 +6,9 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::watches;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::watches;
 
 // include/uapi/linux/{netlink,sock_diag,unix_diag}.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;

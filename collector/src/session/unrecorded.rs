@@ -19,8 +19,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::layout::{SESSION_VARIABLE, entry_state, sandboxed};
-use stackbeat_core::registry;
+use stackbeat_core::shm::layout::{SESSION_VARIABLE, entry_state, sandboxed};
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;

@@ -7,13 +7,13 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stackbeat_core::buffer::Writer;
-use stackbeat_core::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::clock;
-use stackbeat_core::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::record::{RecordKind, flags, header};
-use stackbeat_core::registry::{NewProcess, NewThread, add_process, add_thread};
+use stackbeat_core::shm::buffer::Writer;
+use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
+use stackbeat_core::shm::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::{RecordKind, flags, header};
+use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 
 pub const THREADS: usize = 16;
 /// Records that share one stack, and stacks of one thread.
@@ -168,8 +168,8 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, p
         entry.capturing.store(0, Ordering::Release);
         note[1].store(number + 1, Ordering::Release);
         if pace_ns > 0 {
-            let until = stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) + pace_ns;
-            while stackbeat_core::sys::clock_ns(libc::CLOCK_MONOTONIC) < until {
+            let until = stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC) + pace_ns;
+            while stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC) < until {
                 std::hint::spin_loop();
             }
         }

@@ -1,9 +1,9 @@
 //! A signal that a thread sends itself into a call that it is about to make, by a timer.
 
 use super::process::AGENT;
+use super::tls::{self, flag};
 use super::{capture, registered, wake};
-use crate::sys;
-use crate::sys::tls::{self, flag};
+use crate::platform;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
@@ -65,19 +65,19 @@ impl Alarm {
             return None;
         }
         // No handler jumps away with a timer that nobody knows.
-        let held = sys::hold_signals(u64::MAX)?;
+        let held = platform::hold_signals(u64::MAX)?;
         let free = AGENT.signals() & !held.before() & !mask;
         let timer = match free {
             0 => None,
             _ => {
                 let signal = free.trailing_zeros() + 1;
-                sys::create_timer(libc::CLOCK_MONOTONIC, signal, (&raw const MARK).addr())
+                platform::create_timer(libc::CLOCK_MONOTONIC, signal, (&raw const MARK).addr())
             }
         };
         if let Some(timer) = timer {
             cancel();
             block.alarm.store(timer as u32 + 1, Ordering::Relaxed);
-            sys::start_timer(timer, SOON_NS, AGAIN_NS);
+            platform::start_timer(timer, SOON_NS, AGAIN_NS);
         }
         held.release();
         timer.map(|_| Alarm(()))
@@ -117,7 +117,7 @@ pub(super) fn cancel() {
     let word = &tls::block().alarm;
     let timer = word.load(Ordering::Relaxed);
     if timer != 0 {
-        sys::delete_timer(timer as i32 - 1);
+        platform::delete_timer(timer as i32 - 1);
         let _ = word.compare_exchange(timer, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -136,6 +136,6 @@ fn was_here(block: &tls::Block) -> bool {
         return true;
     }
     // SAFETY: sets nothing.
-    let alternate = unsafe { sys::alternate_stack(core::ptr::null()) };
+    let alternate = unsafe { platform::alternate_stack(core::ptr::null()) };
     alternate.is_ok_and(|stack| sp.wrapping_sub(stack.ss_sp.addr()) < stack.ss_size)
 }

@@ -7,10 +7,11 @@
 use super::kernel_clock;
 use super::own_stack;
 use super::process::{self, AGENT};
+use super::tls;
 use super::{owns_memory, registered};
-use crate::layout::{OUT_OF_REACH, ThreadEntry};
-use crate::registry;
-use crate::sys::{self, tls};
+use crate::platform;
+use crate::shm::layout::{OUT_OF_REACH, ThreadEntry};
+use crate::shm::registry;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What our handler takes of a stack, the kernel's frame aside. It takes 0.6 KiB until it goes to a stack of ours.
@@ -23,7 +24,7 @@ static FRAME_BYTES: AtomicUsize = AtomicUsize::new(0);
 fn needed() -> usize {
     let frame = match FRAME_BYTES.load(Ordering::Relaxed) {
         0 => {
-            let bytes = sys::signal_frame_bytes();
+            let bytes = platform::signal_frame_bytes();
             FRAME_BYTES.store(bytes, Ordering::Relaxed);
             bytes
         }
@@ -53,13 +54,13 @@ pub(super) fn install(entry: &ThreadEntry) {
     };
     // SAFETY: asks, and names memory that is the thread's own until `remove`.
     unsafe {
-        let Ok(found) = sys::alternate_stack(core::ptr::null()) else {
+        let Ok(found) = platform::alternate_stack(core::ptr::null()) else {
             return;
         };
         if found.ss_flags & libc::SS_DISABLE == 0 {
             note(entry, &found);
         } else {
-            let _ = sys::alternate_stack(&ours);
+            let _ = platform::alternate_stack(&ours);
         }
     }
 }
@@ -94,7 +95,7 @@ fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
 #[cold]
 #[inline(never)]
 pub fn frames_grow() {
-    FRAME_BYTES.store(sys::largest_signal_frame_bytes(), Ordering::SeqCst);
+    FRAME_BYTES.store(platform::largest_signal_frame_bytes(), Ordering::SeqCst);
     let Some(mapping) = process::mapping() else {
         return;
     };
@@ -121,9 +122,11 @@ pub(super) fn remove() -> bool {
     };
     // SAFETY: asks, and sets none.
     unsafe {
-        match sys::alternate_stack(core::ptr::null()) {
+        match platform::alternate_stack(core::ptr::null()) {
             // Fails where the thread ends in a handler that runs on it.
-            Ok(found) if found.ss_sp.addr() == place.start => sys::alternate_stack(&none).is_ok(),
+            Ok(found) if found.ss_sp.addr() == place.start => {
+                platform::alternate_stack(&none).is_ok()
+            }
             Ok(_) => true,
             // A filter does not let us ask.
             Err(_) => false,

@@ -2,11 +2,11 @@
 //! (`Capacity::call_rows`). There the tick words hold a value that lets every hook come to its slow path, so the
 //! hot path is the same in all sessions.
 
+use super::tls;
 use super::{process, registered, thread};
-use crate::layout::CallRow;
-use crate::mapping::Mapping;
+use crate::shm::layout::CallRow;
+use crate::shm::mapping::Mapping;
 use crate::sync::Ordering;
-use crate::sys::tls;
 
 /// A thread that found no row of its own.
 const NO_ROW: u32 = u32::MAX;

@@ -19,23 +19,23 @@ use super::kernel_clock;
 use super::own_stack;
 use super::stack;
 use super::thread::{self, Scratch};
+use super::tls::{self, Block};
 use super::wake::Long;
 use super::withdraw;
 use super::{Wait, registered};
 use super::{children, process};
-use crate::buffer::{self, Writer};
-use crate::gate;
-use crate::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
-use crate::mapping::Mapping;
+use crate::platform;
+use crate::platform::rseq;
 use crate::probe::Probe;
-use crate::record::{self, RecordBuffer, Waited, Woke, flags};
+use crate::shm::buffer::{self, Writer};
+use crate::shm::gate;
+use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
+use crate::shm::mapping::Mapping;
+use crate::shm::record::{self, RecordBuffer, Waited, Woke, flags};
+use crate::shm::throttle::{self, Due};
+use crate::shm::waiters;
 use crate::sync::{Ordering, add_own, fence};
-use crate::sys;
-use crate::sys::rseq;
-use crate::sys::tls::{self, Block};
-use crate::throttle::{self, Due};
 use crate::unwind::{MAX_DEPTH, Registers};
-use crate::waiters;
 
 /// A throttled capture at a call that does not block.
 #[cold]
@@ -242,7 +242,7 @@ fn capture(request: &Request, registers: &Registers) -> u32 {
 /// Whether the caller is a child on its parent's memory and thread-local block (a raw clone with CLONE_VM): what it does would
 /// become the parent's samples.
 fn is_of_another(entry: &ThreadEntry) -> bool {
-    let tid = sys::thread_id();
+    let tid = platform::thread_id();
     tid != 0 && tid != entry.tid.load(Ordering::Relaxed)
 }
 
@@ -364,7 +364,7 @@ impl Capture<'_> {
                 Due::Capture { tick, wake } => {
                     last_tick = tick;
                     if wake {
-                        sys::wake(&self.control.parked, 1);
+                        platform::wake(&self.control.parked, 1);
                     }
                 }
                 Due::NotYet => {
@@ -420,7 +420,7 @@ impl Capture<'_> {
     /// Takes the tick word that the entry names now: the collector may have changed its class or its clock.
     fn follow_class(&mut self) {
         if self.request.interrupted.is_none() {
-            let open = self.scratch.program_mask & sys::signal_bit(libc::SIGURG as u32) == 0;
+            let open = self.scratch.program_mask & platform::signal_bit(libc::SIGURG as u32) == 0;
             kernel_clock::leave_ticks(self.mapping, self.entry, open);
         }
         self.tick = kernel_clock::follow(self.control, self.block, self.entry);
@@ -517,7 +517,7 @@ impl Capture<'_> {
         let since = |from: u64, to: u64| {
             to.saturating_sub(from).saturating_mul(interval_ns) / interval_cycles.max(1)
         };
-        let read = || (process::now(), sys::thread_cpu_ns());
+        let read = || (process::now(), platform::thread_cpu_ns());
         let mut found = read();
         if since(found.0, process::now()) > AT_ONCE_NS {
             // Something came in between.
@@ -551,7 +551,7 @@ impl Capture<'_> {
         let is_counted = request.counted().is_some();
         let cpu_ns = match is_counted {
             true => self.entry.cpu_ns.load(Ordering::Relaxed),
-            false if request.last => match sys::thread_cpu_ns() {
+            false if request.last => match platform::thread_cpu_ns() {
                 0 => self.entry.cpu_ns.load(Ordering::Relaxed),
                 ns => ns,
             },
@@ -667,7 +667,7 @@ impl Capture<'_> {
 /// Writes down which modules came and went.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
-    crate::modules::report_changes(|module, gone| {
+    crate::native::modules::report_changes(|module, gone| {
         let words = match gone {
             None => record::write_module(
                 (module.start, module.end),
@@ -687,7 +687,7 @@ fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
     use std::io::Write;
-    let (checked, differing) = crate::unwind::native::checked_walks();
+    let (checked, differing) = crate::native::walk::checked_walks();
     if checked == 0 {
         return;
     }

@@ -2,14 +2,14 @@
 
 use super::capture::{self, Request};
 use super::process::{self, AGENT, origin, state};
+use super::tls::{self, Block, flag};
 use super::{Wait, patience, registered, systrace, thread};
-use crate::gate;
-use crate::layout::entry_state;
+use crate::platform;
 use crate::probe::Probe;
-use crate::registry::{self, NewProcess};
+use crate::shm::gate;
+use crate::shm::layout::entry_state;
+use crate::shm::registry::{self, NewProcess};
 use crate::sync::add_own;
-use crate::sys;
-use crate::sys::tls::{self, Block, flag};
 use core::sync::atomic::Ordering;
 
 /// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
@@ -101,11 +101,11 @@ pub fn fork_child() {
         systrace::stop();
         return;
     }
-    crate::modules::after_fork();
+    crate::native::modules::after_fork();
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::sandbox::after_fork();
+    crate::platform::sandbox::after_fork();
     let new = NewProcess {
-        pid: sys::forked_process_id(),
+        pid: platform::forked_process_id(),
         parent_pid,
         parent_uid,
         origin: origin::FORKED,
@@ -126,7 +126,9 @@ pub fn vfork_begins(caller: [u64; 3]) {
     if block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN) {
         return;
     }
-    block.vfork_pid.store(sys::process_id(), Ordering::Relaxed);
+    block
+        .vfork_pid
+        .store(platform::process_id(), Ordering::Relaxed);
     if !process::is_active() || (registered(block).is_none() && !thread::register()) {
         return;
     }
@@ -152,7 +154,7 @@ pub fn vfork_child() {
 pub fn vfork_parent(result: i64) {
     let block = tls::block();
     // What failed has no child that took it away. The caller may be one itself, on whose memory another ran.
-    let is_mine = || block.vfork_pid.load(Ordering::Relaxed) == sys::process_id();
+    let is_mine = || block.vfork_pid.load(Ordering::Relaxed) == platform::process_id();
     if result > 0 && block.has(flag::VFORK_CHILD) && is_mine() {
         block.clear(flag::VFORK_CHILD);
         give_entry_back(block);
@@ -196,7 +198,7 @@ pub fn lends_memory(call: impl FnOnce() -> i64) -> i64 {
 
 /// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes part.
 pub(super) fn is_another() -> bool {
-    sys::process_id() != process::pid()
+    platform::process_id() != process::pid()
 }
 
 /// The calling thread is about to exec: no signal may be on its way then, because handlers do not
@@ -215,7 +217,7 @@ pub fn before_exec() {
         ..Request::point(Probe::Exec)
     });
     if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
-        let cpu_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let cpu_ns = platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         process.unseen_from_ns.store(cpu_ns, Ordering::Relaxed);
         registry::end_process(process, process::now(), true);
     }

@@ -5,7 +5,7 @@
 //! handler does: the thread loses its processor from the moment when the signal arrives there. So that time
 //! counts from when the sampler sent it, which is up to some microseconds too early.
 
-use crate::layout::{CLASSES, Control, ThreadEntry};
+use crate::shm::layout::{CLASSES, Control, ThreadEntry};
 use crate::sync::{Ordering, add_own};
 
 /// A capture that took longer was off the processor in between, ns.

@@ -19,10 +19,10 @@
 use core::sync::atomic::AtomicU64;
 
 use super::registered;
-use crate::layout::ThreadEntry;
+use super::tls::{self, Block};
 use crate::probe::Probe;
+use crate::shm::layout::ThreadEntry;
 use crate::sync::Ordering;
-use crate::sys::tls::{self, Block};
 use crate::system_call::{SYSTEM_CALLS, SystemCall};
 
 /// Intervals of running, on average, from one sample of each kind to the next.

@@ -7,10 +7,10 @@
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 
 use super::process;
-use crate::layout::{CLOCK_ENDED, Control, ThreadEntry};
-use crate::registry;
+use crate::platform;
+use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry};
+use crate::shm::registry;
 use crate::sync::Ordering;
-use crate::sys;
 use core::ffi::c_int;
 
 /// Time between two signals while the session is switched off, ns: then they only look whether it is on again.
@@ -35,7 +35,7 @@ pub(super) fn start(control: &Control, entry: &ThreadEntry) {
         return registry::put_on_ticks(entry);
     }
     let signal = libc::SIGURG as u32;
-    match sys::create_timer(
+    match platform::create_timer(
         libc::CLOCK_THREAD_CPUTIME_ID,
         signal,
         (&raw const MARK).addr(),
@@ -62,7 +62,7 @@ pub(super) fn stop(entry: &ThreadEntry) {
         .fetch_and(CLOCK_ENDED, Ordering::SeqCst)
         & !CLOCK_ENDED;
     if timer != 0 {
-        sys::delete_timer(timer as c_int - 1);
+        platform::delete_timer(timer as c_int - 1);
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) unsafe fn is_of(entry: &ThreadEntry, info: *const libc::siginfo_t) ->
 /// As for [`number`].
 pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
     // SAFETY: by contract.
-    sys::delete_timer(unsafe { number(info) });
+    platform::delete_timer(unsafe { number(info) });
 }
 
 /// The calling thread's timer has gone off: another interval may be in force since it was set.
@@ -131,7 +131,7 @@ pub(super) fn follow(entry: &ThreadEntry) {
 fn set(control: &Control, entry: &ThreadEntry, timer: c_int) {
     let ns = period_ns(control, entry);
     entry.clock_period_ns.store(ns, Ordering::Relaxed);
-    sys::start_timer(timer, ns.into(), ns.into());
+    platform::start_timer(timer, ns.into(), ns.into());
 }
 
 /// What the timer is to be set to.

@@ -2,12 +2,12 @@
 //! trace_marker (`systrace`).
 
 use super::capture::{self, Guard, ThreadWriter};
+use super::tls;
 use super::{children, process, registered, systrace, thread};
-use crate::buffer::{self, Writer};
-use crate::layout::loss;
-use crate::record;
+use crate::shm::buffer::{self, Writer};
+use crate::shm::layout::loss;
+use crate::shm::record;
 use crate::sync::Ordering;
-use crate::sys::tls;
 
 /// Writes an event down, as long as the session captures. `kind` is a number of `proto::v1::event::Kind`, or
 /// [`record::event_kind::COUNTER`]; a name that is too long is cut.

@@ -6,9 +6,9 @@ mod signal;
 
 use super::process;
 use crate::fault;
-use crate::layout::entry_state;
-use crate::registry;
-use crate::sys;
+use crate::platform;
+use crate::shm::layout::entry_state;
+use crate::shm::registry;
 use core::sync::atomic::Ordering;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -34,7 +34,7 @@ pub fn child_ended(pid: u32, status: i32) {
         })
     };
     // In another pid namespace the same number is somebody else's child. Orphans end at a process that did not start them.
-    let own_pid = sys::process_id();
+    let own_pid = platform::process_id();
     let images = live(pid).filter(|(_, entry)| {
         let parent = entry.parent_pid.load(Ordering::Relaxed);
         parent == own_pid || live(parent).next().is_none()

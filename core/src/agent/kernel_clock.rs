@@ -5,14 +5,14 @@
 //! arrive there, and has it stopped before one must not. The thread stores what it wants and then looks for the collector's
 //! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
 
+use super::tls::{self, Block};
 use super::{process, registered};
-use crate::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state, on_ticks};
-use crate::mapping::Mapping;
-use crate::registry;
+use crate::platform;
+use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state, on_ticks};
+use crate::shm::mapping::Mapping;
+use crate::shm::registry;
+use crate::shm::throttle;
 use crate::sync::Ordering;
-use crate::sys;
-use crate::sys::tls::{self, Block};
-use crate::throttle;
 
 /// How long to wait for the collector, ns, and how often in all. One that is gone has taken the clock with it.
 const WAIT_NS: u64 = 10_000_000;
@@ -39,10 +39,10 @@ pub(super) fn call_if_asleep(control: &Control) {
 
 fn call(control: &Control) {
     control.clock_calls.fetch_add(1, Ordering::SeqCst);
-    sys::wake(&control.clock_calls, 1);
+    platform::wake(&control.clock_calls, 1);
     // Where other threads are on ticks, the collector may sleep until one of them does something.
     if control.parked.swap(0, Ordering::SeqCst) != 0 {
-        sys::wake(&control.parked, 1);
+        platform::wake(&control.parked, 1);
     }
 }
 
@@ -183,7 +183,7 @@ fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: imp
         while waits > 0 && runs(&entry) {
             waits -= 1;
             let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);
-            sys::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS));
+            platform::wait(&entry.clock_descriptor, descriptor, Some(WAIT_NS));
         }
         if runs(&entry) {
             // Nobody answers, and with the collector its clock has gone.

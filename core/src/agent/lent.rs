@@ -5,7 +5,8 @@
 //! pid.
 
 use super::thread::Scratch;
-use crate::sys::{self, tls};
+use super::tls;
+use crate::platform;
 use core::sync::atomic::Ordering;
 
 /// Pointers that fit.
@@ -31,7 +32,7 @@ pub fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) 
     // SAFETY: this thread's memory. Handlers that come in between leave `used` as they found it.
     unsafe {
         let lent = &raw mut (*scratch).lent;
-        let pid = sys::process_id();
+        let pid = platform::process_id();
         if (*lent).pid != pid {
             (*lent).pid = pid;
             (*lent).used = 0;

@@ -1,7 +1,8 @@
 //! Where stacks lie that nobody announced: the main thread's, read once, at the start, and in a process
 //! that was attached to, each thread's at its first capture.
 
-use crate::sys;
+use super::tls;
+use crate::platform;
 
 /// The main thread's stack: below its top the kernel keeps at least 128 MB free of other mappings
 /// (MIN_GAP in Linux `mm/util.c`), so what lies between the stack pointer and the top is stack.
@@ -20,7 +21,7 @@ pub(super) fn find() -> (u64, u64) {
 pub(super) fn of_other_thread() -> (u64, u64) {
     /// Larger than any stack: a mapping that holds other things besides.
     const TOO_LARGE: u64 = 1 << 30;
-    let high = sys::tls::thread_pointer() as u64;
+    let high = tls::thread_pointer() as u64;
     let holds_it = |line: &[u8]| {
         let range = parse_range(line)?;
         let is_writable = line.split(|b| *b == b' ').nth(1) == Some(b"rw-p");
@@ -45,12 +46,12 @@ pub(super) fn for_each_code_mapping(mut f: impl FnMut(u64)) {
 
 /// The range of the first line of /proc/self/maps that is accepted; the file is read in pieces.
 fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u64)> {
-    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
+    let fd = platform::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
     let mut line = [0u8; 512];
     let mut length = 0;
     let mut found = None;
     let mut piece = [0u8; 4096];
-    'reading: while let Ok(n) = sys::read(fd, &mut piece) {
+    'reading: while let Ok(n) = platform::read(fd, &mut piece) {
         super::process::count_own_read(n);
         if n == 0 {
             break;
@@ -71,7 +72,7 @@ fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(
             length = 0;
         }
     }
-    sys::close(fd);
+    platform::close(fd);
     found
 }
 

@@ -45,18 +45,19 @@ mod sandbox;
 mod stack;
 mod systrace;
 mod thread;
+pub mod tls;
 mod wake;
 mod withdraw;
 
-use crate::gate;
-use crate::layout::{ThreadEntry, Tick};
+use self::tls::{Block, flag};
+use crate::platform::rseq;
 use crate::probe::{Category, Probe};
-use crate::registry;
+use crate::shm::gate;
+use crate::shm::layout::{ThreadEntry, Tick};
+use crate::shm::registry;
+use crate::shm::throttle;
 use crate::sync::add_own;
-use crate::sys::rseq;
-use crate::sys::tls::{self, Block, flag};
 use crate::system_call::SystemCall;
-use crate::throttle;
 use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -733,15 +734,15 @@ fn handles_signal() -> bool {
 
 /// The signals that the calling thread blocks; signal 1 is bit 0.
 pub fn mask() -> u64 {
-    crate::sys::blocked_signals()
+    crate::platform::blocked_signals()
 }
 
 /// `dlclose` is about to be called: code may go, and other code may come to lie there.
 pub fn unloading_begins() {
-    crate::modules::unloading_begins();
+    crate::native::modules::unloading_begins();
 }
 
 /// `dlclose` has returned.
 pub fn unloading_ends() {
-    crate::modules::unloading_ends();
+    crate::native::modules::unloading_ends();
 }

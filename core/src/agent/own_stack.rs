@@ -13,9 +13,9 @@
 
 use super::process;
 use super::thread::Scratch;
+use super::tls::{self, Block};
 use crate::fault::FAULTS;
-use crate::sys::tls::{self, Block};
-use crate::sys::{self, Backing};
+use crate::platform::{self, Backing};
 use crate::unwind::Registers;
 use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -41,11 +41,11 @@ pub(super) fn provide(block: &Block) -> bool {
     if !block.scratch.load(Ordering::Relaxed).is_null() {
         return true;
     }
-    let Ok(low) = sys::map(MAPPING_BYTES, Backing::Anonymous, 0) else {
+    let Ok(low) = platform::map(MAPPING_BYTES, Backing::Anonymous, 0) else {
         return false;
     };
     // SAFETY: the first page of a mapping that nobody uses yet.
-    unsafe { sys::forbid(low, GUARD_BYTES) };
+    unsafe { platform::forbid(low, GUARD_BYTES) };
     // SAFETY: inside the mapping.
     let scratch = unsafe { low.add(SCRATCH_OFFSET) };
     let (null, relaxed) = (core::ptr::null_mut(), Ordering::Relaxed);
@@ -55,7 +55,7 @@ pub(super) fn provide(block: &Block) -> bool {
     if placed.is_err() {
         // A signal's handler has done it in between.
         // SAFETY: nobody has seen this one.
-        unsafe { sys::unmap(low, MAPPING_BYTES) };
+        unsafe { platform::unmap(low, MAPPING_BYTES) };
     }
     true
 }
@@ -66,7 +66,7 @@ pub(super) fn take_away(block: &Block) {
     if !scratch.is_null() {
         // SAFETY: `provide` made the mapping for this thread; nothing refers to it outside of captures, and none comes
         // any more.
-        unsafe { sys::unmap(scratch.sub(SCRATCH_OFFSET), MAPPING_BYTES) };
+        unsafe { platform::unmap(scratch.sub(SCRATCH_OFFSET), MAPPING_BYTES) };
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         }
     }
     // Where a filter does not let us, a handler of the program's may run on this stack.
-    let held_signals = sys::hold_signals(!LET_IN);
+    let held_signals = platform::hold_signals(!LET_IN);
     // A child by a raw `clone` may share this block and this stack, and run at the same time.
     let claimed = block
         .away
@@ -161,7 +161,7 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         (*scratch).program_mask = held_signals.as_ref().map_or(0, |held| held.before());
         Registers::store_here(&raw mut (*scratch).program_registers);
         compiler_fence(Ordering::SeqCst);
-        sys::call_on(scratch.cast(), perform::<F>, task_pointer);
+        platform::call_on(scratch.cast(), perform::<F>, task_pointer);
         compiler_fence(Ordering::SeqCst);
     }
     block.away.store(0, Ordering::Release);
@@ -192,7 +192,7 @@ fn run_here<F: FnMut(&Registers)>(f: &mut F) -> bool {
 fn is_left(block: &Block, held: usize, here: usize) -> bool {
     // A child that shares this block may stand above its parent on one stack.
     let is_own = super::registered(block)
-        .is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == sys::thread_id());
+        .is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == platform::thread_id());
     is_own
         && super::thread::own_bounds(block)
             .is_some_and(|own| own.contains(&held) && own.contains(&here) && here > held)
@@ -230,12 +230,12 @@ mod tests {
         let block = tls::block();
         assert!(provide(block));
         let (mut place, mut nested, mut mask) = (0, 0, 0);
-        let before = sys::blocked_signals();
+        let before = platform::blocked_signals();
         let program = program_sp(block);
         let ran = run(|_| {
             let here = 0u8;
             place = (&raw const here).addr();
-            mask = sys::blocked_signals();
+            mask = platform::blocked_signals();
             let scratch = block.scratch.load(Ordering::Relaxed).cast::<Scratch>();
             // SAFETY: the thread's own memory, which nobody has borrowed.
             assert_eq!(unsafe { (*scratch).program_mask }, before);
@@ -253,7 +253,7 @@ mod tests {
             "{own:x?} {place:x} {nested:x}"
         );
         assert_eq!(mask & LET_IN, before & LET_IN);
-        assert_eq!(sys::blocked_signals(), before);
+        assert_eq!(platform::blocked_signals(), before);
         let alternate = alternate(block).expect("the thread has memory");
         assert_eq!(alternate.end, own.start);
         take_away(block);

@@ -2,11 +2,11 @@
 
 use super::process::{self, AGENT};
 use super::registered;
-use crate::gate;
-use crate::layout::loss;
+use super::tls;
+use crate::platform;
+use crate::shm::gate;
+use crate::shm::layout::loss;
 use crate::sync::{AtomicU32, add_own};
-use crate::sys;
-use crate::sys::tls;
 use core::sync::atomic::Ordering;
 
 /// How often a thread gives the processor away before it sleeps for a signal that is on its way.
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = YIELDS + 200;
 fn handler_was_replaced() -> bool {
     let is_replaced = |signal: &AtomicU32| {
         let signal = signal.load(Ordering::Relaxed);
-        signal != 0 && sys::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed)
+        signal != 0 && platform::signal_handler(signal) != AGENT.handler.load(Ordering::Relaxed)
     };
     let replaced = is_replaced(&AGENT.signal) || is_replaced(&AGENT.second_signal);
     if replaced {
@@ -48,7 +48,7 @@ fn while_sending_ns(attempt: u32) -> u64 {
 /// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's pended before, the
 /// kernel has dropped ours. Nobody may be sending one: it would be in the way of the program's, which is sent again.
 fn absorb(blocked: u64) {
-    sys::absorb_signal(blocked, process::collector_pid());
+    platform::absorb_signal(blocked, process::collector_pid());
 }
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.
@@ -68,16 +68,16 @@ pub(super) fn await_signal(attempt: u32) -> bool {
             false => (0, SLEEP_NS),
         };
         // The signal ends it. Without it, it is at least a look into the kernel, where signals are delivered.
-        sys::wait(&entry.in_flight, value, Some(time_ns));
+        platform::wait(&entry.in_flight, value, Some(time_ns));
         true
     };
-    let blocked = AGENT.signals() & sys::blocked_signals();
+    let blocked = AGENT.signals() & platform::blocked_signals();
     if blocked != 0 {
         // It would arrive inside a call that opens the mask (sigsuspend, ppoll) or fetches it (sigwait).
         if !gate::take_back(entry) {
             if gate::is_being_sent(entry) {
                 let value = entry.in_flight.load(Ordering::Relaxed);
-                sys::wait(&entry.in_flight, value, Some(while_sending_ns(attempt)));
+                platform::wait(&entry.in_flight, value, Some(while_sending_ns(attempt)));
                 return true;
             }
             absorb(blocked);
@@ -87,12 +87,12 @@ pub(super) fn await_signal(attempt: u32) -> bool {
         return false;
     }
     if attempt < YIELDS {
-        sys::yield_now();
+        platform::yield_now();
     } else if attempt == YIELDS && handler_was_replaced() {
         return lose();
     } else if attempt < ATTEMPTS {
         let value = entry.in_flight.load(Ordering::Relaxed);
-        sys::wait(&entry.in_flight, value, Some(SLEEP_NS));
+        platform::wait(&entry.in_flight, value, Some(SLEEP_NS));
     } else {
         return lose();
     }
@@ -103,12 +103,12 @@ pub(super) fn await_signal(attempt: u32) -> bool {
 /// useless.
 pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> bool {
     let value = stranger.load(Ordering::Relaxed);
-    let blocked = AGENT.signals() & sys::blocked_signals();
+    let blocked = AGENT.signals() & platform::blocked_signals();
     if blocked != 0 {
         // As in `await_signal`: it would arrive in a later call.
         if !gate::take_back_meeting(stranger, tid) {
             if gate::is_meeting_being_sent(stranger, tid) {
-                sys::wait(stranger, value, Some(while_sending_ns(attempt)));
+                platform::wait(stranger, value, Some(while_sending_ns(attempt)));
                 return true;
             }
             absorb(blocked);
@@ -117,16 +117,16 @@ pub(super) fn await_meeting(stranger: &AtomicU32, tid: u32, attempt: u32) -> boo
         return false;
     }
     if attempt < YIELDS {
-        sys::yield_now();
+        platform::yield_now();
     } else if attempt < ATTEMPTS {
-        sys::wait(stranger, value, Some(SLEEP_NS));
+        platform::wait(stranger, value, Some(SLEEP_NS));
     } else if gate::give_up_meeting(stranger, tid) {
         return false;
     } else if gate::is_meeting_being_sent(stranger, tid) {
-        sys::wait(stranger, value, Some(SENDING_NS));
+        platform::wait(stranger, value, Some(SENDING_NS));
     } else {
         // At least a look into the kernel, where signals are delivered.
-        sys::yield_now();
+        platform::yield_now();
     }
     true
 }

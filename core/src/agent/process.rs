@@ -8,22 +8,22 @@ pub(super) use signals::{look_at_mask, publish_signal};
 use super::capture::{self, More, Request, ThreadWriter};
 use super::children;
 use super::main_stack;
+use super::tls::{self, Block};
 use super::{PROBE_MASK, own_stack, registered, systrace, thread, wake};
-use crate::buffer::{self, Writer};
 use crate::clock;
-use crate::gate;
+use crate::native::modules;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::layout::sandboxed;
-use crate::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state};
-use crate::mapping::{Mapping, MappingError};
-use crate::modules;
+use crate::platform::sandbox;
+use crate::platform::{self, Backing};
 use crate::probe::{Category, Probe};
-use crate::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
-use crate::registry::{self, NewProcess};
+use crate::shm::buffer::{self, Writer};
+use crate::shm::gate;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::sandbox;
-use crate::sys::tls::{self, Block};
-use crate::sys::{self, Backing};
+use crate::shm::layout::sandboxed;
+use crate::shm::layout::{ClockSource, Control, Mode, TICK_PARKED, ThreadEntry, entry_state};
+use crate::shm::mapping::{Mapping, MappingError};
+use crate::shm::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
+use crate::shm::registry::{self, NewProcess};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -223,7 +223,7 @@ pub fn init(path: &CStr) -> bool {
         return false;
     };
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    sys::look_for_ids(image.status().map_or(0, |status| status.pid));
+    platform::look_for_ids(image.status().map_or(0, |status| status.pid));
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if !may_take_part(&mapping, &image) {
         AGENT.state.store(state::DISABLED, Ordering::Release);
@@ -234,8 +234,8 @@ pub fn init(path: &CStr) -> bool {
     // A child's image that still carries our variable: the session wants the program alone, which is
     // the collector's own child through every exec.
     if control.follow_children.load(Ordering::Relaxed) == 0
-        && sys::parent_process_id() != collector
-        && sys::process_id() != collector
+        && platform::parent_process_id() != collector
+        && platform::process_id() != collector
     {
         AGENT.state.store(state::DISABLED, Ordering::Release);
         return false;
@@ -248,7 +248,7 @@ pub fn init(path: &CStr) -> bool {
     prepare();
     make_own_page();
 
-    let pid = sys::process_id();
+    let pid = platform::process_id();
     // Of several images of a process the last one; entries are given back only when the collector comes by.
     let newest = |pid, state| {
         registry::processes(mapping)
@@ -260,7 +260,7 @@ pub fn init(path: &CStr) -> bool {
     };
     let mut new = NewProcess {
         pid,
-        parent_pid: sys::parent_process_id(),
+        parent_pid: platform::parent_process_id(),
         parent_uid: 0,
         origin: origin::STARTED,
         cycles: now(),
@@ -283,7 +283,7 @@ pub fn init(path: &CStr) -> bool {
 /// Whether the image is under no filter, or under such as let it be recorded. If not, an entry says why.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
-    let bits = match image.look_into(mapping) {
+    let bits = match super::sandbox::look_into(mapping, image) {
         sandbox::Start::Joins => super::sandbox::begins_filtered(mapping),
         sandbox::Start::Unknown => sandboxed::OFF_UNKNOWN,
     };
@@ -311,7 +311,7 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
 fn mapping_now(mapping: &Mapping) -> u64 {
     match mapping.control().clock_source.load(Ordering::Relaxed) {
         source if source == ClockSource::Cycles as u32 => clock::cycles(),
-        _ => sys::clock_ns(libc::CLOCK_MONOTONIC),
+        _ => platform::clock_ns(libc::CLOCK_MONOTONIC),
     }
 }
 
@@ -361,10 +361,10 @@ fn prepare() {
         return;
     }
     silence_own_panics();
-    sys::rseq::init();
+    platform::rseq::init();
     AGENT
         .barrier
-        .store(sys::accept_barriers().into(), Ordering::Relaxed);
+        .store(platform::accept_barriers().into(), Ordering::Relaxed);
     modules::init();
     let (low, high) = main_stack::find();
     AGENT.main_stack[0].store(low, Ordering::Relaxed);
@@ -408,7 +408,7 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     AGENT.late.store(true, Ordering::Relaxed);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Some(status) = sandbox::status() {
-        sys::look_for_ids(status.pid);
+        platform::look_for_ids(status.pid);
         // Filters that it has already let it load this library, and hold for what it starts, too.
         let filters = &mapping.control().filters;
         filters.fetch_max(status.filters, Ordering::Relaxed);
@@ -421,8 +421,8 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     mark_own_page();
     modules::begin_anew();
     let new = NewProcess {
-        pid: sys::process_id(),
-        parent_pid: sys::parent_process_id(),
+        pid: platform::process_id(),
+        parent_pid: platform::parent_process_id(),
         parent_uid: 0,
         origin: origin::ATTACHED,
         cycles: now(),
@@ -510,18 +510,18 @@ pub(super) fn count_own_read(bytes: usize) {
 pub(super) fn write_texts(mapping: &'static Mapping) {
     write(mapping, |writer, record, now| {
         let mut part = [0u8; TEXT_PART_BYTES];
-        if let Ok(path) = sys::read_link(c"/proc/self/exe", &mut part) {
+        if let Ok(path) = platform::read_link(c"/proc/self/exe", &mut part) {
             let words = record::write_text(TextKind::Executable, 0, path, record);
             capture::append(writer, record, words, now);
         }
-        let words = record::write_text(TextKind::StartedAs, 0, sys::started_as(), record);
+        let words = record::write_text(TextKind::StartedAs, 0, platform::started_as(), record);
         capture::append(writer, record, words, now);
-        if let Ok(fd) = sys::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
+        if let Ok(fd) = platform::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
             // A command line may have megabytes; what tells a person which it was is at its beginning.
             const MOST_PARTS: usize = 4;
             let mut offset = 0;
             for _ in 0..MOST_PARTS {
-                let length = sys::read(fd, &mut part).unwrap_or(0);
+                let length = platform::read(fd, &mut part).unwrap_or(0);
                 count_own_read(length);
                 if length == 0 {
                     break;
@@ -531,7 +531,7 @@ pub(super) fn write_texts(mapping: &'static Mapping) {
                 capture::append(writer, record, words, now);
                 offset += length;
             }
-            sys::close(fd);
+            platform::close(fd);
         }
     });
 }
@@ -602,13 +602,13 @@ fn silence_own_panics() {
 /// Maps the page that tells a forked child from its parent.
 fn make_own_page() {
     const PAGE: usize = 4096;
-    let Ok(page) = sys::map(PAGE, Backing::Anonymous, 0) else {
+    let Ok(page) = platform::map(PAGE, Backing::Anonymous, 0) else {
         return;
     };
     // SAFETY: the page is this module's own; `check_for_fork` expects it zeroed in children.
-    if unsafe { sys::wipe_on_fork(page, PAGE) }.is_err() {
+    if unsafe { platform::wipe_on_fork(page, PAGE) }.is_err() {
         // SAFETY: nothing refers to it.
-        unsafe { sys::unmap(page, PAGE) };
+        unsafe { platform::unmap(page, PAGE) };
         return;
     }
     let word = page.cast::<AtomicU32>();

@@ -1,11 +1,11 @@
 //! When a capture reads the thread's faults and switches: a system call that most can do without.
 //!
 //! Switches and major faults cannot have changed when the kernel has not switched the thread
-//! (`sys::rseq`). Minor faults can: they are brought up to date at the next read.
+//! (`platform::rseq`). Minor faults can: they are brought up to date at the next read.
 
+use super::tls;
+use crate::platform::{self, Usage, rseq};
 use crate::sync::Ordering;
-use crate::sys::tls;
-use crate::sys::{self, Usage, rseq};
 
 /// Most captures between two reads.
 const CAPTURES_BETWEEN: u32 = 64;
@@ -63,6 +63,6 @@ impl State {
         // First, so that a switch from here on is seen next time.
         rseq::arm();
         tls::block().switched.store(0, Ordering::Relaxed);
-        sys::thread_usage()
+        platform::thread_usage()
     }
 }

@@ -5,15 +5,16 @@
 //! the process' entry says so, with the CPU time up to here.
 
 use super::capture::{self, Request};
+use super::tls::{self, flag};
 use super::{kernel_clock, patience, process, registered};
-use crate::gate;
-use crate::layout::{ClockSource, sandboxed};
-use crate::mapping::Mapping;
-use crate::modules;
+use crate::native::modules;
+use crate::platform;
+use crate::platform::sandbox::{self, Candidate, NotNoted};
 use crate::probe::Probe;
-use crate::sandbox::{self, Candidate, NotNoted};
-use crate::sys;
-use crate::sys::tls::{self, flag};
+use crate::shm::gate;
+use crate::shm::layout::{ClockSource, entry_state, sandboxed};
+use crate::shm::mapping::Mapping;
+use crate::shm::registry;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What the program is about to ask the kernel for.
@@ -57,7 +58,7 @@ pub fn enters_sandbox(sandbox: Sandbox) -> Option<Entering> {
     }
     super::children::check_for_fork();
     let mapping = process::mapping()?;
-    let unseen_from_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let unseen_from_ns = platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     let mut entering = Entering {
         what: What::Closed(0),
         bits: sandboxed::OFF_STRICT,
@@ -102,7 +103,12 @@ fn consequences(mapping: &Mapping, allows: impl Fn(i64, [usize; 6]) -> bool) -> 
     let place = 0u64;
     let to = (&raw const place) as usize;
     let clock = |clock: i32| allows(libc::SYS_clock_gettime, [clock as usize, to, 0, 0, 0, 0]);
-    let usage = || allows(libc::SYS_getrusage, [sys::RUSAGE_THREAD, to, 0, 0, 0, 0]);
+    let usage = || {
+        allows(
+            libc::SYS_getrusage,
+            [platform::RUSAGE_THREAD, to, 0, 0, 0, 0],
+        )
+    };
     let is_counted =
         mapping.control().clock_source.load(Ordering::Relaxed) == ClockSource::Cycles as u32;
     let mut bits = sandboxed::FILTERED;
@@ -126,7 +132,7 @@ fn may_map_files(candidate: &Candidate) -> bool {
     candidate.allows(
         libc::SYS_openat,
         &[directory, path, flags as usize, 0, 0, 0],
-    ) && candidate.allows(sys::number::FSTAT, &[3, path, 0, 0, 0, 0])
+    ) && candidate.allows(platform::number::FSTAT, &[3, path, 0, 0, 0, 0])
         && candidate.allows(libc::SYS_mmap, &[0, page, read, private, 3, 0])
         && candidate.allows(libc::SYS_close, &[3, 0, 0, 0, 0, 0])
 }
@@ -195,7 +201,10 @@ impl Entering {
 
 /// Whether handlers for the signals that end the process can do their work with these calls.
 fn handle_faults(allows: impl Fn(i64, [usize; 6]) -> bool) -> bool {
-    let own = [sys::process_id() as usize, sys::thread_id() as usize];
+    let own = [
+        platform::process_id() as usize,
+        platform::thread_id() as usize,
+    ];
     let (signal, set) = (libc::SIGSEGV as usize, own.as_ptr() as usize);
     allows(libc::SYS_rt_sigaction, [signal, set, 0, 8, 0, 0])
         && allows(
@@ -210,7 +219,7 @@ fn handle_faults(allows: impl Fn(i64, [usize; 6]) -> bool) -> bool {
 
 /// The same for an image that begins.
 pub fn allows_fault_handlers() -> bool {
-    allows_handlers() && handle_faults(sys::allows)
+    allows_handlers() && handle_faults(platform::allows)
 }
 
 /// Says in the process' entry what holds, and leaves its filters for the images that it starts.
@@ -219,21 +228,39 @@ pub(super) fn show(mapping: &Mapping) {
     if bits != 0
         && let Some(entry) = mapping.process(process::index())
     {
-        sandbox::publish(mapping, entry);
+        let place = sandbox::leave_copy(mapping.filters());
+        entry.filters.store(place as u32, Ordering::Release);
         entry.sandboxed.fetch_or(bits, Ordering::Release);
     }
+}
+
+/// An image begins: takes over the filters of the image that ran in its process before, else of its parent.
+pub(super) fn look_into(mapping: &Mapping, image: &sandbox::Image) -> sandbox::Start {
+    let place_of = |pid: u32| {
+        let newest = registry::processes(mapping)
+            .map(|(_, entry)| entry)
+            .filter(|entry| pid != 0 && entry.pid.load(Ordering::Relaxed) == pid)
+            .filter(|entry| {
+                let state = entry.state.load(Ordering::Acquire);
+                matches!(state, entry_state::LIVE | entry_state::EXECED)
+            })
+            .max_by_key(|entry| entry.uid.load(Ordering::Relaxed))?;
+        Some(newest.filters.load(Ordering::Acquire) as usize)
+    };
+    let baseline = mapping.control().filters.load(Ordering::Relaxed);
+    image.look_into(mapping.filters(), baseline, place_of)
 }
 
 /// An image begins under filters that are known: whether it can be recorded.
 pub(super) fn begins_filtered(mapping: &Mapping) -> u32 {
     let mut bits = match sandbox::is_filtered() {
-        true => consequences(mapping, sys::allows),
+        true => consequences(mapping, platform::allows),
         false => 0,
     };
     // Memory for what every thread has.
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    if !sys::allows(
+    if !platform::allows(
         libc::SYS_mmap,
         [0, 4096, protection, anonymous, usize::MAX, 0],
     ) {
@@ -256,7 +283,7 @@ pub(super) fn misses_thread() {
 /// Whether threads of this process may be interrupted: a handler of ours may be installed, and return.
 pub fn allows_handlers() -> bool {
     BITS.load(Ordering::Relaxed) & (sandboxed::NO_SIGNALS | sandboxed::OFF) == 0
-        && sys::allows(
+        && platform::allows(
             libc::SYS_rt_sigaction,
             [libc::SIGURG as usize, 0, 0, 8, 0, 0],
         )
@@ -278,10 +305,12 @@ pub fn images_can_join() -> bool {
         (libc::SYS_openat, [directory, path, flags, 0, 0, 0]),
         (libc::SYS_openat, [directory, path, read_only, 0, 0, 0]),
         (libc::SYS_read, [3, path, 4096, 0, 0, 0]),
-        (sys::number::FSTAT, [3, path, 0, 0, 0, 0]),
+        (platform::number::FSTAT, [3, path, 0, 0, 0, 0]),
         (libc::SYS_mmap, [0, length, protection, shared, 3, 0]),
         (libc::SYS_munmap, [path, length, 0, 0, 0, 0]),
         (libc::SYS_close, [3, 0, 0, 0, 0, 0]),
     ];
-    calls.into_iter().all(|(number, a)| sys::allows(number, a))
+    calls
+        .into_iter()
+        .all(|(number, a)| platform::allows(number, a))
 }

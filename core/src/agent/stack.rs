@@ -3,9 +3,9 @@
 use super::capture::count;
 use super::process;
 use super::thread::Scratch;
-use crate::callstack::{NodeValue, Table, root_address};
-use crate::layout::{ThreadEntry, loss, node_id, node_kind};
-use crate::mapping::Mapping;
+use crate::shm::callstack::{NodeValue, Table, root_address};
+use crate::shm::layout::{ThreadEntry, loss, node_id, node_kind};
+use crate::shm::mapping::Mapping;
 use crate::unwind::{Registers, WalkEnd};
 
 /// Walks the calling thread's stack and finds its node's id; 0: none. The flag: the table was full,

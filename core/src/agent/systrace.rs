@@ -12,7 +12,7 @@
 //! As all of the agent: nothing allocates, waits or touches `errno`. A pipe is opened for reading, too, because a
 //! pipe without a reader would send the program SIGPIPE.
 
-use crate::mapping::PATH_BYTES;
+use crate::shm::mapping::PATH_BYTES;
 
 /// Longest line with its newline. Kernels before 6.8 cut what is longer (TRACE_BUF_SIZE, kernel/trace/trace.c); a
 /// pipe takes it as a whole (PIPE_BUF).
@@ -39,8 +39,8 @@ pub(super) use descriptor::{event, start, stop};
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod elsewhere {
     use super::{LINE_BYTES, Threads};
-    use crate::layout::Control;
-    use crate::mapping::Mapping;
+    use crate::shm::layout::Control;
+    use crate::shm::mapping::Mapping;
 
     pub fn start(_: &Mapping, _: Threads) {}
     pub fn stop() {}

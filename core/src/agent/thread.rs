@@ -2,16 +2,17 @@
 
 use super::capture::{self, More, Request};
 use super::main_stack;
+use super::tls::{self, Block, flag};
 use super::{children, kernel_clock, own_stack, patience, process, wake};
-use crate::gate;
+use crate::native::ThreadWalker;
+use crate::platform::{self, Usage};
 use crate::probe::Probe;
-use crate::record::{self, RecordBuffer};
-use crate::registry::{self, NewThread};
-use crate::sys::tls::{self, Block, flag};
-use crate::sys::{self, Usage};
-use crate::throttle;
-use crate::unwind::{Registers, StackBounds, ThreadWalker};
-use crate::waiters;
+use crate::shm::gate;
+use crate::shm::record::{self, RecordBuffer};
+use crate::shm::registry::{self, NewThread};
+use crate::shm::throttle;
+use crate::shm::waiters;
+use crate::unwind::{Registers, StackBounds};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -134,7 +135,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     let Some(mapping) = process::mapping() else {
         return false;
     };
-    let tid = sys::thread_id();
+    let tid = platform::thread_id();
     if tid == 0 {
         // A filter keeps the number from us.
         block.set(flag::NO_MEMORY);
@@ -180,7 +181,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         return false;
     };
     // The first signal, whose handler the main thread has not installed yet.
-    let first = sys::signal_bit(libc::SIGURG as u32);
+    let first = platform::signal_bit(libc::SIGURG as u32);
     if scratch.program_mask & first != 0 && entry.has_kernel_clock() {
         // Its signals would pend, and end a later call.
         registry::put_on_ticks(entry);
@@ -318,7 +319,7 @@ pub fn thread_exiting(id: u64) {
     super::alarm::cancel();
     if process::has_kernel_clock() && super::owns_memory() {
         // What comes from here on would find the thread without a stack of ours.
-        sys::block_signals(sys::blocked_signals() | process::AGENT.signals());
+        platform::block_signals(platform::blocked_signals() | process::AGENT.signals());
         if let Some(mapping) = process::mapping() {
             kernel_clock::leave(mapping.control(), entry);
         }
@@ -347,7 +348,7 @@ fn give_memory_back(block: &Block) {
 
 /// Writes the thread's name down if it has changed.
 pub(super) fn write_name(writer: &capture::ThreadWriter, scratch: &mut Scratch, now: u64) {
-    if let Some(name) = sys::thread_name()
+    if let Some(name) = platform::thread_name()
         && name != scratch.name
     {
         scratch.name = name;
@@ -358,7 +359,7 @@ pub(super) fn write_name(writer: &capture::ThreadWriter, scratch: &mut Scratch, 
 
 /// Faults and switches as they are now.
 pub(super) fn usage_now() -> Option<Usage> {
-    sys::thread_usage()
+    platform::thread_usage()
 }
 
 /// Gives a thread's entry up without ending it: the process is another one now.

@@ -1,4 +1,4 @@
-//! Waits that other threads end, and ending them: the agent's side of `crate::waiters`.
+//! Waits that other threads end, and ending them: the agent's side of `crate::shm::waiters`.
 //!
 //! A hook that is about to block for certain begins its wait here, and one that lets go of something asks
 //! here first whether anybody waits for it: one load. All else is off the hot path.
@@ -6,16 +6,17 @@
 use super::capture;
 use super::kernel_clock;
 use super::thread;
+use super::tls;
 use super::{Wait, begin_wait, is_enabled, process, registered};
-use crate::layout::{ThreadEntry, Watch, loss};
-use crate::mapping::Mapping;
+use crate::platform;
 use crate::probe::{Cause, Probe};
-use crate::record::{Waited, Woke};
-use crate::sys::{self, tls};
-use crate::waiters::{
+use crate::shm::layout::{ThreadEntry, Watch, loss};
+use crate::shm::mapping::Mapping;
+use crate::shm::record::{Waited, Woke};
+use crate::shm::waiters::{
     self, Described, EVERYWHERE, Entered, How, Me, Object, Outcome, Waker, descriptor,
 };
-use crate::watches;
+use crate::shm::watches;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// How many wait, by bucket, in the session under way or in the last one; null while there was none.
@@ -513,7 +514,7 @@ fn try_announce(ids: &[u64], is_shared: bool, how: How, in_any_case: bool) -> Op
 pub(super) fn announce_end_of_process() -> Option<Woke> {
     let ids = [
         waiters::child(process::pid()),
-        waiters::any_child(sys::parent_process_id()),
+        waiters::any_child(platform::parent_process_id()),
     ];
     let is_awaited = ids.iter().any(|id| is_awaited(*id));
     is_awaited

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::mapping::Mapping;
+use crate::shm::mapping::Mapping;
 
 /// Takes the hooks of these categories (`Category::bit`) away; a [`Take`], null where that is not possible.
 static TAKE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());

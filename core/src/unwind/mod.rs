@@ -5,9 +5,8 @@
 //! - `cfi`: from a module's unwind tables to a rule; `full`: a step that no rule can describe
 //! - `cache`: code address → rule, process-wide
 //! - `walk`: the walk itself, with verified reuse of the thread's last stack; `rare`: its rare steps
-//! - `native`: the rules and the memory of this process
 //! - `frame_pointer`: the plain walk, where frame pointers are guaranteed
-//! - `elf`, `os`: what finding tables takes
+//! - `elf`: what finding tables takes
 //!
 //! Runs on the slow path of a capture, in hooks and in signal handlers: may not allocate, lock, or
 //! call a hooked function.
@@ -17,10 +16,6 @@ pub mod cfi;
 pub mod elf;
 mod frame_pointer;
 pub mod full;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub mod native;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub mod os;
 mod rare;
 pub mod rule;
 pub mod walk;
@@ -193,7 +188,7 @@ impl StackBounds {
     /// # Safety
     /// The address is aligned to 8, and the eight bytes there lie inside the bounds.
     #[inline(always)]
-    unsafe fn read_unchecked(&self, address: u64) -> u64 {
+    pub(crate) unsafe fn read_unchecked(&self, address: u64) -> u64 {
         let place = address.wrapping_add(self.shift) as usize;
         // SAFETY: the constructors' callers promised that the bounds are readable. Volatile: other
         // threads may write there, and any value will do.
@@ -313,10 +308,3 @@ const fn strip(address: u64) -> u64 {
         address
     }
 }
-
-/// The walker that captures use.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub type ThreadWalker = native::NativeWalker;
-/// The walker that captures use.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub type ThreadWalker = FramePointerWalker;

@@ -465,7 +465,7 @@ impl Stack {
 ///
 /// # Safety
 /// All-zero must be a valid `T`, whose size is not 0.
-pub(super) unsafe fn zeroed<T>() -> std::boxed::Box<T> {
+pub(crate) unsafe fn zeroed<T>() -> std::boxed::Box<T> {
     let layout = std::alloc::Layout::new::<T>();
     // SAFETY: the layout has a size; the memory is a valid `T` by the caller's promise and was made by
     // the allocator that `Box` uses.

@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stackbeat_core::modules;
+use stackbeat_core::native::modules;
+use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::WalkEnd;
-use stackbeat_core::unwind::native::NativeWalker;
 
 use crate::in_process::{Comparison, bounds, compare};
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use stackbeat_core::modules;
-use stackbeat_core::unwind::native::NativeWalker;
+use stackbeat_core::native::modules;
+use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::{StackBounds, WalkEnd};
 
 use crate::in_process::{Comparison, bounds, compare};

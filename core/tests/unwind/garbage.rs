@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use stackbeat_core::modules;
+use stackbeat_core::native::modules;
+use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::full::AllRegisters;
-use stackbeat_core::unwind::native::NativeWalker;
 use stackbeat_core::unwind::rule::{Kind, Rule};
 use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack, Start};
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};

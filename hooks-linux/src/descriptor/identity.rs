@@ -1,8 +1,8 @@
 //! What the kernel says of a descriptor, and what stands for it.
 
 use core::ffi::c_int;
-use stackbeat_core::sys::descriptor::{self as kernel, SocketEnd};
-use stackbeat_core::waiters::{Described, descriptor as object_of};
+use stackbeat_core::platform::descriptor::{self as kernel, SocketEnd};
+use stackbeat_core::shm::waiters::{Described, descriptor as object_of};
 
 use super::{APART, ASKED, Found, state};
 

@@ -15,8 +15,8 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::{sockaddr, socklen_t};
 use stackbeat_core::agent;
-use stackbeat_core::sys::descriptor::{self as kernel, SocketEnd};
-use stackbeat_core::waiters::{Described, How, descriptor as object_of};
+use stackbeat_core::platform::descriptor::{self as kernel, SocketEnd};
+use stackbeat_core::shm::waiters::{Described, How, descriptor as object_of};
 
 use identity::{both_ways, connection, end_of_connection, identify, listener};
 pub(crate) use poll::{events_came, polled, polls, selected, selects, waits_for_events, watched};

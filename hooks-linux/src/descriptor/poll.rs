@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_short};
 use core::sync::atomic::Ordering;
 use libc::{epoll_event, fd_set, pollfd};
 use stackbeat_core::agent::{self, Awaited, WaitFor};
-use stackbeat_core::waiters::{Described, descriptor as object_of};
+use stackbeat_core::shm::waiters::{Described, descriptor as object_of};
 
 use super::{APART, Found, known, slot, state};
 

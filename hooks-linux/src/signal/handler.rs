@@ -9,7 +9,7 @@ use super::{CANCELLATION, OURS, mask_word};
 use core::ffi::{c_int, c_void};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
 use stackbeat_core::agent;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 
 /// A call of a handler of the program's.
 #[repr(C)]
@@ -98,7 +98,7 @@ pub(super) unsafe extern "C-unwind" fn on_signal(
 
 /// On the stack of the program's handler: signals arrive from here on as they would without us.
 extern "C-unwind" fn block(mask: u64) {
-    sys::block_signals(mask);
+    platform::block_signals(mask);
 }
 
 /// Captures if the signal is one of ours. True: it is the program's, and `onward` says which handler it goes to.

@@ -5,13 +5,15 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use stackbeat_core::gate;
-use stackbeat_core::layout::{Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
-use stackbeat_core::record::RecordKind;
-use stackbeat_core::sys;
-use stackbeat_core::throttle::Ticker;
+use stackbeat_core::shm::gate;
+use stackbeat_core::shm::layout::{
+    Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state,
+};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::RecordKind;
+use stackbeat_core::shm::throttle::Ticker;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -218,12 +220,12 @@ impl Session {
                     if pid == 0
                         || signal == 0
                         || tid == 0
-                        || !gate::try_send(entry, sys::barrier_everywhere)
+                        || !gate::try_send(entry, platform::barrier_everywhere)
                         || !gate::commit(entry)
                     {
                         continue;
                     }
-                    let signalled = sys::signal_thread(pid, tid, signal as i32);
+                    let signalled = platform::signal_thread(pid, tid, signal as i32);
                     gate::sent(entry);
                     match signalled {
                         Ok(()) => _ = sent.fetch_add(1, Ordering::Relaxed),
@@ -284,7 +286,7 @@ impl Session {
 
     /// What the processes' entries say of sandboxes (`layout::sandboxed`), in the order in which they began.
     pub fn sandboxed(&self) -> Vec<u32> {
-        let mut said: Vec<_> = stackbeat_core::registry::processes(&self.mapping)
+        let mut said: Vec<_> = stackbeat_core::shm::registry::processes(&self.mapping)
             .map(|(_, entry)| {
                 let uid = entry.uid.load(Ordering::Relaxed);
                 (uid, entry.sandboxed.load(Ordering::Acquire))
@@ -295,7 +297,7 @@ impl Session {
     }
 
     /// Sum of a counter over all threads.
-    pub fn total(&self, of: impl Fn(&stackbeat_core::layout::ThreadEntry) -> u64) -> u64 {
+    pub fn total(&self, of: impl Fn(&stackbeat_core::shm::layout::ThreadEntry) -> u64) -> u64 {
         let used = self.mapping.control().threads_used.load(Ordering::Relaxed);
         (0..used)
             .filter_map(|i| self.mapping.thread(i))
@@ -310,7 +312,7 @@ impl Drop for Session {
         for thread in self.threads.drain(..) {
             _ = thread.join();
         }
-        sys::remove(&self.path);
+        platform::remove(&self.path);
     }
 }
 

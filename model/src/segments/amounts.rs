@@ -1,6 +1,6 @@
 //! Amounts shared out: nothing is invented, nothing forgotten.
 
-use stackbeat_core::record::flags;
+use stackbeat_core::shm::record::flags;
 
 use crate::{Amounts, SampleRow, each};
 

@@ -1,7 +1,7 @@
 //! Waits that were seen from outside, among a thread's samples.
 
 use stackbeat_core::probe::{Cause, Probe};
-use stackbeat_core::record::flags;
+use stackbeat_core::shm::record::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
 use super::rules::{A, B, C, D, MS, START, picture, play, s};

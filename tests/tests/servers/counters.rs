@@ -2,7 +2,7 @@
 
 use super::locks::{Client, pid_of};
 use super::*;
-use stackbeat_core::sys;
+use stackbeat_core::platform;
 use stackbeat_tests::decode::Trace;
 use stackbeat_tests::processes::status;
 use stackbeat_tests::wait_until;
@@ -41,7 +41,7 @@ impl Reading {
         };
         let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
         Reading {
-            at_ns: sys::clock_ns(libc::CLOCK_MONOTONIC),
+            at_ns: platform::clock_ns(libc::CLOCK_MONOTONIC),
             cpu_ns: ((fields[11] + fields[12]) * (1_000_000_000 / tick)) as u64,
             minor_faults: fields[7] as u64,
             threads: fields[17],

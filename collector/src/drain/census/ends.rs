@@ -1,7 +1,7 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
-use stackbeat_core::layout::{ProcessEntry, ThreadEntry};
 use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_core::shm::layout::{ProcessEntry, ThreadEntry};
 use stackbeat_core::sync::AtomicU64;
 use stackbeat_core::system_call::SYSTEM_CALLS;
 

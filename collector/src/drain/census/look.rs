@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use stackbeat_core::layout::sandboxed;
+use stackbeat_core::shm::layout::sandboxed;
 
 /// How long after its agent's last word a process is taken for dead whose pid says nothing.
 const FOREIGN_END_NS: u64 = 2_000_000_000;

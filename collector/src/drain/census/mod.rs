@@ -14,12 +14,12 @@ mod seed;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
-use stackbeat_core::buffer::Drained;
 use stackbeat_core::clock::{Converter, Snapshot};
-use stackbeat_core::layout::{ThreadEntry, entry_state, loss};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::record::TextKind;
-use stackbeat_core::registry;
+use stackbeat_core::shm::buffer::Drained;
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state, loss};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::record::TextKind;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet, process::Origin};

@@ -1,6 +1,6 @@
 //! What a process' entry says of its sandbox, in words.
 
-use stackbeat_core::layout::sandboxed;
+use stackbeat_core::shm::layout::sandboxed;
 
 /// What bits of `sandboxed` mean for what the trace shows of the process.
 const MEANING: [(u32, &str); 7] = [

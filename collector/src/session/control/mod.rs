@@ -16,9 +16,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::layout::{ClockSource, Mode, ThreadClass, entry_state};
 use stackbeat_core::probe::Category;
-use stackbeat_core::registry;
+use stackbeat_core::shm::layout::{ClockSource, Mode, ThreadClass, entry_state};
+use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::drainer::Order;

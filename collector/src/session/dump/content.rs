@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::layout::node_kind;
+use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::nodes;
 use stackbeat_proto::v1::{self, NodeKind, event, loss, packet};

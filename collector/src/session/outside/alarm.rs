@@ -1,8 +1,8 @@
 //! What dumps are written for by themselves: threads that wait for too long, turns of event loops that take
 //! too long.
 
-use stackbeat_core::layout::{ThreadEntry, entry_state};
 use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::sync::Ordering;
 
 use super::super::options::Dumps;

@@ -15,10 +15,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::sync::{Ordering, fence};
-use stackbeat_core::{clock, sys};
+use stackbeat_core::{clock, platform};
 
 use super::drainer::Order;
 use super::locks::{self, Locks};
@@ -72,7 +72,7 @@ impl Watcher {
                     distance = outside.pass(distance);
                 }
                 let cpu = &outside.shared.figures.outside_cpu_ns;
-                cpu.store(sys::thread_cpu_ns(), Ordering::Relaxed);
+                cpu.store(platform::thread_cpu_ns(), Ordering::Relaxed);
             })?;
         Ok(Watcher { thread, go_on })
     }
@@ -180,8 +180,8 @@ impl Outside {
     /// Looks at the threads that have given a sign or are due. Gives the distance to the next pass.
     fn pass(&mut self, distance: Duration) -> Duration {
         // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
-        let began_ns = sys::thread_cpu_ns();
-        let worked = || Duration::from_nanos(sys::thread_cpu_ns() - began_ns);
+        let began_ns = platform::thread_cpu_ns();
+        let worked = || Duration::from_nanos(platform::thread_cpu_ns() - began_ns);
         let shared = Arc::clone(&self.shared);
         if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
             return LONGEST;

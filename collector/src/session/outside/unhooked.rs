@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use stackbeat_core::layout::ThreadEntry;
+use stackbeat_core::platform::calls;
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::ThreadEntry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::sys::calls;
 
 use super::super::procfs::{self, InCall, Scheduled};
 use super::super::shared::count;

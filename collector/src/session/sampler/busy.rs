@@ -1,9 +1,9 @@
 //! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
 //! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
 
-use stackbeat_core::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::sys;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::signals::Signals;
@@ -56,7 +56,7 @@ impl Sampler {
             if on_ticks != on_ticks::AT_FIRST || !is_due || !has_signal(entry) {
                 continue;
             }
-            let cpu_ns = sys::clock_ns(process_clock(process.pid));
+            let cpu_ns = platform::clock_ns(process_clock(process.pid));
             let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns);
             if used_ns < AT_FIRST_NS {
                 // One thread needs that long for the rest; many are found somewhat later.

@@ -4,10 +4,11 @@
 
 use std::cmp::Reverse;
 
-use stackbeat_core::layout::{ThreadEntry, entry_state, on_ticks};
-use stackbeat_core::mapping::Mapping;
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state, on_ticks};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{registry, sys};
 use stackbeat_proto::v1::process::Origin;
 
 use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry, process_clock};
@@ -57,7 +58,7 @@ impl Sampler {
                             meeting_ns: 0,
                             is_searched: false,
                             threads: 0,
-                            cpu_before_ns: sys::clock_ns(process_clock(pid)),
+                            cpu_before_ns: platform::clock_ns(process_clock(pid)),
                             next_cpu_look_ns: 0,
                             is_clocked: mapping.control().has_kernel_clock()
                                 && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,

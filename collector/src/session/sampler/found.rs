@@ -1,12 +1,12 @@
 //! Strangers that wait: they pass a hook when their wait is over, which may be never. So that they have a row in the
 //! trace, and are looked at from outside like others that wait, they get an entry from us
-//! (`stackbeat_core::registry::found`).
+//! (`stackbeat_core::shm::registry::found`).
 
 use std::collections::{HashMap, HashSet};
 
-use stackbeat_core::handover;
-use stackbeat_core::layout::{ProcessEntry, entry_state};
-use stackbeat_core::registry::{self, NewThread, found};
+use stackbeat_core::shm::handover;
+use stackbeat_core::shm::layout::{ProcessEntry, entry_state};
+use stackbeat_core::shm::registry::{self, NewThread, found};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 

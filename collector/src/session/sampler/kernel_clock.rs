@@ -7,7 +7,7 @@
 //! does for every signal, an unknown SIGTRAP ends it, and SIGURG does nothing. The kernel sends the signal from an interrupt
 //! that it raises for itself while the one of the clock lasts, so it arrives before the program's next instruction. Time in
 //! the kernel must not be counted then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it.
-//! The calls that hooks know are recorded with the time that they took (`stackbeat_core::throttle::has_moment`).
+//! The calls that hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::has_moment`).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,11 +16,12 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
-use stackbeat_core::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry, on_ticks};
+use stackbeat_core::clock;
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry, on_ticks};
+use stackbeat_core::shm::registry;
+use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::sys;
-use stackbeat_core::throttle::Ticker;
-use stackbeat_core::{clock, registry};
 use stackbeat_proto::v1::{self, packet};
 
 use super::signals::Signals;
@@ -176,7 +177,7 @@ impl Clocked {
         if descriptor.load(Ordering::Relaxed) != 0 {
             descriptor.fetch_or(CLOCK_ENDED, Ordering::SeqCst);
         }
-        sys::wake(&entry.clock_descriptor, 1);
+        platform::wake(&entry.clock_descriptor, 1);
     }
 }
 

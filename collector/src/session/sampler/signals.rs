@@ -1,8 +1,8 @@
 //! Which signal interrupts a thread: the first, or where the thread blocks that, the second, if its process has one.
 
-use stackbeat_core::layout::{ProcessEntry, ThreadEntry};
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{ProcessEntry, ThreadEntry};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::sys;
 
 use super::{Running, Sampler};
 use crate::session::procfs;
@@ -28,13 +28,13 @@ impl Signals {
 
     /// As a set; signal 1 is bit 0.
     pub fn set(self) -> u64 {
-        sys::signal_bit(self.first) | sys::signal_bit(self.second)
+        platform::signal_bit(self.first) | platform::signal_bit(self.second)
     }
 
     /// The one that a thread which blocks these takes at once.
     pub fn open_to(self, blocked: u64) -> Option<u32> {
         let mut signals = [self.first, self.second].into_iter();
-        signals.find(|signal| *signal != 0 && blocked & sys::signal_bit(*signal) == 0)
+        signals.find(|signal| *signal != 0 && blocked & platform::signal_bit(*signal) == 0)
     }
 }
 

@@ -4,11 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::layout::{ProcessEntry, entry_state};
-use stackbeat_core::mapping::Mapping;
-use stackbeat_core::registry::NewThread;
+use stackbeat_core::shm::layout::{ProcessEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::registry::NewThread;
+use stackbeat_core::shm::{gate, registry};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, gate, registry, sys};
+use stackbeat_core::{clock, platform};
 
 use super::found::{self, Entry, Seen, Wanted};
 use super::kernel::{Kernel, open_state};
@@ -57,7 +58,7 @@ impl Sampler {
     /// Looks for threads of live processes that no hook has registered. Gives the time to the next look, ns.
     pub(super) fn look_for_strangers(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
-        let began_ns = sys::thread_cpu_ns();
+        let began_ns = platform::thread_cpu_ns();
         let mut look = Look {
             now_ns,
             now: clock::now(shared.clock_source()),
@@ -67,7 +68,7 @@ impl Sampler {
         self.meet_strangers(shared, &mut look);
         self.awaits_strangers = self.strangers.values().any(Stranger::is_undecided);
         look.goes_on |= self.awaits_strangers;
-        let took_ns = (sys::thread_cpu_ns() - began_ns).saturating_sub(look.newcomers_ns);
+        let took_ns = (platform::thread_cpu_ns() - began_ns).saturating_sub(look.newcomers_ns);
         let is_first = |stranger: &Stranger| stranger.was_there && stranger.is_undecided();
         let share = match self.strangers.values().any(is_first) {
             true => FIRST_SHARE,
@@ -223,9 +224,9 @@ impl Look {
         if !stranger.is_undecided() {
             return stranger.watch(tid, since, self.now);
         }
-        let began_ns = sys::thread_cpu_ns();
+        let began_ns = platform::thread_cpu_ns();
         let waits = stranger.watch(tid, since, self.now);
-        self.newcomers_ns += sys::thread_cpu_ns() - began_ns;
+        self.newcomers_ns += platform::thread_cpu_ns() - began_ns;
         waits
     }
 
@@ -278,7 +279,7 @@ impl Look {
         if !gate::commit_meeting(&entry.stranger, tid) {
             return;
         }
-        if sys::signal_thread(pid, tid, signal as i32).is_err() {
+        if platform::signal_thread(pid, tid, signal as i32).is_err() {
             gate::withdraw(&entry.stranger);
             return;
         }

@@ -1,7 +1,7 @@
 //! What captures cost that somebody asks for: a number a second, and a few at once.
 
 use super::{Capture, count};
-use crate::layout::loss;
+use crate::shm::layout::loss;
 use crate::sync::Ordering;
 
 /// Forced captures that a rested thread may do at once.

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::compiler_fence;
 
+use crate::agent::tls::Block;
 use crate::agent::{own_stack, thread};
 use crate::sync::Ordering;
-use crate::sys::tls::Block;
 
 /// The re-entrancy guard: one capture at a time on a thread. Holds the stack pointer, so that one
 /// left behind by a longjmp out of a signal handler is recognized.

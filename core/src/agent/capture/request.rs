@@ -2,7 +2,7 @@
 
 use crate::agent::counted::Kind;
 use crate::probe::Probe;
-use crate::record::{Waited, Woke};
+use crate::shm::record::{Waited, Woke};
 use crate::system_call::SystemCall;
 use crate::unwind::Registers;
 

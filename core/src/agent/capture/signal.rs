@@ -1,13 +1,13 @@
 //! The session's signal: a thread is captured where it runs.
 
 use super::{Request, count, slow};
+use crate::agent::tls;
 use crate::agent::{alternate, cpu_timer, kernel_clock, process, registered, thread};
-use crate::gate;
-use crate::layout::{CLOCK_ENDED, loss};
+use crate::platform;
 use crate::probe::Probe;
+use crate::shm::gate;
+use crate::shm::layout::{CLOCK_ENDED, loss};
 use crate::sync::Ordering;
-use crate::sys;
-use crate::sys::tls;
 use crate::unwind::Registers;
 
 /// Handles the session's signal.
@@ -56,7 +56,7 @@ pub(in crate::agent) unsafe fn on_signal(
         return true;
     }
     if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
-        gate::met(&process.stranger, sys::thread_id);
+        gate::met(&process.stranger, platform::thread_id);
     }
     let block = tls::block();
     if registered(block).is_none() && !thread::register() {

@@ -1,11 +1,12 @@
 //! A fatal signal in the thread that it came to.
 
 use crate::agent::capture::{self, Request};
+use crate::agent::tls;
 use crate::agent::{children, process, registered, thread};
 use crate::fault::NO_NODE;
-use crate::layout::ProcessEntry;
+use crate::platform::{self, Backing};
 use crate::probe::Probe;
-use crate::sys::{self, Backing, tls};
+use crate::shm::layout::ProcessEntry;
 use crate::unwind::Registers;
 use core::sync::atomic::Ordering;
 
@@ -23,12 +24,12 @@ pub fn with_room(mut f: impl FnMut(bool)) {
     fn call_on<F: FnMut(bool)>(stack: *mut u8, f: &mut F) {
         // SAFETY: the mapping is nobody else's; `call` takes an `F`.
         unsafe {
-            sys::call_on(stack.add(STACK_BYTES), call::<F>, (&raw mut *f).cast());
-            sys::unmap(stack, STACK_BYTES);
+            platform::call_on(stack.add(STACK_BYTES), call::<F>, (&raw mut *f).cast());
+            platform::unmap(stack, STACK_BYTES);
         }
     }
 
-    match sys::map(STACK_BYTES, Backing::Anonymous, 0) {
+    match platform::map(STACK_BYTES, Backing::Anonymous, 0) {
         Ok(stack) => call_on(stack, &mut f),
         Err(_) => f(false),
     }
@@ -88,7 +89,7 @@ pub fn on_fault(signal: i32, code: i32, registers: &Registers, has_room: bool) {
 /// The signal that this thread noted has not ended the process after all: something outside took it away.
 pub fn lives_on() {
     if let Some(process) = own_entry()
-        && process.fatal_tid.load(Ordering::Acquire) == sys::thread_id()
+        && process.fatal_tid.load(Ordering::Acquire) == platform::thread_id()
     {
         for word in [&process.fatal_tid, &process.fatal_node] {
             word.store(0, Ordering::Relaxed);
@@ -122,7 +123,7 @@ fn note(fault: &Fault) {
     if !is_first {
         if process.fatal_node.load(Ordering::Acquire) == 0 {
             // Two at once: the process must not die before the other has its stack.
-            sys::wait(&process.fatal_node, 0, Some(PATIENCE_NS));
+            platform::wait(&process.fatal_node, 0, Some(PATIENCE_NS));
         }
         // The other one may live on.
         is_first = tell(fault);
@@ -133,7 +134,7 @@ fn note(fault: &Fault) {
             node => node,
         };
         process.fatal_node.store(node, Ordering::Release);
-        sys::wake(&process.fatal_node, u32::MAX >> 1);
+        platform::wake(&process.fatal_node, u32::MAX >> 1);
     }
 }
 
@@ -157,12 +158,14 @@ fn tell(fault: &Fault) -> bool {
     process
         .fatal_cycles
         .store(process::now(), Ordering::Relaxed);
-    let name = sys::thread_name().unwrap_or_default();
+    let name = platform::thread_name().unwrap_or_default();
     for (word, part) in process.fatal_name.iter().zip(name.chunks_exact(8)) {
         let part = part.try_into().unwrap_or_default();
         word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
     }
-    process.fatal_tid.store(sys::thread_id(), Ordering::Release);
+    process
+        .fatal_tid
+        .store(platform::thread_id(), Ordering::Release);
     true
 }
 

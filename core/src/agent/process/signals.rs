@@ -4,11 +4,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{AGENT, Agent, mapping};
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::agent::{alternate, registered};
-use crate::mapping::Mapping;
-use crate::sys;
+use crate::agent::tls;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::sys::tls;
+use crate::agent::{alternate, registered};
+use crate::platform;
+use crate::shm::mapping::Mapping;
 
 impl Agent {
     /// No thread is interrupted any more.
@@ -19,7 +19,7 @@ impl Agent {
 
     /// The session's signals, as the kernel has sets of them: signal 1 is bit 0.
     pub(in crate::agent) fn signals(&self) -> u64 {
-        let bit = |signal: &AtomicU32| sys::signal_bit(signal.load(Ordering::Relaxed));
+        let bit = |signal: &AtomicU32| platform::signal_bit(signal.load(Ordering::Relaxed));
         bit(&self.signal) | bit(&self.second_signal)
     }
 }
@@ -29,7 +29,7 @@ impl Agent {
 pub fn handlers_installed(first: u32, second: u32) {
     AGENT
         .handler
-        .store(sys::signal_handler(first), Ordering::Relaxed);
+        .store(platform::signal_handler(first), Ordering::Relaxed);
     AGENT.signal.store(first, Ordering::Relaxed);
     AGENT.second_signal.store(second, Ordering::Relaxed);
     // Threads that begin later do it then.

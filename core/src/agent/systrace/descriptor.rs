@@ -2,9 +2,9 @@
 
 use super::{LINE_BYTES, Threads, line};
 use crate::agent::process;
-use crate::layout::Control;
-use crate::mapping::{Mapping, PATH_BYTES};
-use crate::sys::{self, descriptor};
+use crate::platform::{self, descriptor};
+use crate::shm::layout::Control;
+use crate::shm::mapping::{Mapping, PATH_BYTES};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -53,7 +53,7 @@ pub fn start(mapping: &Mapping, threads: Threads) {
 pub fn stop() {
     let number = OWN.number.swap(NONE, Ordering::Relaxed);
     if is_ours(number) {
-        sys::close(number);
+        platform::close(number);
     }
 }
 
@@ -124,7 +124,7 @@ fn open_again(before: i32, buffer: &mut [u8; LINE_BYTES]) -> Option<i32> {
         .number
         .compare_exchange(LOST, number, Ordering::Relaxed, Ordering::Relaxed);
     if kept.is_err() {
-        sys::close(number);
+        platform::close(number);
         return None;
     }
     Some(number)
@@ -139,13 +139,13 @@ fn open(mapping: &Mapping, threads: Threads, buffer: &mut [u8; PATH_BYTES]) -> O
             false => libc::O_WRONLY,
         };
     let path = CStr::from_bytes_until_nul(buffer).ok()?;
-    let low = sys::open(path, flags, 0).ok()?;
+    let low = platform::open(path, flags, 0).ok()?;
     let high = if is_ours(low) {
         move_up(low, threads)
     } else {
         None
     };
-    sys::close(low);
+    platform::close(low);
     high
 }
 

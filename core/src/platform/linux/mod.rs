@@ -1,0 +1,1023 @@
+//! System calls on Linux and Android.
+
+#[cfg(target_os = "linux")]
+pub mod calls;
+pub mod descriptor;
+#[cfg_attr(target_arch = "aarch64", path = "raw_aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "raw_x86_64.rs")]
+mod raw;
+#[cfg(not(loom))]
+pub mod sandbox;
+
+use super::{Backing, Errno, Usage};
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+pub use raw::call_on;
+
+#[cfg(loom)]
+mod sandbox {
+    #[derive(Debug)]
+    pub struct UnderWay;
+    impl UnderWay {
+        pub fn begin() -> UnderWay {
+            UnderWay
+        }
+        pub fn end(self) {}
+    }
+    pub fn allows(_: i64, _: &[usize; 6]) -> bool {
+        true
+    }
+}
+
+/// Makes a system call, unless a filter of the program might not allow it; the kernel's own result: −4095..0 is an errno.
+///
+/// # Safety
+/// As the system call says.
+#[inline(always)]
+unsafe fn syscall(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    // SAFETY: passed on.
+    unsafe { syscall_of_words(a, b, c, d, e, f, number) }
+}
+
+/// Apart from its callers, and with its arguments in registers: hooks have little of the program's stack.
+#[inline(never)]
+unsafe fn syscall_of_words(
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+    number: i64,
+) -> isize {
+    let under_way = sandbox::UnderWay::begin();
+    let arguments = [a, b, c, d, e, f];
+    let result = match sandbox::allows(number, &arguments) {
+        // SAFETY: passed on.
+        true => unsafe { raw::syscall(number, arguments) },
+        false => -(REFUSED.0 as isize),
+    };
+    under_way.end();
+    result
+}
+
+/// What a call fails with that is not made.
+const REFUSED: Errno = Errno(libc::EPERM);
+
+/// Whether the agent may make this system call.
+pub fn allows(number: i64, a: [usize; 6]) -> bool {
+    sandbox::allows(number, &a)
+}
+
+/// The kernel's result as a `Result`.
+fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) {
+        Err(Errno(-result as i32))
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// # Safety
+/// As the system call says.
+pub(super) unsafe fn call(number: i64, a: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: passed on.
+    check(unsafe { syscall(number, a) })
+}
+
+/// Maps `length` bytes.
+///
+/// A shared or private file mapping may fault when the file is shorter than it.
+pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Errno> {
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (protection, flags, fd) = match backing {
+        Backing::Anonymous => (libc::PROT_READ | libc::PROT_WRITE, anonymous, -1),
+        Backing::Populated => (
+            libc::PROT_READ | libc::PROT_WRITE,
+            anonymous | libc::MAP_POPULATE,
+            -1,
+        ),
+        Backing::Shared(fd) => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd),
+        Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
+        Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
+    };
+    // SAFETY: without MAP_FIXED nothing that is mapped is replaced.
+    let address = unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                place_for(length),
+                length,
+                protection as usize,
+                flags as usize,
+                fd as usize,
+                offset,
+            ],
+        )?
+    };
+    Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Where the kernel is asked to map so many bytes: far below the libraries. Otherwise it takes what the program has unmapped a
+/// moment ago, which some look at (mincore), and what the program maps lies elsewhere than without us.
+fn place_for(length: usize) -> usize {
+    const BELOW: usize = 16 << 30;
+    const ROOM: usize = 8 << 30;
+    const PAGE: usize = 4096;
+    static USED: AtomicUsize = AtomicUsize::new(0);
+
+    let here = (&raw const USED).addr() & !(PAGE - 1);
+    let used = USED.fetch_add(length.next_multiple_of(PAGE), Ordering::Relaxed) % ROOM;
+    here.checked_sub(BELOW).map_or(0, |low| low + used)
+}
+
+/// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
+///
+/// # Safety
+/// Whoever uses the range must expect it to become zero at any moment.
+pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: promised by the caller.
+    unsafe {
+        call(
+            libc::SYS_mmap,
+            [
+                address.expose_provenance(),
+                length,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                flags as usize,
+                usize::MAX,
+                0,
+            ],
+        )
+    }
+    .map(|_| ())
+}
+
+/// Maps `length` bytes of the file behind a shared mapping once more, from the place on that is mapped at `page`; they
+/// may reach beyond what is mapped there (mremap(2), "if the value of old_size is zero").
+pub fn map_again(page: *mut u8, length: usize) -> Result<*mut u8, Errno> {
+    /// include/uapi/linux/mman.h; libc lacks it for Android.
+    const MREMAP_MAYMOVE: usize = 1;
+    let from = page.expose_provenance();
+    // SAFETY: nothing is unmapped or replaced: the old size is 0 and the kernel chooses the new address.
+    let address = unsafe { call(libc::SYS_mremap, [from, 0, length, MREMAP_MAYMOVE, 0, 0]) }?;
+    Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Bytes of address space that the process may still take; `None`: there is no limit.
+pub fn address_space_left() -> Option<u64> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit64`.
+    let asked = unsafe {
+        call(
+            libc::SYS_prlimit64,
+            [
+                0,
+                libc::RLIMIT_AS as usize,
+                0,
+                (&raw mut limit).expose_provenance(),
+                0,
+                0,
+            ],
+        )
+    };
+    if asked.is_err() || limit.rlim_cur == u64::MAX {
+        return None;
+    }
+    let mut text = [0; 64];
+    let length = open(c"/proc/self/statm", libc::O_RDONLY, 0).and_then(|fd| {
+        let length = read(fd, &mut text);
+        close(fd);
+        length
+    });
+    // The first number: pages.
+    let digits = text.iter().take(length.unwrap_or(0));
+    let digits = digits.take_while(|byte| byte.is_ascii_digit());
+    let pages = digits.fold(0u64, |pages, digit| {
+        pages
+            .saturating_mul(10)
+            .saturating_add((digit - b'0').into())
+    });
+    Some(limit.rlim_cur.saturating_sub(pages.saturating_mul(4096)))
+}
+
+/// Unmaps what [`map`] gave.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: promised by the caller.
+    let _ = unsafe {
+        call(
+            libc::SYS_munmap,
+            [address.expose_provenance(), length, 0, 0, 0, 0],
+        )
+    };
+}
+
+/// Takes all access to pages away, so that what runs into them faults.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn forbid(address: *mut u8, length: usize) {
+    let protection = libc::PROT_NONE as usize;
+    // SAFETY: promised by the caller.
+    let _ = unsafe {
+        call(
+            libc::SYS_mprotect,
+            [address.expose_provenance(), length, protection, 0, 0, 0],
+        )
+    };
+}
+
+/// Makes the kernel hand zeroed pages of a private mapping to forked children (Linux 4.14).
+///
+/// # Safety
+/// The pages must belong to the caller, who must expect them zeroed after a fork.
+pub unsafe fn wipe_on_fork(address: *mut u8, length: usize) -> Result<(), Errno> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        call(
+            libc::SYS_madvise,
+            [
+                address.expose_provenance(),
+                length,
+                libc::MADV_WIPEONFORK as usize,
+                0,
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Opens a file; `flags` as for open(2), close-on-exec is added.
+pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<i32, Errno> {
+    // SAFETY: the path is a C string; opening touches no memory of ours.
+    let fd = unsafe {
+        call(
+            libc::SYS_openat,
+            [
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                (flags | libc::O_CLOEXEC) as usize,
+                mode as usize,
+                0,
+                0,
+            ],
+        )?
+    };
+    Ok(fd as i32)
+}
+
+/// Closes a descriptor.
+pub fn close(fd: i32) {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Reads at the file's position.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes at most the buffer's length.
+    unsafe {
+        call(
+            libc::SYS_read,
+            [
+                fd as usize,
+                buffer.as_mut_ptr() as usize,
+                buffer.len(),
+                0,
+                0,
+                0,
+            ],
+        )
+    }
+}
+
+/// Numbers that libc does not define for every target.
+pub(crate) mod number {
+    /// include/uapi/asm-generic/unistd.h.
+    #[cfg(target_arch = "aarch64")]
+    pub const FSTAT: libc::c_long = 80;
+    #[cfg(target_arch = "aarch64")]
+    pub const FTRUNCATE: libc::c_long = 46;
+    #[cfg(target_arch = "aarch64")]
+    pub const NEWFSTATAT: libc::c_long = 79;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const FSTAT: libc::c_long = libc::SYS_fstat;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const NEWFSTATAT: libc::c_long = libc::SYS_newfstatat;
+}
+
+/// include/uapi/linux/resource.h; libc lacks it for Android.
+pub const RUSAGE_THREAD: usize = 1;
+
+/// Size and owner of an open regular file.
+pub fn file_size_and_owner(fd: i32) -> Result<(u64, u32), Errno> {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fstat fills a `stat`, which libc declares as the kernel's on 64-bit Linux.
+    let status = unsafe {
+        call(
+            number::FSTAT,
+            [fd as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )?;
+        status.assume_init()
+    };
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok((status.st_size as u64, status.st_uid))
+}
+
+/// Sets a file's length.
+pub fn set_length(fd: i32, length: u64) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            number::FTRUNCATE,
+            [fd as usize, length as usize, 0, 0, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// Locks a file for this descriptor (flock(2)); somebody else's lock on it stays.
+pub fn lock(fd: i32) {
+    let how = (libc::LOCK_EX | libc::LOCK_NB) as usize;
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(libc::SYS_flock, [fd as usize, how, 0, 0, 0, 0]) };
+}
+
+/// Gives a part of a file its storage, so that touching its mapping cannot fail.
+pub fn allocate(fd: i32, offset: u64, length: u64) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            libc::SYS_fallocate,
+            [fd as usize, 0, offset as usize, length as usize, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// Takes the storage of a part of a file away; it reads as zeros.
+pub fn punch_hole(fd: i32, offset: u64, length: u64) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: touches no memory of the caller other than the shared file, which it asks for.
+    unsafe {
+        call(
+            libc::SYS_fallocate,
+            [
+                fd as usize,
+                mode as usize,
+                offset as usize,
+                length as usize,
+                0,
+                0,
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// The target of a symbolic link, without a NUL; the part that fits.
+pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    // SAFETY: the kernel writes at most the buffer's length.
+    let length = unsafe {
+        call(
+            libc::SYS_readlinkat,
+            [
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                buffer.as_mut_ptr() as usize,
+                buffer.len(),
+                0,
+                0,
+            ],
+        )?
+    };
+    Ok(buffer.get(..length).unwrap_or(&[]))
+}
+
+/// The path that was given to exec, without a NUL; empty when the kernel does not say.
+pub fn started_as() -> &'static [u8] {
+    // SAFETY: reads what the kernel put on the initial stack.
+    let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as usize;
+    if path == 0 {
+        return &[];
+    }
+    // SAFETY: the kernel's string on the initial stack, which is there as long as the process.
+    unsafe { CStr::from_ptr(core::ptr::with_exposed_provenance(path)) }.to_bytes()
+}
+
+/// Effective user id; where that may not be asked, the one with which the program began.
+pub fn effective_user() -> u32 {
+    // SAFETY: touches no memory; the auxiliary vector is there always.
+    unsafe {
+        let user = call(libc::SYS_geteuid, [0; 6]);
+        user.map_or_else(
+            |_| libc::getauxval(libc::AT_EUID) as u32,
+            |user| user as u32,
+        )
+    }
+}
+
+/// The last answer of [`process_id`].
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
+
+/// Process id; where it may not be asked for, the last that was known.
+pub fn process_id() -> u32 {
+    // SAFETY: touches no memory.
+    match unsafe { call(libc::SYS_getpid, [0; 6]) } {
+        Ok(pid) => {
+            if PROCESS_ID.load(Ordering::Relaxed) != pid as u32 {
+                PROCESS_ID.store(pid as u32, Ordering::Relaxed);
+            }
+            pid as u32
+        }
+        Err(_) => PROCESS_ID.load(Ordering::Relaxed),
+    }
+}
+
+/// Process id of a forked child, whose only thread asks; 0: not known.
+pub fn forked_process_id() -> u32 {
+    if allows(libc::SYS_getpid, [0; 6]) {
+        return process_id();
+    }
+    let pid = thread_id();
+    PROCESS_ID.store(pid, Ordering::Relaxed);
+    pid
+}
+
+/// Parent's process id; 0: not known.
+pub fn parent_process_id() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { call(libc::SYS_getppid, [0; 6]) }.map_or(0, |pid| pid as u32)
+}
+
+/// Thread id as the kernel numbers it; 0: not known.
+pub fn thread_id() -> u32 {
+    // SAFETY: touches no memory.
+    match unsafe { call(libc::SYS_gettid, [0; 6]) } {
+        Ok(tid) => tid as u32,
+        Err(_) if TID_IN_MEMORY.load(Ordering::Relaxed) != 0 => own_tid_in_memory(),
+        Err(_) => 0,
+    }
+}
+
+/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
+/// 2.4).
+#[cfg(target_arch = "x86_64")]
+pub const TID_OFFSET: usize = 720;
+#[cfg(target_arch = "aarch64")]
+pub const TID_OFFSET: usize = 208;
+
+/// 1: the calling thread's tid has been seen to stand where [`own_tid_in_memory`] reads it.
+static TID_IN_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+/// The first thread of an image finds out whether libc keeps threads' ids where they are read when they may not be
+/// asked for. `pid`: as /proc has it, 0: not known; believed where it may not be asked for, either.
+pub fn look_for_ids(pid: u32) {
+    PROCESS_ID.store(pid, Ordering::Relaxed);
+    let own = match thread_id() {
+        0 => pid,
+        tid => tid,
+    };
+    TID_IN_MEMORY.store((own_tid_in_memory() == own).into(), Ordering::Relaxed);
+}
+
+/// What stands where glibc keeps the calling thread's id; without a system call. Elsewhere it means something else.
+#[cfg(target_env = "gnu")]
+pub fn own_tid_in_memory() -> u32 {
+    // SAFETY: the calling thread's descriptor is longer than that.
+    unsafe {
+        let descriptor = libc::pthread_self() as usize;
+        core::ptr::with_exposed_provenance::<u32>(descriptor + TID_OFFSET).read()
+    }
+}
+
+/// Not known.
+#[cfg(not(target_env = "gnu"))]
+pub fn own_tid_in_memory() -> u32 {
+    0
+}
+
+/// A moment that is spent without the kernel, where it may not be asked for one.
+fn spin() {
+    for _ in 0..1000 {
+        core::hint::spin_loop();
+    }
+}
+
+/// Gives the processor away; pending signals are delivered on the way.
+pub fn yield_now() {
+    // SAFETY: touches no memory.
+    if unsafe { call(libc::SYS_sched_yield, [0; 6]) }.is_err() {
+        spin();
+    }
+}
+
+/// Sends a signal to one thread.
+pub fn signal_thread(process: u32, thread: u32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            libc::SYS_tgkill,
+            [process as usize, thread as usize, signal as usize, 0, 0, 0],
+        )?;
+    }
+    Ok(())
+}
+
+/// The signals that the calling thread blocks.
+pub fn blocked_signals() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: with a null set only the old mask is written: eight bytes, the kernel's sigset_t.
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_BLOCK as usize, 0, &raw mut mask as usize, 8, 0, 0],
+        )
+    };
+    mask
+}
+
+/// The calling thread blocks these signals from now on, and no others. Unlike libc's calls it leaves none out.
+pub fn block_signals(mask: u64) {
+    let from = &raw const mask as usize;
+    // SAFETY: the mask is the kernel's sigset_t of eight bytes, and nothing is written.
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK as usize, from, 0, 8, 0, 0],
+        )
+    };
+}
+
+/// The calling thread holds signals back until [`HeldSignals::release`].
+#[derive(Debug)]
+#[must_use]
+pub struct HeldSignals {
+    before: u64,
+    under_way: sandbox::UnderWay,
+}
+
+/// The calling thread blocks these signals as well; `None`: a filter does not allow it, and nothing has changed.
+#[inline(never)]
+pub fn hold_signals(mask: u64) -> Option<HeldSignals> {
+    let mut before = 0u64;
+    let (from, to) = (&raw const mask as usize, &raw mut before as usize);
+    // What the program blocks stays blocked.
+    let arguments = [libc::SIG_BLOCK as usize, from, to, 8, 0, 0];
+    // Until the end: who installs a filter for all threads waits for the release.
+    let under_way = sandbox::UnderWay::begin();
+    if !sandbox::allows(libc::SYS_rt_sigprocmask, &arguments) {
+        under_way.end();
+        return None;
+    }
+    // SAFETY: both masks are the kernel's sigset_t of eight bytes.
+    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, arguments) };
+    Some(HeldSignals { before, under_way })
+}
+
+impl HeldSignals {
+    /// The signals that the thread blocked before.
+    pub fn before(&self) -> u64 {
+        self.before
+    }
+
+    /// Puts back what was there, whatever filters have come meanwhile: they hold for other threads, and without it
+    /// this one would never hear a signal again.
+    #[inline(never)]
+    pub fn release(self) {
+        let arguments = [
+            libc::SIG_SETMASK as usize,
+            (&raw const self.before).expose_provenance(),
+            0,
+            8,
+            0,
+            0,
+        ];
+        // SAFETY: the mask is the kernel's sigset_t of eight bytes.
+        unsafe { raw::syscall(libc::SYS_rt_sigprocmask, arguments) };
+        self.under_way.end();
+    }
+}
+
+/// The process' handler for a signal, as the kernel has it; 0: the default, or no such signal.
+pub fn signal_handler(signal: u32) -> u64 {
+    // The kernel's struct sigaction: the handler comes first, on every architecture with a 64-bit mask.
+    let mut action = [0u64; 8];
+    // SAFETY: with a null new action only the old one is written: four words at most.
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigaction,
+            [signal as usize, 0, action.as_mut_ptr() as usize, 8, 0, 0],
+        );
+    }
+    action[0]
+}
+
+/// The calling thread's alternate signal stack, after setting it where that is asked for.
+///
+/// # Safety
+/// `new` is null or describes memory that nothing else uses as long as it is the alternate stack.
+pub unsafe fn alternate_stack(new: *const libc::stack_t) -> Result<libc::stack_t, Errno> {
+    let mut before = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: the kernel reads `new` and fills `before`, a stack_t, whose zeroed value is valid.
+    unsafe {
+        call(
+            libc::SYS_sigaltstack,
+            [new as usize, before.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )?;
+        Ok(before.assume_init())
+    }
+}
+
+/// Makes a timer that sends this signal to the calling thread, with a value; `None` where the kernel or a filter refuses it.
+pub fn create_timer(clock: i32, signal: u32, value: usize) -> Option<i32> {
+    let mut timer = 0i32;
+    // SAFETY: a sigevent's zeroed value is valid; glibc's is the kernel's (include/uapi/asm-generic/siginfo.h), which reads it and
+    // fills in the timer's number.
+    unsafe {
+        let mut event: libc::sigevent = core::mem::zeroed();
+        event.sigev_value.sival_ptr = core::ptr::without_provenance_mut(value);
+        event.sigev_signo = signal as i32;
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_notify_thread_id = thread_id() as i32;
+        let arguments = [
+            clock as usize,
+            &raw const event as usize,
+            &raw mut timer as usize,
+            0,
+            0,
+            0,
+        ];
+        (syscall(libc::SYS_timer_create, arguments) == 0).then_some(timer)
+    }
+}
+
+/// Has a timer go off so many ns from now, and then at this distance.
+pub fn start_timer(timer: i32, ns: u64, distance_ns: u64) {
+    const SECOND: u64 = 1_000_000_000;
+    // Interval and value, two timespecs.
+    let times = [
+        distance_ns / SECOND,
+        distance_ns % SECOND,
+        ns / SECOND,
+        ns % SECOND,
+    ];
+    // SAFETY: the kernel reads an itimerspec.
+    unsafe {
+        syscall(
+            libc::SYS_timer_settime,
+            [timer as usize, 0, &raw const times as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Deletes a timer.
+pub fn delete_timer(timer: i32) {
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_timer_delete, [timer as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// A signal's frame with the registers of AVX-512.
+const WITH_AVX_512: usize = 3632;
+
+/// Bytes of stack that the kernel may need to deliver a signal to a process that has asked for all registers it can have.
+pub fn largest_signal_frame_bytes() -> usize {
+    /// include/uapi/linux/auxvec.h, since Linux 5.14 on x86 (arch/x86/include/uapi/asm/auxvec.h).
+    const AT_MINSIGSTKSZ: libc::c_ulong = 51;
+    // SAFETY: reads the auxiliary vector.
+    match unsafe { libc::getauxval(AT_MINSIGSTKSZ) } {
+        // For kernels that do not tell.
+        0 => WITH_AVX_512,
+        bytes => bytes as usize,
+    }
+}
+
+/// Bytes of stack that the kernel may need to deliver a signal to this process as it is. The tiles of AMX take 8 KiB in the frames
+/// of those that have asked for them only (Documentation/arch/x86/xstate.rst).
+pub fn signal_frame_bytes() -> usize {
+    match largest_signal_frame_bytes() {
+        largest if largest > WITH_AVX_512 && !has_dynamic_registers() => WITH_AVX_512,
+        largest => largest,
+    }
+}
+
+/// Whether the process may use registers that have to be asked for, as far as the kernel says.
+#[cfg(target_arch = "x86_64")]
+fn has_dynamic_registers() -> bool {
+    /// arch/x86/include/uapi/asm/prctl.h, since Linux 5.16.
+    const ARCH_GET_XCOMP_PERM: usize = 0x1022;
+    /// Bit of the tiles' data (`XFEATURE_XTILE_DATA`); those above are not known here.
+    const FIRST_DYNAMIC: u32 = 18;
+    let mut allowed = u64::MAX;
+    let arguments = [ARCH_GET_XCOMP_PERM, &raw mut allowed as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel fills in a word.
+    let result = unsafe { syscall(libc::SYS_arch_prctl, arguments) };
+    result != 0 || allowed >> FIRST_DYNAMIC & 1 != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_dynamic_registers() -> bool {
+    true
+}
+
+/// Takes one of these blocked signals of the calling thread off, if one pends that came from the process `sender` by tgkill.
+/// One that came from elsewhere is queued again as it was.
+pub fn absorb_signal(set: u64, sender: u32) {
+    // What came from elsewhere could not be put back.
+    let own = [process_id() as usize, thread_id() as usize, 0, 0, 0, 0];
+    if !allows(libc::SYS_rt_tgsigqueueinfo, own) && !allows(libc::SYS_tgkill, own) {
+        return;
+    }
+    let at_once = [0u64, 0];
+    let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the set is the kernel's sigset_t of eight bytes, the time a timespec, and the kernel
+    // fills a siginfo_t, whose zeroed value is valid; si_pid has a meaning for SI_TKILL.
+    unsafe {
+        let taken = syscall(
+            libc::SYS_rt_sigtimedwait,
+            [
+                &raw const set as usize,
+                info.as_mut_ptr() as usize,
+                &raw const at_once as usize,
+                8,
+                0,
+                0,
+            ],
+        );
+        if taken <= 0 {
+            return;
+        }
+        let origin = info.assume_init_ref();
+        let is_ours = origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender;
+        if !is_ours {
+            send_again(taken as i32, info.as_ptr());
+        }
+    }
+}
+
+/// Sends the calling thread a signal that it has got, once more and as it was.
+///
+/// # Safety
+/// `info` is what the kernel passed with it.
+pub unsafe fn send_again(signal: i32, info: *const libc::siginfo_t) {
+    let (pid, tid, signal) = (process_id() as usize, thread_id() as usize, signal as usize);
+    let again = [pid, tid, signal, info as usize, 0, 0];
+    // SAFETY: queueing a signal to oneself is allowed with any origin; the kernel reads `info`.
+    unsafe {
+        if call(libc::SYS_rt_tgsigqueueinfo, again).is_err() {
+            let _ = call(libc::SYS_tgkill, [pid, tid, signal, 0, 0, 0]);
+        }
+    }
+}
+
+/// Sends the calling thread's process a signal that the thread has got, once more and as it was. Whoever gets it next may be
+/// another thread.
+///
+/// # Safety
+/// `info` is what the kernel passed with it.
+pub unsafe fn send_again_to_process(signal: i32, info: *const libc::siginfo_t) {
+    // By the thread's own number, which is a process to this call: only to oneself any origin is allowed
+    // (kernel/signal.c, `do_rt_sigqueueinfo`).
+    let (tid, signal) = (thread_id() as usize, signal as usize);
+    // SAFETY: the kernel reads `info`.
+    unsafe {
+        let again = [tid, signal, info as usize, 0, 0, 0];
+        if call(libc::SYS_rt_sigqueueinfo, again).is_err() {
+            let _ = call(libc::SYS_kill, [process_id() as usize, signal, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// Commands of membarrier(2), Linux 4.16: include/uapi/linux/membarrier.h.
+mod membarrier {
+    pub const GLOBAL_EXPEDITED: usize = 1 << 1;
+    pub const REGISTER_GLOBAL_EXPEDITED: usize = 1 << 2;
+}
+
+/// Lets [`barrier_everywhere`] of other processes reach this one, and its forked children. False where
+/// the kernel knows no such thing. With more than one thread it takes milliseconds.
+pub fn accept_barriers() -> bool {
+    let command = membarrier::REGISTER_GLOBAL_EXPEDITED;
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+}
+
+/// A full memory barrier on every processor that runs a process which accepts them. False where the
+/// kernel knows no such thing. Costs microseconds, also those that are interrupted.
+pub fn barrier_everywhere() -> bool {
+    let command = membarrier::GLOBAL_EXPEDITED;
+    // SAFETY: touches no memory.
+    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+}
+
+/// Whether the calling process may write at this address, a multiple of 4; what stands there stays as it is. `None`: the kernel does
+/// not say.
+pub fn is_writable(address: usize) -> Option<bool> {
+    /// Adds 0 to the second word, in one step whatever others do with it (futex(2), FUTEX_OP_ADD). Nobody waits on either.
+    const ADD_NOTHING: usize = 1 << 28;
+    let unused = AtomicU32::new(0);
+    let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
+    let first = (&raw const unused).addr();
+    let arguments = [first, operation, 0, 0, address, ADD_NOTHING];
+    // SAFETY: changes nothing, and a bad address is an error.
+    match unsafe { call(libc::SYS_futex, arguments) } {
+        Ok(_) => Some(true),
+        Err(Errno(libc::EFAULT)) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Wakes up to `count` waiters on a word in shared memory.
+pub fn wake(word: &AtomicU32, count: u32) {
+    // SAFETY: the kernel only uses the word's address.
+    unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as usize,
+                libc::FUTEX_WAKE as usize,
+                count as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// Sleeps while the shared word holds `value`, at most `timeout_ns`. Returns for any reason.
+pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as _,
+        tv_nsec: (ns % 1_000_000_000) as _,
+    });
+    let timeout = timeout.as_ref().map_or(0, |t| &raw const *t as usize);
+    // SAFETY: the kernel reads the word and the timeout, both alive during the call.
+    let waited = unsafe {
+        call(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as usize,
+                libc::FUTEX_WAIT as usize,
+                value as usize,
+                timeout,
+                0,
+                0,
+            ],
+        )
+    };
+    if waited == Err(REFUSED) {
+        spin();
+    }
+}
+
+/// A clock in nanoseconds, by system call; 0 when there is no such clock.
+pub fn clock_ns(clock: i32) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the timespec.
+    let result = unsafe {
+        syscall(
+            libc::SYS_clock_gettime,
+            [clock as usize, &raw mut time as usize, 0, 0, 0, 0],
+        )
+    };
+    if result != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
+}
+
+/// CPU time of the calling thread in nanoseconds; 0: not known.
+pub fn thread_cpu_ns() -> u64 {
+    match clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) {
+        0 => {
+            let ns = |time: libc::timeval| {
+                (time.tv_sec as u64 * 1_000_000).wrapping_add(time.tv_usec as u64) * 1000
+            };
+            usage_of(RUSAGE_THREAD).map_or(0, |usage| ns(usage.ru_utime) + ns(usage.ru_stime))
+        }
+        ns => ns,
+    }
+}
+
+/// What the kernel has counted of the calling thread. `None`: refused.
+fn usage_of(who: usize) -> Option<libc::rusage> {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage fills a `rusage`, for which zeros are valid.
+    unsafe {
+        let to = usage.as_mut_ptr() as usize;
+        call(libc::SYS_getrusage, [who, to, 0, 0, 0, 0]).ok()?;
+        Some(usage.assume_init())
+    }
+}
+
+/// Faults and switches of the calling thread. `None`: refused.
+pub fn thread_usage() -> Option<Usage> {
+    let usage = usage_of(RUSAGE_THREAD)?;
+    Some(Usage {
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+    })
+}
+
+/// Copies memory of a process, as much of it as is readable from the start. Never faults.
+pub fn read_memory(process: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let local = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast::<c_void>(),
+        iov_len: buffer.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: core::ptr::without_provenance_mut(address as usize),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: the kernel writes into the buffer only; the remote range is checked by it.
+    unsafe {
+        call(
+            libc::SYS_process_vm_readv,
+            [
+                process as usize,
+                &raw const local as usize,
+                1,
+                &raw const remote as usize,
+                1,
+                0,
+            ],
+        )
+    }
+}
+
+/// The calling thread's name (`comm`), NUL padded. `None`: refused.
+pub fn thread_name() -> Option<[u8; 16]> {
+    let mut name = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes 16 bytes.
+    unsafe {
+        call(
+            libc::SYS_prctl,
+            [
+                libc::PR_GET_NAME as usize,
+                name.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+                0,
+            ],
+        )
+        .ok()?;
+    }
+    Some(name)
+}
+
+/// Removes a file's name.
+pub fn remove(path: &CStr) {
+    // SAFETY: the path is a C string.
+    unsafe {
+        syscall(
+            libc::SYS_unlinkat,
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_mapped_where_the_program_has_unmapped_something() {
+        const BYTES: usize = 64 << 10;
+        for _ in 0..20 {
+            // SAFETY: a mapping of the test's own.
+            let gone = unsafe {
+                let (read_write, flags) = (
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                );
+                let at = libc::mmap(core::ptr::null_mut(), BYTES, read_write, flags, -1, 0);
+                libc::munmap(at, BYTES);
+                at.addr()
+            };
+            let ours = map(BYTES, Backing::Anonymous, 0).expect("mapped").addr();
+            assert!(ours.abs_diff(gone) >= BYTES, "{ours:#x} {gone:#x}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What differs between platforms: system calls, clocks, memory, waiting and waking.
+//!
+//! On Linux and Android system calls are made directly, because libc's wrappers are what we hook.
+//! Everything here may be called from hooks and signal handlers: nothing allocates or locks.
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use linux::*;
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod apple;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub use apple::*;
+
+pub mod filter;
+#[cfg(not(loom))]
+pub mod memory;
+pub mod rseq;
+
+/// An `errno` value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl core::fmt::Display for Errno {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(&std::io::Error::from_raw_os_error(self.0), f)
+    }
+}
+
+impl core::error::Error for Errno {}
+
+/// A signal's bit in a set, as the kernel has them: 1 is bit 0. No signal: 0.
+pub fn signal_bit(signal: u32) -> u64 {
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
+}
+
+/// Page faults and context switches of a thread so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+}
+
+/// How memory is mapped by [`map`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Private zeroed memory.
+    Anonymous,
+    /// Private zeroed memory whose pages exist from the start.
+    Populated,
+    /// The file behind a descriptor, shared, readable and writable.
+    Shared(i32),
+    /// The file behind a descriptor, shared, only readable.
+    SharedReadOnly(i32),
+    /// The file behind a descriptor, private, only readable.
+    PrivateReadOnly(i32),
+}

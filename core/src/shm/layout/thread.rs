@@ -1,0 +1,199 @@
+//! The entry of a thread.
+
+use super::{STILL, TIMED};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::system_call::SYSTEM_CALLS;
+
+/// Indices into `ThreadEntry::losses`; the numbers are those of `proto::v1::loss::Cause`.
+pub mod loss {
+    pub const BUFFER_FULL: usize = 1;
+    pub const OVERWRITTEN: usize = 2;
+    pub const TABLE_FULL: usize = 3;
+    pub const TRUNCATED_DEPTH: usize = 4;
+    pub const TRUNCATED_UNWIND: usize = 5;
+    pub const FORCED_OVER_BUDGET: usize = 6;
+    pub const REENTRANT: usize = 7;
+    pub const SIGNAL_MISSED: usize = 13;
+    pub const WAITERS_FULL: usize = 15;
+    pub const WAIT_LEFT_OUT: usize = 16;
+    /// Length of the array: whole cache lines.
+    pub const COUNT: usize = 24;
+}
+
+/// Room for kinds of system calls that do not exist yet.
+const SYSTEM_CALL_PLACES: usize = 22;
+const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
+
+/// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks at both.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct CallCount {
+    /// Those that hooks have seen.
+    pub made: AtomicU64,
+    /// The number at which the thread captures (`crate::agent`, `counted`); 0: not drawn yet.
+    pub next: AtomicU64,
+}
+
+/// One thread. The owner writes lines 0–5 and 8–13, the collector line 6, whoever ends its waits a word of line 7.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct ThreadEntry {
+    // Line 0: what every hook touches.
+    pub allocations: AtomicU64,
+    pub allocated_bytes: AtomicU64,
+    pub frees: AtomicU64,
+    /// Tick of the last capture.
+    pub last_tick: AtomicU32,
+    /// Index of this thread's tick word: class × PHASES + phase, [`STILL`] or [`TIMED`].
+    pub tick_index: AtomicU32,
+    /// Records committed so far: the number of the next one.
+    pub records: AtomicU64,
+    /// Or when the thread took over what the collector had made for it; 0: neither was.
+    pub last_capture_cycles: AtomicU64,
+    /// Sub-buffer in use: index + 1, 0 none.
+    pub buffer: AtomicU32,
+    /// Generation + 1 of the CallstackTable that a capture under way uses, 0: no capture under way.
+    pub capturing: AtomicU32,
+    /// CPU time at that moment, or when the collector found the thread.
+    pub cpu_ns: AtomicU64,
+
+    // Line 1: who it is.
+    pub state: AtomicU32,
+    pub uid: AtomicU32,
+    pub tid: AtomicU32,
+    /// Index of its process entry.
+    pub process: AtomicU32,
+    pub class: AtomicU32,
+    pub creator_uid: AtomicU32,
+    pub creator_node: AtomicU32,
+    /// Samples among the records.
+    pub samples: AtomicU32,
+    pub start_cycles: AtomicU64,
+    pub end_cycles: AtomicU64,
+    pub stack_low: AtomicU64,
+    pub stack_high: AtomicU64,
+
+    // Lines 2 to 4.
+    pub losses: [AtomicU64; loss::COUNT],
+
+    // Line 5: published by blocking hooks, for looks from outside.
+    /// Odd while the thread is inside a call that may block. What follows is written before.
+    pub episode: AtomicU32,
+    pub episode_probe: AtomicU32,
+    pub episode_begin: AtomicU64,
+    pub episode_arg: AtomicU64,
+    /// Where the hook is: `unwind::here`.
+    pub registers: [AtomicU64; 3],
+    /// Event loops: when the last wait for events returned, in cycles; 0 while it waits, or never has.
+    pub turn: AtomicU64,
+    /// Begin of the last turn that took longer than `Control::slow_turn_cycles`.
+    pub slow_turn: AtomicU64,
+
+    // Line 6: signals. See `crate::shm::gate` for the protocol.
+    /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
+    pub closed: AtomicU32,
+    /// Collector: not 0 from before it sends a signal until the handler has run.
+    pub in_flight: AtomicU32,
+    /// Collector: the thread's uid while its gate is light, otherwise 0.
+    pub light: AtomicU32,
+    /// Owner: waits for events that have returned.
+    pub turns: AtomicU32,
+    /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
+    pub sent_cycles: AtomicU64,
+    /// Collector: the thread takes notice of one in so many ticks, because its captures are far dearer than
+    /// those of others; 0 and 1: of each.
+    pub every: AtomicU32,
+    /// Owner: 1 while its bit in the table of signs is set, so that it need not look there; the collector, which
+    /// takes bits away, sets it back to 0 (`crate::shm::registry::show_sign`).
+    pub has_shown: AtomicU32,
+    /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
+    pub spent_cycles: AtomicU64,
+    /// Whoever sends it a signal: who that was last (a `crate::shm::waiters::Waker`), and when.
+    pub signalled_by: AtomicU64,
+    pub signalled_cycles: AtomicU64,
+    /// Owner: calls that have changed, or were about to change, which signals it blocks.
+    pub mask_calls: AtomicU32,
+    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and [`OUT_OF_REACH`] while that has no
+    /// room for a signal of ours.
+    pub alternate: AtomicU32,
+
+    // Line 7: what it waits for, and who ends that. See `crate::shm::waiters` for the protocol.
+    /// Address, or what stands for a descriptor.
+    pub wait_object: AtomicU64,
+    /// Index of the process in which the object's address counts, plus 1; 0: in all of them.
+    pub wait_scope: AtomicU32,
+    /// Place in the table of waiters, plus 1; 0: not in it.
+    pub wait_place: AtomicU32,
+    /// Number of the wait; never 0.
+    pub wait_number: AtomicU32,
+    /// Tid of the thread that held the lock when the wait began, 0: not known.
+    pub wait_owner: AtomicU32,
+    /// Waits of others that this thread has ended.
+    pub wakes: AtomicU32,
+    /// Its row of counted calls, 0: none yet.
+    pub call_row: AtomicU32,
+    /// Who ends the wait: `wait_number` until somebody does, then a `crate::shm::waiters::Waker`.
+    pub woken_by: AtomicU64,
+    /// The descriptor's object of which `woken_by` left word; the same for `closed_by`.
+    pub woken_for: AtomicU64,
+    pub closed_for: AtomicU64,
+    /// The last that closed what the thread waits for, 0: nobody; a `crate::shm::waiters::Waker`.
+    pub closed_by: AtomicU64,
+
+    // Lines 8 to 13.
+    /// System calls and what they moved by `crate::system_call::SystemCall as usize`.
+    pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
+    /// Collector: CPU time of a thread that it found (`crate::shm::registry::found`), before that.
+    pub cpu_before_ns: AtomicU64,
+    /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
+    pub waits_cycles: AtomicU64,
+    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
+    /// [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the owner's: the number of its
+    /// timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.
+    pub clock_descriptor: AtomicU32,
+    /// Owner: 1 while such signals may come.
+    pub wants_clock: AtomicU32,
+    /// Owner: such signals that have come since there was an event; the collector sets it back to 0 before.
+    pub clock_strikes: AtomicU32,
+    /// Owner: what its timer is set to, ns.
+    pub clock_period_ns: AtomicU32,
+}
+
+/// Bit of [`ThreadEntry::clock_descriptor`].
+pub const CLOCK_ENDED: u32 = 1 << 31;
+
+/// Bit of [`ThreadEntry::alternate`].
+pub const OUT_OF_REACH: u32 = 1 << 31;
+
+impl ThreadEntry {
+    /// Whether no signal of ours may come to it.
+    pub fn is_out_of_reach(&self, order: Ordering) -> bool {
+        self.alternate.load(order) & OUT_OF_REACH != 0
+    }
+
+    /// Whether the kernel's clock samples the thread, and not ticks.
+    #[inline(always)]
+    pub fn has_kernel_clock(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) >= STILL
+    }
+
+    /// Whether that clock leaves out what the thread does in the kernel.
+    #[inline(always)]
+    pub fn has_user_clock(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) == STILL
+    }
+
+    /// Whether that clock is a timer of the thread's own.
+    pub fn has_timer(&self) -> bool {
+        self.tick_index.load(Ordering::Relaxed) == TIMED
+    }
+
+    /// Whether the thread takes notice of this tick.
+    pub fn is_turn(&self, tick: u32) -> bool {
+        let every = self.every.load(Ordering::Relaxed);
+        every <= 1
+            || tick
+                .wrapping_add(self.uid.load(Ordering::Relaxed))
+                .is_multiple_of(every)
+    }
+}

@@ -1,0 +1,469 @@
+//! The registry: which processes and threads take part, each with an entry in the mapping.
+//!
+//! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own
+//! entry; the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
+//! makes one: CLAIMED → OFFERED → FOUND, and → LIVE once the thread takes it over ([`found`]).
+
+pub mod found;
+
+use crate::platform;
+use crate::shm::handover;
+use crate::shm::layout::{
+    CLASSES, Control, PHASES, ProcessEntry, STILL, TIMED, ThreadClass, ThreadEntry,
+    entry_state as state, on_ticks,
+};
+use crate::shm::mapping::Mapping;
+use crate::shm::waiters;
+use crate::sync::{AtomicU32, Ordering};
+
+/// Who a process is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewProcess {
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub parent_uid: u32,
+    /// `proto::v1::process::Origin`.
+    pub origin: u32,
+    pub cycles: u64,
+}
+
+/// Who a thread is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewThread {
+    pub tid: u32,
+    /// Index of its process' entry.
+    pub process: u32,
+    pub is_main: bool,
+    pub creator_uid: u32,
+    pub creator_node: u32,
+    pub stack: (u64, u64),
+    pub cycles: u64,
+}
+
+fn claim(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == state::FREE
+        && word
+            .compare_exchange(
+                state::FREE,
+                state::CLAIMED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+}
+
+/// Agent: takes an entry for this process. `None` (counted) when there is none.
+pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
+    let control = mapping.control();
+    let count = mapping.layout().capacity.processes;
+    let found = (0..count).find_map(|i| {
+        mapping
+            .process(i)
+            .filter(|e| claim(&e.state))
+            .map(|e| (i, e))
+    });
+    let Some((i, entry)) = found else {
+        control.processes_refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let uid = control.next_process_uid.fetch_add(1, Ordering::Relaxed);
+    clear_process(entry);
+    let on_ticks = control.begins_on_ticks.load(Ordering::Relaxed);
+    entry.on_ticks.store(on_ticks, Ordering::Relaxed);
+    entry.uid.store(uid, Ordering::Relaxed);
+    entry.pid.store(new.pid, Ordering::Relaxed);
+    entry.parent_pid.store(new.parent_pid, Ordering::Relaxed);
+    entry.parent_uid.store(new.parent_uid, Ordering::Relaxed);
+    entry.origin.store(new.origin, Ordering::Relaxed);
+    entry.start_cycles.store(new.cycles, Ordering::Relaxed);
+    entry.state.store(state::LIVE, Ordering::Release);
+    control.processes_used.fetch_max(i + 1, Ordering::Release);
+    announce(mapping);
+    Some((i, uid))
+}
+
+/// Agent: an entry can be seen that could not be seen before.
+pub fn announce(mapping: &Mapping) {
+    mapping.control().announced.fetch_add(1, Ordering::Release);
+}
+
+fn clear_process(entry: &ProcessEntry) {
+    entry.epoch.store(0, Ordering::Relaxed);
+    entry.signal.store(0, Ordering::Relaxed);
+    entry.second_signal.store(0, Ordering::Relaxed);
+    entry.stranger.store(0, Ordering::Relaxed);
+    entry.found.store(0, Ordering::Relaxed);
+    entry.end_cycles.store(0, Ordering::Relaxed);
+    entry.signalled_cycles.store(0, Ordering::Relaxed);
+    entry.unseen_from_ns.store(0, Ordering::Relaxed);
+    for word in [
+        &entry.filters,
+        &entry.sandboxed,
+        &entry.fatal_signal,
+        &entry.fatal_thread_uid,
+        &entry.fatal_tid,
+        &entry.fatal_node,
+        &entry.handles_signal,
+        &entry.on_ticks,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    entry.fatal_cycles.store(0, Ordering::Relaxed);
+    for word in &entry.fatal_name {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Agent: takes an entry for this thread, the one that the collector has made for it if there is one. `None`
+/// (counted) when there is none.
+pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
+    let control = mapping.control();
+    mapping.follow_growth();
+    let claimed = claim_thread(mapping, new);
+    if let Some((i, entry)) = found::take_over(mapping, new) {
+        if let Some((claimed, entry)) = claimed {
+            entry.state.store(state::FREE, Ordering::Release);
+            make_room(mapping, claimed);
+        }
+        entry.stack_low.store(new.stack.0, Ordering::Relaxed);
+        entry.stack_high.store(new.stack.1, Ordering::Relaxed);
+        if new.creator_uid != 0 {
+            let creator = (&entry.creator_uid, &entry.creator_node);
+            creator.0.store(new.creator_uid, Ordering::Relaxed);
+            creator.1.store(new.creator_node, Ordering::Relaxed);
+        }
+        // It runs at this moment: a wait that is found later cannot have begun before.
+        entry
+            .last_capture_cycles
+            .store(new.cycles, Ordering::Relaxed);
+        entry
+            .cpu_ns
+            .store(platform::thread_cpu_ns(), Ordering::Relaxed);
+        announce(mapping);
+        show_sign(mapping, i, entry);
+        return Some((i, entry));
+    }
+    let Some((i, entry)) = claimed else {
+        control.threads_refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    fill_in(mapping, i, entry, new);
+    entry.state.store(state::LIVE, Ordering::Release);
+    announce(mapping);
+    show_sign(mapping, i, entry);
+    Some((i, entry))
+}
+
+/// Claims an entry and says in it who does.
+fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a ThreadEntry)> {
+    let control = mapping.control();
+    let limit = mapping.reachable_threads();
+    let begin = control.threads_hint.load(Ordering::Relaxed);
+    let hint = begin.min(limit);
+    let found = (hint..limit).chain(0..hint).find_map(|i| {
+        mapping
+            .thread(i)
+            .filter(|e| claim(&e.state))
+            .map(|e| (i, e))
+    });
+    let Some((i, entry)) = found else {
+        // Full, unless one has become free meanwhile: see `may_have_room`.
+        let hint = &control.threads_hint;
+        let _ = hint.compare_exchange(begin, limit, Ordering::Relaxed, Ordering::Relaxed);
+        return None;
+    };
+    entry.tid.store(new.tid, Ordering::Relaxed);
+    entry.process.store(new.process, Ordering::Relaxed);
+    control.threads_hint.store(i + 1, Ordering::Relaxed);
+    control.threads_used.fetch_max(i + 1, Ordering::Release);
+    Some((i, entry))
+}
+
+/// Whether a thread that found no entry may find one now: some have become free since, or there are more.
+pub fn may_have_room(mapping: &Mapping) -> bool {
+    mapping.control().threads_hint.load(Ordering::Relaxed) < mapping.attainable_threads()
+}
+
+/// Fills a claimed entry in; its tid and process stand there.
+fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
+    let control = mapping.control();
+    let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
+    // A thread that was killed while it waited has left its place taken.
+    waiters::leave(mapping, i, entry);
+    clear_thread(entry);
+    entry.uid.store(uid, Ordering::Relaxed);
+    entry.creator_uid.store(new.creator_uid, Ordering::Relaxed);
+    entry
+        .creator_node
+        .store(new.creator_node, Ordering::Relaxed);
+    entry.start_cycles.store(new.cycles, Ordering::Relaxed);
+    entry.stack_low.store(new.stack.0, Ordering::Relaxed);
+    entry.stack_high.store(new.stack.1, Ordering::Relaxed);
+    let class = if new.is_main {
+        ThreadClass::Main
+    } else {
+        ThreadClass::Other
+    };
+    entry.class.store(class as u32, Ordering::Relaxed);
+    let is_clocked = control.has_kernel_clock()
+        && mapping
+            .process(new.process)
+            .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == on_ticks::NO);
+    let index = match is_clocked {
+        true if control.has_timers() => TIMED,
+        true => STILL,
+        false => tick_index(class as u32, uid),
+    };
+    entry.tick_index.store(index, Ordering::Relaxed);
+}
+
+/// Collector: the thread is sampled at ticks from the moment at which it looks at its tick index
+/// ([`crate::shm::throttle::Ticker::move_still`]).
+pub fn put_on_ticks(entry: &ThreadEntry) {
+    let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
+    let index = tick_index(class, entry.uid.load(Ordering::Relaxed));
+    entry.tick_index.store(index, Ordering::Relaxed);
+}
+
+/// Agent: the calling thread is sampled by a timer of its own, which it starts next.
+pub fn put_on_timer(entry: &ThreadEntry) {
+    entry.tick_index.store(TIMED, Ordering::Relaxed);
+}
+
+/// This entry is free: searches begin with it.
+fn make_room(mapping: &Mapping, i: u32) {
+    let hint = &mapping.control().threads_hint;
+    hint.fetch_min(i, Ordering::Relaxed);
+}
+
+/// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks at the
+/// entries with a sign only: what waiting threads cost it does not grow with their number. A sign may be lost
+/// between a store of the owner's and its look at `has_shown` (there is no fence), so the collector looks twice at each,
+/// and at all entries now and then.
+#[cold]
+#[inline(never)]
+pub fn show_sign(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
+    entry.has_shown.store(1, Ordering::Relaxed);
+    if let Some(word) = mapping.signs().get((i / u64::BITS) as usize) {
+        word.fetch_or(1 << (i % u64::BITS), Ordering::Release);
+    }
+}
+
+/// Collector: takes the signs of up to 64 entries away, as bits from entry `word` × 64 on.
+pub fn take_signs(mapping: &Mapping, word: usize) -> u64 {
+    let Some(signs) = mapping.signs().get(word) else {
+        return 0;
+    };
+    if signs.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    let taken = signs.swap(0, Ordering::AcqRel);
+    for bit in (0..u64::BITS).filter(|bit| taken >> bit & 1 != 0) {
+        if let Some(entry) = mapping.thread(word as u32 * u64::BITS + bit) {
+            entry.has_shown.store(0, Ordering::Relaxed);
+        }
+    }
+    taken
+}
+
+/// The tick word of a thread: its class', and of those in turn by its uid.
+fn tick_index(class: u32, uid: u32) -> u32 {
+    class * PHASES as u32 + uid % PHASES as u32
+}
+
+fn clear_thread(e: &ThreadEntry) {
+    e.mask_calls.store(0, Ordering::Relaxed);
+    for word in [
+        &e.allocations,
+        &e.allocated_bytes,
+        &e.frees,
+        &e.records,
+        &e.last_capture_cycles,
+        &e.cpu_ns,
+        &e.end_cycles,
+        &e.episode_begin,
+        &e.episode_arg,
+        &e.wait_object,
+        &e.woken_by,
+        &e.woken_for,
+        &e.closed_for,
+        &e.closed_by,
+        &e.turn,
+        &e.slow_turn,
+        &e.sent_cycles,
+        &e.spent_cycles,
+        &e.signalled_by,
+        &e.signalled_cycles,
+        &e.cpu_before_ns,
+        &e.waits_cycles,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [
+        &e.clock_descriptor,
+        &e.wants_clock,
+        &e.clock_strikes,
+        &e.clock_period_ns,
+        &e.last_tick,
+        &e.buffer,
+        &e.capturing,
+        &e.samples,
+        &e.episode,
+        &e.episode_probe,
+        &e.closed,
+        &e.in_flight,
+        &e.light,
+        &e.wait_scope,
+        &e.wait_place,
+        &e.wait_number,
+        &e.wait_owner,
+        &e.wakes,
+        &e.turns,
+        &e.call_row,
+        &e.every,
+        &e.has_shown,
+        &e.alternate,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in e.losses.iter().chain(&e.registers) {
+        word.store(0, Ordering::Relaxed);
+    }
+    for calls in &e.system_calls {
+        calls.made.store(0, Ordering::Relaxed);
+        calls.next.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Agent or collector: this thread has ended.
+pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
+    entry.end_cycles.store(cycles, Ordering::Relaxed);
+    for from in [state::LIVE, state::FOUND] {
+        handover::change(entry, from, state::ENDED);
+    }
+}
+
+/// Agent or collector: this process has ended, or (`execed`) its image has been replaced.
+pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
+    entry.end_cycles.store(cycles, Ordering::Relaxed);
+    let end = if execed { state::EXECED } else { state::ENDED };
+    let _ = entry
+        .state
+        .compare_exchange(state::LIVE, end, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Collector: an ended thread is in the trace as a whole; its entry may be used again.
+pub fn free_thread(mapping: &Mapping, i: u32) {
+    if let Some(entry) = mapping.thread(i)
+        && handover::change(entry, state::ENDED, state::FREE)
+    {
+        make_room(mapping, i);
+    }
+}
+
+/// Collector: an ended process is in the trace as a whole; its entry may be used again.
+pub fn free_process(entry: &ProcessEntry) {
+    for ended in [state::ENDED, state::EXECED] {
+        let _ =
+            entry
+                .state
+                .compare_exchange(ended, state::FREE, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// Collector: thread entries that were ever used, with their indices, whatever their state.
+pub fn threads(mapping: &Mapping) -> impl Iterator<Item = (u32, &ThreadEntry)> {
+    let control: &Control = mapping.control();
+    let used = control
+        .threads_used
+        .load(Ordering::Acquire)
+        .min(control.threads_limit.load(Ordering::Relaxed));
+    (0..used).map_while(|i| mapping.thread(i).map(|e| (i, e)))
+}
+
+/// Collector: process entries that were ever used, with their indices, whatever their state.
+pub fn processes(mapping: &Mapping) -> impl Iterator<Item = (u32, &ProcessEntry)> {
+    let used = mapping.control().processes_used.load(Ordering::Acquire);
+    (0..used).map_while(|i| mapping.process(i).map(|e| (i, e)))
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shm::mapping::tests::small;
+
+    #[test]
+    fn entries_are_reused_and_uids_are_not() {
+        let mapping = small();
+        let (p, uid) = add_process(&mapping, &NewProcess::default()).expect("room");
+        assert_eq!((p, uid), (0, 1));
+        let mut last = 0;
+        for round in 0..100 {
+            let (i, entry) = add_thread(&mapping, &NewThread::default()).expect("room");
+            assert_eq!(i, 0, "round {round}");
+            let uid = entry.uid.load(Ordering::Relaxed);
+            assert!(uid > last);
+            last = uid;
+            assert_eq!(entry.allocations.load(Ordering::Relaxed), 0);
+            entry.allocations.store(5, Ordering::Relaxed);
+            end_thread(entry, 9);
+            free_thread(&mapping, i);
+        }
+        assert_eq!(threads(&mapping).count(), 1);
+    }
+
+    #[test]
+    fn a_full_registry_says_when_it_has_room_again() {
+        let mapping = small();
+        assert!(may_have_room(&mapping));
+        while add_thread(&mapping, &NewThread::default()).is_some() {}
+        assert!(!may_have_room(&mapping));
+        let entry = mapping.thread(9).expect("there");
+        end_thread(entry, 9);
+        assert!(!may_have_room(&mapping));
+        free_thread(&mapping, 9);
+        assert!(may_have_room(&mapping));
+        let (i, _) = add_thread(&mapping, &NewThread::default()).expect("room");
+        assert_eq!(i, 9);
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+        assert!(!may_have_room(&mapping));
+    }
+
+    #[test]
+    fn each_sign_is_taken_once() {
+        let mapping = small();
+        for _ in 0..3 {
+            add_thread(&mapping, &NewThread::default()).expect("room");
+        }
+        assert_eq!(take_signs(&mapping, 0), 0b111);
+        assert_eq!(take_signs(&mapping, 0), 0);
+        let (i, entry) = (1, mapping.thread(1).expect("there"));
+        assert_eq!(entry.has_shown.load(Ordering::Relaxed), 0);
+        show_sign(&mapping, i, entry);
+        assert_eq!(entry.has_shown.load(Ordering::Relaxed), 1);
+        assert_eq!(take_signs(&mapping, 0), 0b10);
+        assert_eq!(take_signs(&mapping, usize::MAX), 0);
+    }
+
+    #[test]
+    fn who_finds_no_entry_is_counted() {
+        let mapping = small();
+        for _ in 0..64 {
+            assert!(add_thread(&mapping, &NewThread::default()).is_some());
+        }
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+        for _ in 0..4 {
+            assert!(add_process(&mapping, &NewProcess::default()).is_some());
+        }
+        assert!(add_process(&mapping, &NewProcess::default()).is_none());
+        let control = mapping.control();
+        assert_eq!(control.threads_refused.load(Ordering::Relaxed), 1);
+        assert_eq!(control.processes_refused.load(Ordering::Relaxed), 1);
+        control.processes_used.store(u32::MAX, Ordering::Relaxed);
+        control.threads_used.store(u32::MAX, Ordering::Relaxed);
+        control.threads_limit.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(processes(&mapping).count(), 4);
+        assert_eq!(threads(&mapping).count(), 64);
+        assert!(add_thread(&mapping, &NewThread::default()).is_none());
+    }
+}
