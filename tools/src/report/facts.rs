@@ -1,6 +1,8 @@
 //! What a trace says beside its samples, as reports show it. Serialized as it stands into the JSON
 //! (docs/json.md) and into the page.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Serialize, Serializer};
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use stackbeat_model::ThreadIndex;
@@ -182,6 +184,8 @@ pub struct Facts {
     pub start_stacks: Vec<Vec<String>>,
     pub losses: Vec<LossRow>,
     pub functions: Vec<FunctionName>,
+    /// Build ids of the files that were mapped as code, by path; empty where a file has none, several where it was replaced.
+    pub builds: BTreeMap<String, BTreeSet<Vec<u8>>>,
     /// Marks and changed settings, in order of time, and how many more there were.
     pub events: Vec<EventRow>,
     pub events_left_out: u64,

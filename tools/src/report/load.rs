@@ -1,6 +1,6 @@
 //! Reads a trace once and sums it up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::Result;
@@ -200,6 +200,11 @@ fn facts(trace: &Trace) -> Facts {
         file: f.file.clone(),
         line: f.line,
     });
+    let mut builds: BTreeMap<String, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for module in trace.modules() {
+        let known = builds.entry(module.path.clone()).or_default();
+        known.insert(module.build_id.clone());
+    }
     Facts {
         recording: recording(trace),
         processes: processes.collect(),
@@ -207,6 +212,7 @@ fn facts(trace: &Trace) -> Facts {
         start_stacks: starts.names,
         losses: losses.collect(),
         functions: functions.collect(),
+        builds,
         events: Vec::new(),
         events_left_out: 0,
         scopes: Vec::new(),
