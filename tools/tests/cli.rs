@@ -50,6 +50,7 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
     fs::write(at("script"), b"#!/nonexistent/interpreter\n").expect("writes");
     fs::write(at("plain"), b"not a program").expect("writes");
     let out = at("new.beat");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/traces/format-1.beat").to_owned();
     for (arguments, parts) in [
         (
             vec!["report", &at("missing.beat")],
@@ -132,6 +133,14 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
         (
             vec!["recover", &at("text.beat"), "-o", &out],
             vec!["text.beat"],
+        ),
+        (
+            vec!["recover", &trace, "-o", &at("there.beat")],
+            vec!["there.beat", "exists", "--force"],
+        ),
+        (
+            vec!["recover", &trace, "-o", &trace],
+            vec!["format-1.beat", "another output"],
         ),
         (vec!["nonsense"], vec!["unrecognized subcommand 'nonsense'"]),
     ] {
