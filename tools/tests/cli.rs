@@ -142,6 +142,15 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
             vec!["recover", &trace, "-o", &trace],
             vec!["format-1.beat", "another output"],
         ),
+        (
+            vec!["attach", "12", "13"],
+            vec!["12 13", "one process", "--children"],
+        ),
+        (
+            vec!["attach", "foo"],
+            vec!["foo", "by its number", "pgrep foo"],
+        ),
+        (vec!["attach", "0"], vec!["'0'", "1 to 4194304", "pgrep -a"]),
         (vec!["nonsense"], vec!["unrecognized subcommand 'nonsense'"]),
     ] {
         let message = refused(&arguments);
