@@ -151,6 +151,18 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
             vec!["foo", "by its number", "pgrep foo"],
         ),
         (vec!["attach", "0"], vec!["'0'", "1 to 4194304", "pgrep -a"]),
+        (
+            vec![
+                "export", &trace, "--to", "folded", "-o", &out, "--from", "5s",
+            ],
+            vec!["format-1.beat", "ms long", "5.00 s on", "earlier --from"],
+        ),
+        (
+            vec![
+                "export", &trace, "--to", "folded", "-o", &out, "--from", "2ms", "--until", "1ms",
+            ],
+            vec!["2.00 ms", "1.00 ms", "before --until"],
+        ),
         (vec!["nonsense"], vec!["unrecognized subcommand 'nonsense'"]),
     ] {
         let message = refused(&arguments);
