@@ -163,6 +163,10 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
             ],
             vec!["2.00 ms", "1.00 ms", "before --until"],
         ),
+        (
+            vec!["trend", &trace],
+            vec!["format-1.beat", "is a file", "folder"],
+        ),
         (vec!["nonsense"], vec!["unrecognized subcommand 'nonsense'"]),
     ] {
         let message = refused(&arguments);
