@@ -237,6 +237,33 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn an_output_that_is_full_is_an_error() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/traces/format-1.beat");
+    for arguments in [
+        vec!["--help"],
+        vec!["--version"],
+        vec!["help", "report"],
+        vec!["report", "--help"],
+        vec!["record", "--help"],
+        vec!["man"],
+        vec!["completions", "bash"],
+        vec!["report", trace],
+        vec!["info", "--json", trace],
+        vec!["report", "--html", "-", trace],
+        vec!["export", trace, "--to", "folded", "-o", "-"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = stackbeat(&arguments)
+            .stdout(full.expect("Linux has it"))
+            .output()
+            .expect("runs");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("No space left"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn colours_are_for_terminals_unless_asked_for() {
     let plain = run(&["report", "/nonexistent"]);
     assert!(!stderr(&plain).contains('\x1b'));
