@@ -283,6 +283,16 @@ impl Trace {
         super::load::load(path, input, Source::Copy(copy))
     }
 
+    /// Reads the header only: whether the file begins as a trace that can be read.
+    pub fn check(path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        let input = File::open(path).map_err(|source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        super::load::check(path, input)
+    }
+
     /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
         let bytes: Arc<[u8]> = bytes.into();
