@@ -466,6 +466,28 @@ impl Trace {
         self.stacks.process(stack)
     }
 
+    /// The image of the same process that exec replaced by this one, where the trace has it.
+    pub fn image_before(&self, process: ProcessIndex) -> Option<ProcessIndex> {
+        let this = self.process(process);
+        let before = this.parent.filter(|_| this.origin == Origin::Execed)?;
+        (before < process && self.process(before).pid == this.pid).then_some(before)
+    }
+
+    /// How many processes there are. One that executed other programs has an image for each, and is one process.
+    pub fn process_count(&self) -> usize {
+        let images = (0..self.processes.len() as u32).map(ProcessIndex);
+        images
+            .filter(|image| self.image_before(*image).is_none())
+            .count()
+    }
+
+    /// How many threads there are: the main thread of a process goes on when it executes another program.
+    pub fn thread_count(&self) -> usize {
+        let goes_on =
+            |thread: &&Thread| thread.is_main && self.image_before(thread.process).is_some();
+        self.threads.len() - self.threads.iter().filter(goes_on).count()
+    }
+
     /// Start of the recording.
     pub fn start_ns(&self) -> u64 {
         *self.start_ns.get_or_init(|| {

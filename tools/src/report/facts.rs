@@ -75,6 +75,9 @@ impl Recording {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessRow {
     pub uid: u32,
+    /// The image before in the same process, which exec replaced by this one; 0: it is the first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub replaced_uid: u32,
     pub pid: u32,
     pub parent_pid: u32,
     pub name: String,
@@ -198,6 +201,21 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Processes: one that executed other programs counts once.
+    pub fn process_count(&self) -> usize {
+        let images = self.processes.iter();
+        images.filter(|image| image.replaced_uid == 0).count()
+    }
+
+    /// Threads: a main thread goes on when its process executes another program.
+    pub fn thread_count(&self) -> usize {
+        let goes_on = |thread: &&ThreadFacts| {
+            let image = self.processes.get(thread.process);
+            thread.is_main && image.is_some_and(|image| image.replaced_uid != 0)
+        };
+        self.threads.len() - self.threads.iter().filter(goes_on).count()
+    }
+
     /// System calls of the threads that `wanted` accepts; `None` when those of one are not known.
     pub fn system_calls(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<SystemCalls> {
         let mut threads = (self.threads.iter().enumerate())
