@@ -3,18 +3,21 @@
 
 use std::fs;
 use std::io;
+use std::mem::offset_of;
 use std::path::Path;
 
 use object::read::{Object, ObjectSection};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::layout::FUNCTIONS;
+use stackbeat_core::shm::layout::{FUNCTIONS, HookedFunction};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 
-/// Where the library lists them (hooks-linux/src/calls.rs): the probe's number, the name padded with NUL.
+/// Where the library lists them (hooks-linux/src/calls.rs).
 const SECTION: &str = "stackbeat_functions";
-const ENTRY_BYTES: usize = 48;
+const ENTRY_BYTES: usize = size_of::<HookedFunction>();
+const _: () =
+    assert!(offset_of!(HookedFunction, probe) == 0 && offset_of!(HookedFunction, name) == 1);
 
 /// A hooked function; its place in the list is its number.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ pub mod drain;
 pub(crate) mod foreign;
 #[cfg(target_os = "linux")]
 pub mod functions;
+mod numbers;
 #[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]

@@ -7,15 +7,12 @@ use core::ffi::CStr;
 
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::layout::FUNCTIONS;
+use stackbeat_core::shm::layout::{FUNCTIONS, HookedFunction};
 
-/// An entry: the probe's number and the name, padded with NUL.
+/// An entry of the list.
 #[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Function {
-    probe: u8,
-    name: [u8; 47],
-}
+#[repr(transparent)]
+pub(crate) struct Function(HookedFunction);
 
 unsafe extern "C" {
     /// Both ends are defined by the linker, for every section whose name is an identifier.
@@ -27,22 +24,22 @@ unsafe extern "C" {
 
 impl Function {
     pub(crate) const fn new(name: &str, probe: Probe) -> Function {
-        let mut function = Function {
+        let mut entry = HookedFunction {
             probe: probe as u8,
             name: [0; 47],
         };
         let bytes = name.as_bytes();
         let mut i = 0;
         while i < bytes.len() {
-            function.name[i] = bytes[i];
+            entry.name[i] = bytes[i];
             i += 1;
         }
-        function
+        Function(entry)
     }
 
     /// Its name.
     pub(crate) fn name(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.name).ok()
+        CStr::from_bytes_until_nul(&self.0.name).ok()
     }
 
     /// Its number.

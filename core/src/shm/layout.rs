@@ -68,6 +68,17 @@ pub const TICK_RUNNING: u32 = u32::MAX - 2;
 /// Functions whose calls can be counted: hooks have numbers below it.
 pub const FUNCTIONS: usize = 504;
 
+/// A function that the agent hooks, as its library lists them in the section `stackbeat_functions`: the collector reads them
+/// there, in the file. Its place is its number.
+#[derive(Debug)]
+#[repr(C)]
+pub struct HookedFunction {
+    /// Number of its probe.
+    pub probe: u8,
+    /// Padded with NUL.
+    pub name: [u8; 47],
+}
+
 /// Words for copies of the seccomp filters under which processes start others (`crate::platform::sandbox`).
 pub const FILTER_WORDS: usize = 8192;
 
