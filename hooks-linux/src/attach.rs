@@ -53,7 +53,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
             Refusal::Mapping(_) => Refused::NotOurs,
         });
     }
-    if !start::was_preloaded() {
+    if !env::was_preloaded() {
         // What was known belongs to the time before the hooks were taken away.
         descriptor::forget_range(0, u32::MAX);
     }
@@ -62,7 +62,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
     {
         env::keep(path, own_path);
     }
-    if !PREPARED.swap(true, Ordering::Relaxed) && !start::was_preloaded() {
+    if !PREPARED.swap(true, Ordering::Relaxed) && !env::was_preloaded() {
         process::watch_forks();
         thread::watch_thread_ends();
     }

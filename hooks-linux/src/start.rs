@@ -2,7 +2,6 @@
 
 use crate::{env, fault, patch, process, resolve, signal, thread, verify, withdraw};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
 
@@ -13,13 +12,6 @@ pub(crate) const DEFERRING_SANITIZERS: &[&[u8]] = &[b"libtsan.", b"libmsan.", b"
 /// When set, each stack that reuses frames of the last one is compared with a full walk; `info` shows
 /// the counts. For testing the unwinder on programs of one's own.
 const CHECK_VARIABLE: &[u8] = b"STACKBEAT_CHECK_UNWIND";
-
-static PRELOADED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the constructor has joined a session.
-pub(crate) fn was_preloaded() -> bool {
-    PRELOADED.load(Ordering::Relaxed)
-}
 
 /// glibc passes the program's arguments and environment to constructors, musl does not.
 extern "C" fn start(
@@ -45,7 +37,7 @@ extern "C" fn start(
     {
         env::keep(session, own_path);
     }
-    PRELOADED.store(true, Ordering::Relaxed);
+    env::set_preloaded();
     process::watch_forks();
     thread::watch_thread_ends();
     thread::watch_end();
