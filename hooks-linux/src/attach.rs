@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{descriptor, env, fault, patch, process, resolve, signal, start, thread, withdraw};
+use crate::{descriptor, env, patch, process, resolve, signal, start, thread, withdraw};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -67,7 +67,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
         thread::watch_thread_ends();
     }
     signal::start();
-    fault::start();
+    signal::crash::start();
     withdraw::start();
     Ok(patch::patch())
 }
@@ -79,7 +79,7 @@ pub extern "C" fn stackbeat_detach() -> i64 {
         env::forget();
         let restored = patch::restore();
         signal::stop();
-        fault::stop();
+        signal::crash::stop();
         agent::detach();
         restored
     };

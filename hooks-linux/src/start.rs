@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, fault, patch, process, resolve, signal, thread, verify, withdraw};
+use crate::{env, patch, process, resolve, signal, thread, verify, withdraw};
 use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -42,7 +42,7 @@ extern "C" fn start(
     thread::watch_thread_ends();
     thread::watch_end();
     signal::start();
-    fault::start();
+    signal::crash::start();
     withdraw::start();
     let tables = patch::patch_tables();
     verify::report(tables > 0);
