@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{descriptor, env, patch, process, resolve, signal, start, thread, withdraw};
+use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -68,7 +68,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
     }
     signal::start();
     signal::crash::start();
-    withdraw::start();
+    patch::unpatch::start();
     Ok(patch::patch())
 }
 

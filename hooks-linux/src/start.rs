@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, patch, process, resolve, signal, thread, verify, withdraw};
+use crate::{env, patch, process, resolve, signal, thread, verify};
 use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -43,7 +43,7 @@ extern "C" fn start(
     thread::watch_end();
     signal::start();
     signal::crash::start();
-    withdraw::start();
+    patch::unpatch::start();
     let tables = patch::patch_tables();
     verify::report(tables > 0);
 }
