@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{descriptor, env, fault, patch, process, resolve, signal, start, thread, withdraw};
+use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -53,7 +53,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
             Refusal::Mapping(_) => Refused::NotOurs,
         });
     }
-    if !start::was_preloaded() {
+    if !env::was_preloaded() {
         // What was known belongs to the time before the hooks were taken away.
         descriptor::forget_range(0, u32::MAX);
     }
@@ -62,13 +62,13 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
     {
         env::keep(path, own_path);
     }
-    if !PREPARED.swap(true, Ordering::Relaxed) && !start::was_preloaded() {
+    if !PREPARED.swap(true, Ordering::Relaxed) && !env::was_preloaded() {
         process::watch_forks();
         thread::watch_thread_ends();
     }
     signal::start();
-    fault::start();
-    withdraw::start();
+    signal::crash::start();
+    patch::unpatch::start();
     Ok(patch::patch())
 }
 
@@ -79,7 +79,7 @@ pub extern "C" fn stackbeat_detach() -> i64 {
         env::forget();
         let restored = patch::restore();
         signal::stop();
-        fault::stop();
+        signal::crash::stop();
         agent::detach();
         restored
     };

@@ -1,11 +1,11 @@
-//! Puts the preload and the session back into the environment of a child that lost them (`env -i`, a
-//! hand-made `envp`), so that the child is recorded too.
+//! The preload and the session in the environment: whether this process was started with them, and how a child gets them
+//! back that lost them (`env -i`, a hand-made `envp`), so that it is recorded too.
 //!
-//! Runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere (`crate::memory::lend`).
+//! [`with`] runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere (`crate::memory::lend`).
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -13,6 +13,18 @@ use stackbeat_core::shm::layout::SESSION_VARIABLE;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Linux' PATH_MAX, and the name of the variable before it.
 const ENTRY_BYTES: usize = 4096 + 32;
+
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+/// The constructor has joined a session.
+pub(crate) fn set_preloaded() {
+    PRELOADED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the constructor has joined a session.
+pub(crate) fn was_preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
 
 /// A `NAME=value` kept for children.
 struct Entry {

@@ -2,8 +2,32 @@
 //! (`stackbeat_core::agent`) of the calls that pass. Loaded into a running one, it takes libc's place in the
 //! slots through which modules call each other (`attach`, `patch`).
 //!
-//! One file for each family of calls; `table` holds the macros that make a hook out of one line,
-//! `resolve` finds what is behind it. Nothing here allocates, locks or logs on a hook's path.
+//! How hooks are made:
+//! - `table`: the macros that make a hook out of one line
+//! - `calls`: the list of hooked functions, by which a hook says that it was called
+//! - `resolve`: finds the original behind a hook, in the dynamic linker's list
+//! - `lacking`: functions that some libcs lack
+//!
+//! The hooks, one file a family of calls:
+//! - memory: `alloc` (malloc and its relatives), `memory` (mmap and its relatives)
+//! - files and sockets: `io`, `stdio`, `net`; `poll`, `uring`: waiting for events and completions
+//! - threads: `thread`, `lock`, `wait` (condition variables, semaphores, queues), `sleep`, `clock`; `futex`: `syscall()`
+//! - processes: `process` (fork, exec, spawn, wait), `send` (kill and its relatives), `sandbox` (prctl, seccomp)
+//! - signals: `signal`, with masks and crashes in its folder; `altstack`
+//! - libraries: `patch/library` (dlopen and its relatives)
+//!
+//! What hooks use:
+//! - `descriptor`: what is behind a descriptor, so that a write finds who reads
+//! - `interrupted`: waits that any handler ends
+//! - `env`: the preload and the session in the environment of children
+//!
+//! How the library comes into a process and out of it:
+//! - `start`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
+//! - `attach`: the entrance and exit of a running process
+//! - `patch`: hooks in slots of modules; `patch/unpatch` takes them away where they cost too much
+//! - `api`: what a program asks for by itself
+//!
+//! Nothing here allocates, locks or logs on a hook's path.
 
 #[macro_use]
 mod table;
@@ -16,14 +40,11 @@ mod calls;
 mod clock;
 mod descriptor;
 mod env;
-mod fault;
 mod futex;
 mod interrupted;
 mod io;
 mod lacking;
-mod library;
 mod lock;
-mod mask;
 mod memory;
 mod net;
 mod patch;
@@ -40,7 +61,6 @@ mod thread;
 mod uring;
 mod verify;
 mod wait;
-mod withdraw;
 
 /// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it
 /// hooks.

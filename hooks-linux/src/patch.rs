@@ -10,20 +10,29 @@
 //!
 //! Everything runs inside `dl_iterate_phdr`, whose lock keeps modules from coming and going and lets one
 //! thread in at a time. Called where a program may call `dlopen`; nothing here allocates by malloc.
-//! `withdraw` comes without that lock: a second one ([`Turn`]) keeps it and this apart.
+//! `unpatch` comes without that lock: a second one ([`Turn`]) keeps it and this apart.
+//!
+//! - this file: going through the modules, putting hooks in and taking them out again
+//! - `module`: a loaded module and its slots
+//! - `saved`: what slots held before
+//! - `writable`: who may change slots, and making them writable
+//! - `library`: `dlopen` and its relatives, by which modules come and go
+//! - `unpatch`: takes away hooks that cost too much, from anywhere in the program
 
+mod library;
 mod module;
 mod saved;
+pub(crate) mod unpatch;
+mod writable;
 
-use crate::{memory, withdraw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::dl_phdr_info;
 use stackbeat_core::platform;
 
-pub(crate) use module::Module;
-use module::{Slot, TableHooks};
+use module::{Module, Slot, TableHooks};
 use saved::SAVED;
+use writable::{Turn, Writable};
 
 /// Whether slots are to hold hooks now.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -160,7 +169,7 @@ unsafe extern "C" fn patch_module(
                 look.slots += 1;
             } else if module.is_unrelocated(held) {
                 INCOMPLETE.store(true, Ordering::Relaxed);
-            } else if !withdraw::is_gone(slot.name)
+            } else if !unpatch::is_gone(slot.name)
                 && module.calls_original(&slot, held)
                 && writable.make(slot.address)
                 && SAVED.keep(slot.address, held)
@@ -219,106 +228,4 @@ unsafe extern "C" fn restore_module(
         module.for_each_table_entry(&restoration.table_hooks, &mut restore);
     }
     0
-}
-
-/// A thread changes slots.
-static IN_TURN: AtomicBool = AtomicBool::new(false);
-
-/// The right to change slots, which one thread has at a time: the protection of a module's pages is one for all
-/// threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
-pub(crate) struct Turn(());
-
-impl Turn {
-    /// `None`: taken.
-    pub(crate) fn take() -> Option<Turn> {
-        let free = IN_TURN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        // Made only when it is ours: one that is dropped ends the turn, whoever has it.
-        free.is_ok().then(|| Turn(()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        IN_TURN.store(false, Ordering::Release);
-    }
-}
-
-/// In a forked child: who had the turn is not there. Whether somebody had it, and left things half done.
-pub(crate) fn after_fork() -> bool {
-    IN_TURN.swap(false, Ordering::Relaxed)
-}
-
-/// The part of a module that is read-only, while it is made writable for a moment.
-pub(crate) struct Writable<'a> {
-    _turn: &'a Turn,
-    range: (usize, usize),
-    is_open: bool,
-    /// It may be one that another thread is loading.
-    may_load: bool,
-    /// It is: the dynamic linker fills its slots in, and has not made them read-only yet.
-    is_loading: bool,
-}
-
-impl<'a> Writable<'a> {
-    /// Of a module that has been loaded.
-    pub(crate) fn new(turn: &'a Turn, module: &Module) -> Writable<'a> {
-        Writable {
-            _turn: turn,
-            range: module.read_only(),
-            is_open: false,
-            may_load: false,
-            is_loading: false,
-        }
-    }
-
-    /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away at the end what the
-    /// dynamic linker still needs would end the program.
-    fn of_any(turn: &'a Turn, module: &Module) -> Writable<'a> {
-        Writable {
-            may_load: true,
-            ..Writable::new(turn, module)
-        }
-    }
-
-    /// Makes a slot writable, if it is not. False: it cannot be, or the dynamic linker is at work there.
-    pub(crate) fn make(&mut self, address: usize) -> bool {
-        if !(self.range.0..self.range.1).contains(&address) || self.is_open {
-            return true;
-        }
-        // Once it is, the whole module is left to another look.
-        self.is_loading |= self.may_load && platform::is_writable(address) == Some(true);
-        if self.is_loading {
-            return false;
-        }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: more rights for pages of data; `drop` takes them back.
-        self.is_open =
-            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, protection) };
-        self.is_open
-    }
-}
-
-impl Drop for Writable<'_> {
-    fn drop(&mut self) {
-        if self.is_open {
-            // SAFETY: as the dynamic linker had it.
-            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, libc::PROT_READ) };
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_that_is_asked_for_in_vain_stays_with_who_has_it() {
-        let turn = Turn::take();
-        assert!(turn.is_some());
-        for _ in 0..2 {
-            assert!(Turn::take().is_none());
-        }
-        drop(turn);
-        assert!(Turn::take().is_some());
-    }
 }

@@ -63,7 +63,7 @@ extern "C" fn fork_parent() {
 
 extern "C" fn fork_child() {
     crate::signal::after_fork();
-    crate::withdraw::after_fork();
+    crate::patch::unpatch::after_fork();
     agent::fork_child();
     descriptor::after_fork();
 }

@@ -1,7 +1,7 @@
 //! Calls by which a program gives up system calls: `prctl`, and `syscall` for that and for seccomp, as libseccomp makes
 //! it. The agent has to know of a filter before the kernel does.
 
-use crate::{fault, signal};
+use crate::signal::{self, crash};
 use core::ffi::{c_int, c_long, c_ulong};
 use stackbeat_core::agent::{self, Sandbox};
 
@@ -95,7 +95,7 @@ fn enter<R: Copy>(
         signal::stop();
     }
     if loses_faults {
-        fault::stop();
+        crash::stop();
     }
     entering.begins(sandbox);
     let result = call();
@@ -107,7 +107,7 @@ fn enter<R: Copy>(
         signal::start();
     }
     if !has_succeeded && loses_faults {
-        fault::start();
+        crash::start();
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

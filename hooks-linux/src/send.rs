@@ -2,7 +2,7 @@
 //!
 //! Signals to groups of processes, and those that the kernel and timers send, tell nobody who sent them.
 
-use crate::fault;
+use crate::signal::crash;
 use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
@@ -32,8 +32,8 @@ unsafe fn tid_of(thread: pthread_t) -> u32 {
 #[inline(always)]
 pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
     agent::count(SystemCall::Signal);
-    if fault::is_watched(signal) && is_to_itself(pid, tid) && fault::is_ours(signal) {
-        return fault::send_to_itself(signal, call);
+    if crash::is_watched(signal) && is_to_itself(pid, tid) && crash::is_ours(signal) {
+        return crash::send_to_itself(signal, call);
     }
     // 0 asks whether the process is there; other numbers below 1 mean many processes.
     if signal == 0 || pid <= 0 || tid == Some(0) || !agent::finds_wakers() {

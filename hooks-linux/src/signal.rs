@@ -6,16 +6,25 @@
 //! arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals that are
 //! hardly used, all end the process. Our handler is the installed one; what the program installs is kept
 //! here, shown to it again, and called for every one of these signals that is not ours. All other signals are none
-//! of our business, but those that end a process where crashes are to be told of (`fault`).
+//! of our business, but those that end a process where crashes are to be told of (`crash`).
+//!
+//! - this file: which of our handlers are installed, what the program asked for, and the calls by which it asks
+//!   (`sigaction`, `signal`, …)
+//! - `handler`: our handler, and the program's own behind it
+//! - `entrance`: notes on the thread that a handler of another signal begins
+//! - `room`: handlers on the program's alternate stack block our signals
+//! - `mask`: calls by which a thread changes which signals it blocks (`pthread_sigmask`, …)
+//! - `crash`: handlers for the signals that end a process, and `abort`
 //!
 //! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits that, by ways that
 //! no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the second stands in for it.
 
+pub(crate) mod crash;
 mod entrance;
 mod handler;
-pub(crate) mod room;
+mod mask;
+mod room;
 
-use crate::fault;
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::null_mut;
@@ -132,7 +141,7 @@ impl Kept {
             }
             if is_own {
                 agent::signal_is_handled();
-                crate::mask::close_first();
+                mask::close_first();
             }
         }
     }
@@ -354,9 +363,9 @@ macro_rules! sigactions {
         original!(fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-            if fault::is_watched(signal) {
+            if crash::is_watched(signal) {
                 // SAFETY: the caller's arguments, passed on.
-                return unsafe { fault::replace(signal, new, old) };
+                return unsafe { crash::replace(signal, new, old) };
             }
             // SAFETY: the caller's arguments, passed on.
             let call = |new, old| unsafe { $name::call(signal, new, old) };
@@ -395,9 +404,9 @@ macro_rules! handlers {
         original!(fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
-            if fault::is_watched(signal) {
+            if crash::is_watched(signal) {
                 // SAFETY: the caller's arguments, passed on.
-                return unsafe { fault::handle(signal, handler, || $name::call(signal, handler)) };
+                return unsafe { crash::handle(signal, handler, || $name::call(signal, handler)) };
             }
             // SAFETY: the caller's arguments, passed on.
             let call = |handler| unsafe { $name::call(signal, handler) };
@@ -435,9 +444,9 @@ original!(fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t);
 /// Blocks or unblocks the signal besides: the original does that, and then ours is installed again.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    if fault::is_watched(signal) {
+    if crash::is_watched(signal) {
         // SAFETY: the caller's arguments, passed on.
-        return unsafe { fault::handle(signal, handler, || sigset::call(signal, handler)) };
+        return unsafe { crash::handle(signal, handler, || sigset::call(signal, handler)) };
     }
     // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
     let call = |handler| unsafe { sigset::call(signal, handler) };

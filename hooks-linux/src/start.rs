@@ -1,8 +1,7 @@
 //! The library's constructor and destructor.
 
-use crate::{env, fault, patch, process, resolve, signal, thread, verify, withdraw};
+use crate::{env, patch, process, resolve, signal, thread, verify};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
 
@@ -13,13 +12,6 @@ pub(crate) const DEFERRING_SANITIZERS: &[&[u8]] = &[b"libtsan.", b"libmsan.", b"
 /// When set, each stack that reuses frames of the last one is compared with a full walk; `info` shows
 /// the counts. For testing the unwinder on programs of one's own.
 const CHECK_VARIABLE: &[u8] = b"STACKBEAT_CHECK_UNWIND";
-
-static PRELOADED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the constructor has joined a session.
-pub(crate) fn was_preloaded() -> bool {
-    PRELOADED.load(Ordering::Relaxed)
-}
 
 /// glibc passes the program's arguments and environment to constructors, musl does not.
 extern "C" fn start(
@@ -45,13 +37,13 @@ extern "C" fn start(
     {
         env::keep(session, own_path);
     }
-    PRELOADED.store(true, Ordering::Relaxed);
+    env::set_preloaded();
     process::watch_forks();
     thread::watch_thread_ends();
     thread::watch_end();
     signal::start();
-    fault::start();
-    withdraw::start();
+    signal::crash::start();
+    patch::unpatch::start();
     let tables = patch::patch_tables();
     verify::report(tables > 0);
 }

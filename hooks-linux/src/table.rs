@@ -5,9 +5,9 @@
 //!   original!(fn … = Probe);                     and `name::called()`, for hooks that are written by hand
 //!   hooks! {
 //!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
-//!       after fn …  = Probe, argument;            the original, then count and maybe capture
 //!       release fn … = Probe, argument, of [addresses] shared CONDITION by HOW;
-//!                                                 the same, and tells those that wait for the addresses
+//!                                                 the original, then count and maybe capture, and tells those that
+//!                                                 wait for the addresses
 //!       wait  fn …  = Probe, argument;            may block: begin, the original, end
 //!       wait  fn …  = Probe, argument, ended by handlers;
 //!                                                 the same; ends after any handler (`interrupted`)
@@ -166,20 +166,6 @@ macro_rules! hooks {
                     due($($arg),*)
                 }
             }
-        }
-        hooks! { $($rest)* }
-    };
-    (after fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
-        original!(fn $name($($arg: $type),*) -> $result = $probe);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            if !agent::hit_quietly() {
-                $name::called();
-                agent::hit(Probe::$probe, $value as u64);
-            }
-            result
         }
         hooks! { $($rest)* }
     };

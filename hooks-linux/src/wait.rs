@@ -1,8 +1,8 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
-use crate::fault;
 use crate::interrupted::Handlers;
 use crate::lock::{is_shared_mutex, valid, word};
+use crate::signal::crash;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::zeroed;
 use core::ptr::null;
@@ -48,9 +48,9 @@ original!(fn raise(signal: c_int) -> c_int = SignalWait);
 unsafe extern "C-unwind" fn raise(signal: c_int) -> c_int {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { raise::call(signal) };
-    if fault::is_ours(signal) {
+    if crash::is_ours(signal) {
         agent::count(SystemCall::Signal);
-        return fault::send_to_itself(signal, call);
+        return crash::send_to_itself(signal, call);
     }
     if !agent::hit_quietly() {
         raise::called();

@@ -1,7 +1,8 @@
 //! A loaded module as its dynamic section describes it: through which slots it calls others, and which version of each
 //! function it asks for.
 
-use crate::{library, resolve, stdio};
+use super::library;
+use crate::{resolve, stdio};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};

@@ -10,7 +10,7 @@
 //! Handlers for faults have none: they are no business of ours, and may have little stack. Nor have those that were installed past
 //! the hooks, or before the agent came.
 
-use crate::start;
+use crate::env;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
@@ -111,7 +111,7 @@ pub(super) fn to(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let Some(first) = first() else {
         return handler;
     };
-    if is_none || is_fault || is_entrance || !start::was_preloaded() {
+    if is_none || is_fault || is_entrance || !env::was_preloaded() {
         return handler;
     }
     let is_its_own = |word: &AtomicUsize| {

@@ -5,7 +5,7 @@
 //! it, and the alternate stack is free for the next signal. The program's handler is jumped to, so that nothing of ours lies on
 //! any stack while it runs, and it may leave by its return or by a jump.
 
-use super::{CANCELLATION, OURS, mask_word};
+use super::{CANCELLATION, OURS, mask, mask_word};
 use core::ffi::{c_int, c_void};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, sighandler_t, siginfo_t};
 use stackbeat_core::agent;
@@ -120,7 +120,7 @@ unsafe extern "C-unwind" fn look(
     };
     if signal == libc::SIGURG && agent::blocks_signal() {
         // SAFETY: what the kernel passed; it stays blocked for as long as we are here.
-        unsafe { crate::mask::take_back(info, context.cast()) };
+        unsafe { mask::take_back(info, context.cast()) };
         return false;
     }
     let (handler, flags, mask) = kept.asked();

@@ -1,6 +1,6 @@
-//! Signals that end a process (`stackbeat_core::fault`), where a recording is to tell of crashes: in each process a handler of ours
-//! stands where the program has none, and where it would be the default's turn. It notes the thread and its stack, and lets the
-//! signal take its course.
+//! Signals that end a process (`stackbeat_core::fault`), where a recording tells of crashes (`--dump-on-crash`). A handler of ours
+//! stands where the program has none: it notes the thread and its stack (`agent::on_fault`), and lets the signal take its course.
+//! `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
 //!
 //! The program sees the default in its place. A handler of the program's own is installed as ever: whether a fault
 //! is an error at all is its business, and nothing of ours runs before it. Handlers that end the process put the default back and
@@ -8,7 +8,6 @@
 //! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
 //! (`agent::child_ended`). Where a thread sends itself the signal, nothing has to run on its way: a hook notes it before.
 
-use crate::signal::{room, sigaction, with_all_blocked};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
@@ -22,6 +21,8 @@ use stackbeat_core::agent;
 use stackbeat_core::fault::FAULTS;
 use stackbeat_core::platform;
 use stackbeat_core::unwind::Registers;
+
+use super::{room, sigaction, with_all_blocked};
 
 type Action = libc::sigaction;
 

@@ -1,9 +1,9 @@
-//! Loading and unloading of libraries.
+//! Loading and unloading of libraries (`dlopen`, `dlmopen`, `dlclose`). Each load is the sign for [`super`] to look for
+//! new modules; in a process that was attached to, `dlsym` and `dlvsym` are one too.
 //!
 //! `dlopen` searches the RUNPATH of whoever called it, which it knows by its return address: the hook
 //! must not be that caller. So it is a jump that leaves the return address in place.
 
-use crate::patch;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use stackbeat_core::agent;
@@ -20,12 +20,12 @@ mod load {
 extern "C" fn loading() {
     load::called();
     agent::hit(Probe::LibraryLoad, 0);
-    patch::look_for_new();
+    super::look_for_new();
 }
 
 /// What was loaded is about to be used.
 extern "C" fn using() {
-    patch::look_for_new();
+    super::look_for_new();
 }
 
 macro_rules! jump_after {

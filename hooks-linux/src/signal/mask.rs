@@ -1,12 +1,13 @@
-//! Calls by which a thread changes which signals it blocks. One that blocks the first of our signals has those that
-//! are under way arrive before, and can be interrupted by the second. Under the kernel's clock, which stops for nothing,
-//! the first stays open and the thread is told that it is blocked.
+//! Calls by which a thread changes which signals it blocks (`pthread_sigmask`, `sigprocmask`), or asks which ones pend. When a
+//! thread blocks the first of our signals, those that are under way arrive before; afterwards the second can interrupt it. Where
+//! the kernel's clock sends the signals, which stops for nothing, the first stays open and the program is told that it is blocked.
 
-use crate::signal;
 use core::ffi::c_int;
 use core::ptr::null;
 use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, siginfo_t, sigset_t, ucontext_t};
 use stackbeat_core::{agent, platform};
+
+use crate::signal;
 
 macro_rules! masks {
     ($($name:ident)*) => {$(

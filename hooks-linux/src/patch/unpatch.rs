@@ -1,8 +1,9 @@
 //! Takes hooks away from a process that stays in the session: the slots through which its modules call them get
 //! the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small budget
-//! where a program allocates all the time; one that is withdrawn costs nothing.
+//! where a program allocates all the time; one that is withdrawn costs nothing. The collector asks for it
+//! (`Control::withdrawn`), and the engine calls [`withdraw`] from a hook (`agent::withdraw_by`).
 //!
-//! Called from a hook, anywhere in the program. So unlike `patch` it may not take the dynamic linker's lock: a
+//! That is anywhere in the program. So unlike [`super`] it may not take the dynamic linker's lock: a
 //! thread that holds it could wait for one that the caller holds. It does without by keeping to the modules that
 //! the program was started with, which are never unloaded. They are those up to the dynamic linker in the link
 //! map; what was loaded later keeps its hooks, and so does code that has read a slot before, or asked `dlsym`.
@@ -19,7 +20,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::probe::Category;
 use stackbeat_core::{agent, platform};
 
-use crate::patch::{self, Module, Turn, Writable};
+use super::module::Module;
+use super::writable::{self, Turn, Writable};
 use crate::resolve::{self, Dynamic};
 use crate::signal;
 
@@ -68,7 +70,7 @@ pub(crate) fn is_gone(name: &CStr) -> bool {
 
 /// In a forked child: what another thread was at is done here, by the next hook.
 pub(crate) fn after_fork() {
-    if patch::after_fork() {
+    if writable::after_fork() {
         agent::withdraw_by(withdraw);
     }
 }

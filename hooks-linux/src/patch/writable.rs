@@ -1,0 +1,114 @@
+//! Who may change slots, and how read-only ones become writable for a moment.
+//!
+//! The dynamic linker makes the pages of most slots read-only. [`Writable`] opens those of one module and closes them
+//! again, and the protection of a page is one for all threads: so a thread holds the [`Turn`] while it has any open.
+//! `patch` holds the lock of `dl_iterate_phdr` besides, `unpatch` may not. Nothing here waits, allocates, or calls a hook.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stackbeat_core::platform;
+
+use super::module::Module;
+use crate::memory;
+
+/// A thread changes slots.
+static IN_TURN: AtomicBool = AtomicBool::new(false);
+
+/// The right to change slots, which one thread has at a time: the protection of a module's pages is one for all
+/// threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
+pub(super) struct Turn(());
+
+impl Turn {
+    /// `None`: taken.
+    pub(super) fn take() -> Option<Turn> {
+        let free = IN_TURN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        // Made only when it is ours: one that is dropped ends the turn, whoever has it.
+        free.is_ok().then(|| Turn(()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IN_TURN.store(false, Ordering::Release);
+    }
+}
+
+/// In a forked child: who had the turn is not there. Whether somebody had it, and left things half done.
+pub(super) fn after_fork() -> bool {
+    IN_TURN.swap(false, Ordering::Relaxed)
+}
+
+/// The part of a module that is read-only, while it is made writable for a moment.
+pub(super) struct Writable<'a> {
+    _turn: &'a Turn,
+    range: (usize, usize),
+    is_open: bool,
+    /// It may be one that another thread is loading.
+    may_load: bool,
+    /// It is: the dynamic linker fills its slots in, and has not made them read-only yet.
+    pub(super) is_loading: bool,
+}
+
+impl<'a> Writable<'a> {
+    /// Of a module that has been loaded.
+    pub(super) fn new(turn: &'a Turn, module: &Module) -> Writable<'a> {
+        Writable {
+            _turn: turn,
+            range: module.read_only(),
+            is_open: false,
+            may_load: false,
+            is_loading: false,
+        }
+    }
+
+    /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away at the end what the
+    /// dynamic linker still needs would end the program.
+    pub(super) fn of_any(turn: &'a Turn, module: &Module) -> Writable<'a> {
+        Writable {
+            may_load: true,
+            ..Writable::new(turn, module)
+        }
+    }
+
+    /// Makes a slot writable, if it is not. False: it cannot be, or the dynamic linker is at work there.
+    pub(super) fn make(&mut self, address: usize) -> bool {
+        if !(self.range.0..self.range.1).contains(&address) || self.is_open {
+            return true;
+        }
+        // Once it is, the whole module is left to another look.
+        self.is_loading |= self.may_load && platform::is_writable(address) == Some(true);
+        if self.is_loading {
+            return false;
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: more rights for pages of data; `drop` takes them back.
+        self.is_open =
+            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, protection) };
+        self.is_open
+    }
+}
+
+impl Drop for Writable<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            // SAFETY: as the dynamic linker had it.
+            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, libc::PROT_READ) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_is_asked_for_in_vain_stays_with_who_has_it() {
+        let turn = Turn::take();
+        assert!(turn.is_some());
+        for _ in 0..2 {
+            assert!(Turn::take().is_none());
+        }
+        drop(turn);
+        assert!(Turn::take().is_some());
+    }
+}
