@@ -10,6 +10,7 @@
 
 pub mod census;
 pub mod counters;
+pub(crate) mod crash;
 pub mod decode;
 pub mod nodes;
 mod rows;

@@ -3,25 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::time::Duration;
 
-use super::attached::give;
 use super::error::Warning;
+use super::options::Descendants;
 use super::procfs::{self, Identity};
+use super::sharing::give;
 use super::storage::Storage;
 use crate::attach::{self, AttachError, Target};
 
 /// Looks for more: each finds what those that were not attached to yet have started meanwhile.
 const ROUNDS: usize = 16;
-
-/// What visiting the descendants came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Descendants {
-    /// Processes that the agent was brought into.
-    pub attached: u32,
-    /// Longest time that a thread of theirs was kept from its work.
-    pub longest_pause: Duration,
-}
 
 /// The living descendants of a process, without this one and its own.
 pub fn descendants(pid: u32) -> Vec<u32> {

@@ -11,12 +11,12 @@ use stackbeat_proto::v1::loss::Cause;
 use stackbeat_proto::v1::{self, Footer, Summary, footer, packet, summary};
 
 use super::Ended;
+use super::clocks::{now_ns, own_cpu};
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
-use super::ticker::now_ns;
 use crate::drain::census::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
@@ -446,13 +446,6 @@ fn losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
         }
     }
     losses
-}
-
-/// CPU time of this process so far.
-pub fn own_cpu() -> Duration {
-    Duration::from_nanos(stackbeat_core::platform::clock_ns(
-        libc::CLOCK_PROCESS_CPUTIME_ID,
-    ))
 }
 
 /// Takes back an output that nothing was recorded into.

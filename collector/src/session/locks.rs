@@ -17,11 +17,11 @@ use stackbeat_core::shm::registry;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_proto::v1::{self, packet};
 
-use super::control::protocol::{LockReply, LocksReply, ModuleReply};
-use super::drainer::Order;
+use super::clocks::now_ns;
+use super::orders::Order;
 use super::procfs::{self, Identity};
+use super::protocol::{LockReply, LocksReply, ModuleReply};
 use super::shared::{Shared, count};
-use super::ticker::now_ns;
 use crate::foreign::{self, Place, Process, Walker};
 
 /// A deadlock is told once all of its threads have waited for so long: locks with a deadline get out by

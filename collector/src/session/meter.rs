@@ -21,12 +21,12 @@ use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::packet;
 
-use super::drainer::Order;
-use super::procfs::{self, Identity};
-use super::sampler::process_clock;
+use super::clocks::now_ns;
+use super::kept::Kept;
+use super::orders::Order;
+use super::procfs::{self, Identity, process_clock};
 use super::shared::Shared;
-use super::signs::{Kept, Part};
-use super::ticker::now_ns;
+use super::signs::Part;
 use crate::drain::counters::Counters;
 use limits::Limits;
 

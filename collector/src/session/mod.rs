@@ -8,10 +8,10 @@
 mod attached;
 mod auto_dump;
 mod budget;
+mod clocks;
 pub mod control;
 mod cost;
 mod cpus;
-pub(crate) mod crash;
 mod death;
 mod drainer;
 mod dump;
@@ -21,15 +21,19 @@ pub(crate) mod finish;
 mod guard;
 mod header;
 mod jit_maps;
+mod kept;
 mod locks;
 mod meter;
 mod options;
+mod orders;
 mod outside;
 mod pace;
 pub(crate) mod procfs;
 pub(crate) mod program;
+pub mod protocol;
 mod sampler;
 mod shared;
+mod sharing;
 mod signs;
 pub(crate) mod spawn;
 pub(crate) mod storage;
@@ -57,10 +61,9 @@ pub use attached::attach;
 pub use cpus::CpuList;
 pub use death::die_of;
 pub use error::{RecordError, Warning};
-pub use family::Descendants;
 pub use options::{
-    Attachment, ClockChoice, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS,
-    Options, Outcome, Progress, Status, Systrace, Visits,
+    Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS,
+    MIN_INTERVAL_NS, Options, Outcome, Progress, Status, Systrace, Visits,
 };
 
 use crate::drain::Drainer;
@@ -69,6 +72,7 @@ use crate::writer::Writer;
 use auto_dump::AutoDump;
 use control::{Server, Session};
 use drainer::DrainThread;
+use locks::Locks;
 use meter::Meter;
 use outside::Watcher;
 use program::Program;
@@ -270,7 +274,7 @@ fn begin(
     warnings: &mut Vec<Warning>,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Begun, RecordError> {
-    let cpu_before = finish::own_cpu();
+    let cpu_before = clocks::own_cpu();
     let source = clock::best_source();
     if source == ClockSource::Monotonic {
         warnings.push(Warning::NoCycleCounter);
@@ -350,6 +354,7 @@ fn begin(
         symbol_cache: options.symbol_cache.clone(),
         source,
         start,
+        locks: |shared, mapping_name| Locks::new(Arc::clone(shared), mapping_name).reply(),
     });
     session.begin(!options.start_disabled);
     let server = match Server::start(Arc::clone(&session)) {

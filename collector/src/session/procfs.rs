@@ -192,11 +192,16 @@ pub fn is_process(pid: u32) -> bool {
     Watch::open(pid).is_some()
 }
 
+/// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
+/// CPUCLOCK_SCHED)).
+pub fn process_clock(pid: u32) -> libc::clockid_t {
+    const CPUCLOCK_SCHED: libc::clockid_t = 2;
+    (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
+}
+
 /// CPU time of a process so far, also of one that has ended and nobody has waited for.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
-    // MAKE_PROCESS_CPUCLOCK of Linux' include/linux/posix-timers_types.h: the inverted pid, CPUCLOCK_SCHED.
-    let clock = (!(pid as i32)) << 3 | 2;
-    match stackbeat_core::platform::clock_ns(clock) {
+    match platform::clock_ns(process_clock(pid)) {
         0 => None,
         ns => Some(ns),
     }

@@ -15,6 +15,7 @@ mod found;
 mod kernel;
 pub mod kernel_clock;
 mod signals;
+mod stranger;
 mod strangers;
 
 use std::cmp::Reverse;
@@ -28,13 +29,13 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, platform};
 use stackbeat_proto::v1::{self, packet};
 
-use super::drainer::Order;
-use super::procfs;
+use super::clocks::now_ns;
+use super::orders::Order;
+use super::procfs::{self, process_clock};
 use super::shared::{Shared, count};
-use super::ticker::now_ns;
 use kernel::Kernel;
 use signals::{Mask, Signals};
-use strangers::Stranger;
+use stranger::Stranger;
 
 /// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
 /// each such thread, because each look is a question to the kernel (2 to 8 µs).
@@ -501,6 +502,12 @@ impl Sampler {
         ours.map(|p| (p.uid, p.pid))
     }
 
+    /// CPU time of each by its uid, ns: a clock is read when its process' turn comes.
+    pub fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.processes()
+            .map(|(uid, pid)| (uid, platform::clock_ns(process_clock(pid))))
+    }
+
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
     pub fn program_cpu_ns(&self) -> u64 {
         self.cpu_ns_of(|_| true)
@@ -573,11 +580,4 @@ fn lighten(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
 fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
     let seen = entry.last_tick.load(Ordering::Relaxed);
     seen == tick || seen == TICK_RUNNING || entry.capturing.load(Ordering::Relaxed) != 0
-}
-
-/// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
-/// CPUCLOCK_SCHED)).
-pub fn process_clock(pid: u32) -> libc::clockid_t {
-    const CPUCLOCK_SCHED: libc::clockid_t = 2;
-    (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
 }

@@ -15,9 +15,9 @@ use stackbeat_core::shm::throttle::{self, Ticker};
 use stackbeat_core::{clock, platform};
 
 use super::budget::Keeper;
+use super::clocks::now_ns;
 use super::jit_maps::JitMaps;
-use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
-use super::pace::Budget;
+use super::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::sampler::kernel_clock::KernelClock;
 use super::sampler::{HOOK_TRIAL, Sampler};
 use super::shared::{Shared, count};
@@ -92,7 +92,7 @@ pub fn run(
     ticker.advance_all(control);
     let asked = asked_ns(&schedules);
     let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
-    keeper.begin(shared, &sampler, asked);
+    keeper.begin(shared, sampler.cpu_by_process(), asked);
     let mut kernel = control.has_kernel_clock().then(KernelClock::default);
     let mut last_activity_ns = now_ns();
     let mut due = Vec::new();
@@ -107,7 +107,7 @@ pub fn run(
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
-            keeper.start_over(shared, &sampler);
+            keeper.start_over(shared, sampler.cpu_by_process());
             continue;
         }
         if let Some(clock) = &mut kernel
@@ -213,7 +213,12 @@ pub fn run(
             last_activity_ns = now;
         }
         let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
-        keeper.woke(shared, &sampler, active, asked_ns(&schedules));
+        keeper.woke(
+            shared,
+            sampler.cpu_by_process(),
+            active,
+            asked_ns(&schedules),
+        );
         let kept_ns = keeper.interval_ns(shortest);
         count(&shared.figures.intervals_kept_ns, kept_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
@@ -289,7 +294,7 @@ fn look_after_kernel_clock(
     for (class, asked) in asked_ns.into_iter().enumerate() {
         keeper.asked(class, asked);
     }
-    keeper.woke(shared, sampler, active, asked_ns);
+    keeper.woke(shared, sampler.cpu_by_process(), active, asked_ns);
     let shortest = asked_ns.into_iter().min().unwrap_or(1);
     let kept_ns = keeper.interval_ns(shortest);
     count(&shared.figures.intervals_asked_ns, shortest);
@@ -499,17 +504,6 @@ fn reserve_threads(shared: &Shared) {
             .mapping
             .extend_buffers(buffers.next_multiple_of(SPARE_THREADS));
     }
-}
-
-/// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a tick.
-pub fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a valid object. It does not fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn sleep_until(ns: u64) {

@@ -25,12 +25,12 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;
 
+use super::clocks::now_ns;
 use super::control::Session;
-use super::drainer::Order;
 use super::error::Warning;
+use super::orders::Order;
 use super::procfs::{self, Identity};
 use super::program::{self, Program};
-use super::ticker::now_ns;
 use crate::drain::census::Since;
 
 /// Distance between two looks: while unrecorded processes live or new ones come, and while nothing changes.

@@ -27,8 +27,8 @@ use stackbeat_proto::v1::{self, packet, process::Origin};
 pub use seed::{Seed, SeedThread};
 
 use super::Keep;
+use super::crash::Crash;
 use super::decode::Record;
-use crate::session::crash::Crash;
 use crate::session::procfs::{self, Identity};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;

@@ -6,8 +6,9 @@ use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::sync::Ordering;
 
 use super::super::options::Dumps;
+use super::super::orders::Reason;
 use super::super::procfs;
-use super::super::shared::{Reason, Shared};
+use super::super::shared::Shared;
 
 /// Waits for events after which a thread counts as an event loop.
 const LEAST_TURNS: u32 = 3;

@@ -20,13 +20,13 @@ use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
-use super::drainer::Order;
+use super::clocks::now_ns;
 use super::locks::{self, Locks};
 use super::options::Dumps;
+use super::orders::Order;
 use super::procfs::{self, Identity, InCall};
 use super::shared::{Shared, count};
 use super::signs::Part;
-use super::ticker::now_ns;
 use crate::drain::waits::{Begin, SeenWait};
 use crate::foreign::{Place, Process, Stack, Walker};
 use alarm::{Alarms, Waiting};

@@ -7,10 +7,11 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::signals::Signals;
-use super::{Sampler, Thread, live_entry, process_clock};
-use crate::session::drainer::Order;
+use super::{Sampler, Thread, live_entry};
+use crate::session::clocks::now_ns;
+use crate::session::orders::Order;
+use crate::session::procfs::process_clock;
 use crate::session::shared::Shared;
-use crate::session::ticker::now_ns;
 
 /// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
 pub const AT_FIRST_NS: u64 = 1_000_000_000;

@@ -11,8 +11,8 @@ use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 
-use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry, process_clock};
-use crate::session::procfs::{self, Identity};
+use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
+use crate::session::procfs::{self, Identity, process_clock};
 use crate::session::shared::Shared;
 use crate::session::signs::Part;
 

@@ -5,33 +5,17 @@
 use std::collections::{HashMap, HashSet};
 
 use stackbeat_core::shm::handover;
-use stackbeat_core::shm::layout::{ProcessEntry, entry_state};
+use stackbeat_core::shm::layout::ProcessEntry;
 use stackbeat_core::shm::registry::{self, NewThread, found};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 
-use super::strangers::Stranger;
-use crate::session::procfs::{self, Scheduled};
+use super::stranger::{Entry, Stranger};
 use crate::session::shared::{Shared, count};
 
 /// A process that began to take part so long ago has threads that were there before, ns: what is found waiting now
 /// has waited since.
 const SINCE_BEGIN_NS: u64 = 1_000_000_000;
-/// Looks that are made soon after one another, to find out whether a stranger waits.
-const LOOKS: u64 = 3;
-
-/// What a stranger was last seen doing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    waits: bool,
-    scheduled: Scheduled,
-    /// It has done nothing else since, in cycles.
-    since: u64,
-}
-
-/// The entry that was made for a stranger: its number and uid.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(u32, u32);
 
 /// A stranger that is to have an entry.
 #[derive(Debug)]
@@ -39,50 +23,6 @@ pub(super) struct Wanted {
     pub process_uid: u32,
     pub new: NewThread,
     pub cpu_ns: u64,
-}
-
-impl Stranger {
-    /// Whether one more look is to come soon.
-    pub fn is_undecided(&self) -> bool {
-        self.entry.is_none() && self.looks < LOOKS
-    }
-
-    /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
-    /// too. `since` is the earliest that it may be, for the first look.
-    pub fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
-        let before = self.seen;
-        let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
-        let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
-        let goes_on = before.waits && before.scheduled.times == scheduled.times;
-        self.seen = Seen {
-            waits,
-            scheduled,
-            since: match self.looks {
-                1 => since,
-                _ if goes_on => before.since,
-                _ => now,
-            },
-        };
-        (waits && before.waits).then_some((self.seen.since, scheduled.run_ns))
-    }
-
-    /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
-    /// its end.
-    pub fn is_found(&self, shared: &Shared, tid: u32, now: u64) -> bool {
-        let Some(Entry(i, uid)) = self.entry else {
-            return false;
-        };
-        let entry = shared.mapping.thread(i);
-        let is_found = entry.is_some_and(|entry| {
-            entry.state.load(Ordering::Acquire) == entry_state::FOUND
-                && entry.uid.load(Ordering::Relaxed) == uid
-        });
-        if is_found && !procfs::has_thread(self.pid, tid) {
-            found::end(&shared.mapping, i, now);
-            return false;
-        }
-        is_found
-    }
 }
 
 /// Since when threads of a process may have waited that are seen for the first time, in cycles. `was_there`: it is the

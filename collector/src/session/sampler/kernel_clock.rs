@@ -26,12 +26,12 @@ use stackbeat_proto::v1::{self, packet};
 
 use super::signals::Signals;
 use super::{Sampler, Thread, busy, live_entry};
-use crate::session::drainer::Order;
-use crate::session::error::RecordError;
-use crate::session::options::{ClockChoice, Options};
+use crate::session::clocks::now_ns;
+use crate::session::error::{RecordError, WhyNot};
+use crate::session::options::{Chosen, ClockChoice, Options};
+use crate::session::orders::Order;
 use crate::session::procfs;
 use crate::session::shared::Shared;
-use crate::session::ticker::now_ns;
 
 /// The session's first signal. Threads that block it by a call that has a hook are only told that they do; those that
 /// begin with it blocked are on ticks, where they have the second signal.
@@ -291,37 +291,6 @@ fn open(attributes: &mut perf_event_attr, tid: u32) -> io::Result<OwnedFd> {
 /// An older kernel does not know something that was asked for.
 fn is_too_new(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::E2BIG))
-}
-
-/// Why the kernel's clock is not to be had, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum WhyNot {
-    #[error("perf_event_open: {source}; {advice}")]
-    Refused { source: io::Error, advice: String },
-    #[error(
-        "this kernel is older than 5.13 ({0}): a signal that is on its way at an exec would reach the new program"
-    )]
-    Old(String),
-    #[error(
-        "this kernel is PREEMPT_RT: it sends the clock's signals late, and they would end system calls"
-    )]
-    RealTime,
-    #[error(
-        "this kernel ({0}) may send the signals of such timers in the middle of system calls, and end these"
-    )]
-    EndsCalls(String),
-}
-
-/// What says when the threads of a session are sampled.
-#[derive(Debug)]
-pub struct Chosen {
-    pub clock: SamplingClock,
-    /// Whatever the clock is, processes begin on ticks.
-    pub begins_on_ticks: bool,
-    /// With timers: the shortest time between two samples by one, ns.
-    pub timer_ns: u64,
-    /// Why it is not the clock that was wanted; empty otherwise.
-    pub why_not: String,
 }
 
 /// Follows what was asked for, as far as the kernel lets us.

@@ -11,9 +11,10 @@ use stackbeat_core::shm::{gate, registry};
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, platform};
 
-use super::found::{self, Entry, Seen, Wanted};
+use super::found::{self, Wanted};
 use super::kernel::{Kernel, open_state};
 use super::signals::Signals;
+use super::stranger::Stranger;
 use super::{Process, Sampler};
 use crate::session::procfs;
 use crate::session::shared::{Shared, count};
@@ -37,22 +38,6 @@ const MEETING_LOST_NS: u64 = 100_000_000;
 /// that began before there were hooks has no gate, and some, select for one, fail with EINTR if a signal comes
 /// between the end of their wait and their return.
 const OUT_OF_CALL_NS: u64 = 100_000;
-
-/// A thread that no hook has registered.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stranger {
-    pub pid: u32,
-    pub looks: u64,
-    /// Signals sent to it.
-    sent: u64,
-    /// CPU time that it had used when it was first seen running without a wait since, ns.
-    awake_ns: Option<u64>,
-    pub seen: Seen,
-    /// The first search of its process found it.
-    was_there: bool,
-    /// What was made for it. It may have taken that over since.
-    pub entry: Option<Entry>,
-}
 
 impl Sampler {
     /// Looks for threads of live processes that no hook has registered. Gives the time to the next look, ns.
@@ -142,11 +127,7 @@ impl Sampler {
             let mut found: Vec<(u32, Stranger)> = tids
                 .map(|tid| {
                     let known = self.strangers.get(&(uid, tid)).copied();
-                    let newcomer = || Stranger {
-                        pid,
-                        was_there,
-                        ..Stranger::default()
-                    };
+                    let newcomer = || Stranger::new(pid, was_there);
                     (tid, known.unwrap_or_else(newcomer))
                 })
                 .collect();

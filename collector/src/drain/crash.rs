@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
+use stackbeat_core::fault;
 use stackbeat_core::shm::layout::ProcessEntry;
+use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, fault};
-
-use super::shared::{Reason, Shared};
-use super::ticker::now_ns;
 
 /// What ended a process, as far as it could say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,17 +14,17 @@ pub struct Crash {
     pub pid: u32,
     pub signal: &'static str,
     /// `None`: only its parent told.
-    thread: Option<CrashedThread>,
+    pub thread: Option<CrashedThread>,
 }
 
 /// Who got the signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct CrashedThread {
-    uid: u32,
+pub struct CrashedThread {
+    pub uid: u32,
     tid: u32,
     name: String,
-    node: u32,
-    cycles: u64,
+    pub node: u32,
+    pub cycles: u64,
 }
 
 impl Crash {
@@ -57,28 +55,11 @@ impl Crash {
     }
 
     /// What the entry of the newest image with this pid says.
-    pub fn of_pid(shared: &Shared, pid: u32) -> Option<Crash> {
-        let entries = registry::processes(&shared.mapping);
+    pub fn of_pid(mapping: &Mapping, pid: u32) -> Option<Crash> {
+        let entries = registry::processes(mapping);
         let entries = entries.filter(|(_, e)| e.pid.load(Ordering::Relaxed) == pid);
         let (_, newest) = entries.max_by_key(|(_, e)| e.uid.load(Ordering::Relaxed))?;
         Crash::of(newest)
-    }
-
-    /// A dump's reason. `who`: the process.
-    pub fn reason(self, shared: &Shared, who: &str) -> Reason {
-        let mut reason = Reason {
-            text: format!("{who} died of {}{}", self.signal, self.place()),
-            ..Reason::default()
-        };
-        if let Some(thread) = &self.thread {
-            reason.thread_uid = thread.uid;
-            reason.node = thread.node;
-            let now = clock::now(shared.clock_source());
-            let since_ns = shared.cycles_to_ns(now.saturating_sub(thread.cycles));
-            reason.at_ns = Some(now_ns().saturating_sub(since_ns));
-        }
-        reason.crash = Some(self);
-        reason
     }
 
     /// Where it was, as the end of a sentence.
