@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::attach::{AttachError, Held};
+use super::attach_error::{AttachError, Held};
 
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
 #[derive(Debug, thiserror::Error)]

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::shm::layout::loss;
 use stackbeat_proto::v1::loss::Cause;
-use stackbeat_proto::v1::{self, Footer, Summary, footer, packet, summary};
+use stackbeat_proto::v1::{self, CounterBatch, Footer, Summary, footer, packet, summary};
 
-use super::Ended;
-use super::clocks::{now_ns, own_cpu};
+use super::clocks::own_cpu;
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
@@ -22,6 +21,17 @@ use crate::drain::{Drainer, clock_packet};
 use crate::functions;
 use crate::writer::{self, Writer};
 use stackbeat_symbolize::{SymbolCache, Symbolizer};
+
+/// How the program ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub pid: u32,
+    /// `None`: it was not our child, so nobody told us.
+    pub wait_status: Option<i32>,
+    pub cpu: Duration,
+    /// What it has read and written.
+    pub transfers: Option<Vec<CounterBatch>>,
+}
 
 /// The parts of a session that its end needs.
 #[derive(Debug)]
@@ -58,7 +68,7 @@ impl Finisher<'_> {
         if self.options.counters_ns.is_some()
             && let Some(transfers) = ended.transfers
         {
-            for batch in transfers.counters(now_ns()) {
+            for batch in transfers {
                 drain.drainer.census.say(packet::Body::Counters(batch));
             }
         }

@@ -11,7 +11,6 @@ use stackbeat_proto::v1::loss::Cause;
 use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
-use crate::attach::Visit;
 use stackbeat_model::UnrecordedProgram;
 use stackbeat_symbolize::SymbolCache;
 
@@ -361,6 +360,19 @@ pub struct Outcome {
     pub warnings: Vec<Warning>,
     /// What attaching and detaching cost the program; `None` when it was started for the recording.
     pub visits: Option<Visits>,
+}
+
+/// What a visit to a process cost it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// How long the thread that did the work was kept from its own.
+    pub pause: Duration,
+    /// Everything, with looking for a thread.
+    pub total: Duration,
+    /// Threads that were stopped and let go again because they were at a bad place.
+    pub refused: u32,
+    /// Slots that hold a hook now, or were put back.
+    pub slots: u64,
 }
 
 /// The two visits to a program that was running before.

@@ -29,7 +29,7 @@ pub use seed::{Seed, SeedThread};
 use super::Keep;
 use super::crash::Crash;
 use super::decode::Record;
-use crate::session::procfs::{self, Identity};
+use crate::linux::procfs::{self, Identity};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;
 
