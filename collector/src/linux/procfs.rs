@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use stackbeat_core::platform;
 
+use crate::drain::system::name_of_file;
+
 /// Notices the end of a process.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
@@ -257,14 +259,6 @@ pub fn started_as(pid: u32) -> String {
     let path = &path[..length];
     let end = path.iter().position(|b| *b == 0).unwrap_or(0);
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
-}
-
-/// A path as it is, unless it names a descriptor or another link of the kernel's: their names say nothing.
-pub fn name_of_file(path: String) -> String {
-    match path.starts_with("/proc/") || path.starts_with("/dev/fd/") {
-        true => String::new(),
-        false => path,
-    }
 }
 
 /// The path of the file that is mapped at an address, while it is.

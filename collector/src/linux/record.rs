@@ -25,12 +25,12 @@ use super::program::{self, Program};
 use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
+use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
 use super::witness::Witness;
 use super::{systrace, ticker};
 use crate::drain::Drainer;
-use crate::drain::census::Census;
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
@@ -276,18 +276,18 @@ pub(super) fn begin(
     }
 
     let shared = Arc::new(Shared::new(mapping));
-    let mut drainer = Drainer::new(
-        source,
-        &start,
-        time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
-        options.compress,
-    );
     let mapping_name = storage
         .path
         .file_name()
         .unwrap_or_default()
         .as_encoded_bytes();
-    drainer.census = Census::of_session(mapping_name, subject.first_pid);
+    let mut drainer = Drainer::new(
+        Box::new(Linux::of_session(mapping_name, subject.first_pid)),
+        source,
+        &start,
+        time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
+        options.compress,
+    );
     let second = Snapshot::take(source);
     drainer.add_snapshot(&second);
     let cycles_in = |ns| drainer.converter.to_cycles(ns);
