@@ -71,7 +71,7 @@ def by_size(lines, half):
         rows.append(["%g %%" % (100 * size), share(len(found), len(mine)),
                      share(sum(c for c, _ in right), len(found)),
                      share(sum(f for _, f in right), len(found))])
-    return table([half + " half", "found", "cause right", "function right"], rows)
+    return table([half, "found", "cause right", "function right"], rows)
 
 
 def by_kind(lines):
@@ -93,7 +93,7 @@ def by_kind(lines):
         row += ["%d of %d" % (sum(c for c, _ in right), len(found)),
                 "%d of %d" % (sum(f for _, f in right), len(found)) if kind.functions else "-"]
         rows.append(row)
-    head = ["program", "change", "half", "2 %", "5 %", "10 %", "20 %", "wall at 5 %", "CPU at 5 %", "cause right",
+    head = ["program", "change", "group", "2 %", "5 %", "10 %", "20 %", "wall at 5 %", "CPU at 5 %", "cause right",
             "function right"]
     return table(head, rows)
 

@@ -2,7 +2,7 @@
 //! sum each trace up into a [`run::Run`] and hand all of them in; what comes out is a [`decide::Outcome`].
 //!
 //! Everything here is pure: no files, no clock, and random numbers come from a seed, so the same runs
-//! give the same answer. Formulas and their sources: docs/gate.md.
+//! give the same answer. Formulas and their sources: docs/gate/method.md.
 
 #![forbid(unsafe_code)]
 

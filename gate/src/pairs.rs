@@ -5,6 +5,8 @@
 //! callees, by their shares), and what it costs. Callers and callees are compared by the names found so far, so a pair
 //! that is found helps to find the ones above and below it: this repeats until none is new. Where callers or callees
 //! were renamed too, those that are missing on the other side are taken for each other, for one pair at a time.
+//!
+//! A function whose file is the same on both sides (by its build id) was not renamed: one side did not sample it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -81,7 +83,7 @@ pub fn by_place(runs: &[Run], names: &Names, matched: &mut [(usize, Form)]) {
     }
 }
 
-/// Names that nothing on the other side was found for.
+/// Names that nothing on the other side was found for, and that may have another one there.
 fn open(names: &Names, matched: &[(usize, Form)]) -> HashMap<usize, Side> {
     let mut sides: HashMap<usize, u8> = HashMap::new();
     for (at, (same, _)) in matched.iter().enumerate() {
@@ -94,6 +96,7 @@ fn open(names: &Names, matched: &[(usize, Form)]) -> HashMap<usize, Side> {
     };
     let open = sides
         .into_iter()
+        .filter(|(at, _)| !names.is_in_same_builds(NameId(*at as u32)))
         .filter_map(|(at, bits)| Some((at, only(bits)?)));
     open.collect()
 }

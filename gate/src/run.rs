@@ -24,7 +24,7 @@ pub enum Side {
 }
 
 impl Side {
-    fn bit(self) -> u8 {
+    pub(crate) fn bit(self) -> u8 {
         match self {
             Side::Baseline => 1,
             Side::Candidate => 2,
@@ -46,6 +46,10 @@ pub struct NameId(pub u32);
 /// The number of a role in `Names`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleId(pub u32);
+
+/// The number of a build in `Names`: a file of code, by its build id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BuildId(pub u32);
 
 /// What threads are for: they are compared by this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +79,10 @@ pub struct Name {
     pub sides: u8,
     /// Part of the system (libc, the loader), not of the program.
     pub is_system: bool,
+    /// The builds that have a function of this name.
+    builds: Vec<BuildId>,
+    /// So has code without a build id.
+    is_in_unknown_build: bool,
 }
 
 /// The names and roles of all runs.
@@ -82,6 +90,9 @@ pub struct Name {
 pub struct Names {
     names: Vec<Name>,
     index: HashMap<String, NameId>,
+    /// The sides that loaded each build, as in `Name::sides`.
+    builds: Vec<u8>,
+    build_index: HashMap<Vec<u8>, BuildId>,
     roles: Vec<Role>,
     role_index: HashMap<Role, RoleId>,
 }
@@ -95,11 +106,43 @@ impl Names {
                 text: text.clone(),
                 sides: 0,
                 is_system,
+                builds: Vec::new(),
+                is_in_unknown_build: false,
             });
             NameId((self.names.len() - 1) as u32)
         });
         self.names[id.0 as usize].sides |= side.bit();
         id
+    }
+
+    /// The number of a build that a run of this side has loaded.
+    pub fn build(&mut self, build_id: &[u8], side: Side) -> BuildId {
+        let next = BuildId(self.builds.len() as u32);
+        let build = *(self.build_index.entry(build_id.to_vec())).or_insert(next);
+        if build == next {
+            self.builds.push(0);
+        }
+        self.builds[build.0 as usize] |= side.bit();
+        build
+    }
+
+    /// Notes which build a function is in. `None`: in code without a build id.
+    pub fn is_in(&mut self, name: NameId, build: Option<BuildId>) {
+        let name = &mut self.names[name.0 as usize];
+        match build {
+            Some(build) if !name.builds.contains(&build) => name.builds.push(build),
+            Some(_) => {}
+            None => name.is_in_unknown_build = true,
+        }
+    }
+
+    /// Whether all code that has this function was loaded on both sides. Then both have it under this name, and where
+    /// only one side shows it, the other did not sample it.
+    pub fn is_in_same_builds(&self, name: NameId) -> bool {
+        const BOTH: u8 = 3;
+        let name = &self.names[name.0 as usize];
+        let is_shared = |build: &BuildId| self.builds[build.0 as usize] == BOTH;
+        !name.is_in_unknown_build && !name.builds.is_empty() && name.builds.iter().all(is_shared)
     }
 
     pub fn role(&mut self, role: Role) -> RoleId {

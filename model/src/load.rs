@@ -1,5 +1,6 @@
 //! The first pass over a file: everything but the samples, of which only the outlines are kept.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -92,6 +93,11 @@ fn uses(path: &Path, source: &Source, add: &mut impl FnMut((u32, u64))) {
             rows.iter().for_each(|row| add((row.node, row.time_ns)));
         }
     }
+}
+
+/// Whether a file begins with a header that can be read.
+pub(super) fn check(path: &Path, input: File) -> Result<(), TraceError> {
+    first_packet(path, &mut PacketReader::new(input)).map(|_| ())
 }
 
 /// The header, or why this is no trace that can be read.

@@ -283,6 +283,16 @@ impl Trace {
         super::load::load(path, input, Source::Copy(copy))
     }
 
+    /// Reads the header only: whether the file begins as a trace that can be read.
+    pub fn check(path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        let input = File::open(path).map_err(|source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        super::load::check(path, input)
+    }
+
     /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
         let bytes: Arc<[u8]> = bytes.into();
@@ -454,6 +464,28 @@ impl Trace {
     /// The process in whose addresses a stack is, when the file says it.
     pub fn stack_process(&self, stack: StackIndex) -> Option<ProcessIndex> {
         self.stacks.process(stack)
+    }
+
+    /// The image of the same process that exec replaced by this one, where the trace has it.
+    pub fn image_before(&self, process: ProcessIndex) -> Option<ProcessIndex> {
+        let this = self.process(process);
+        let before = this.parent.filter(|_| this.origin == Origin::Execed)?;
+        (before < process && self.process(before).pid == this.pid).then_some(before)
+    }
+
+    /// How many processes there are. One that executed other programs has an image for each, and is one process.
+    pub fn process_count(&self) -> usize {
+        let images = (0..self.processes.len() as u32).map(ProcessIndex);
+        images
+            .filter(|image| self.image_before(*image).is_none())
+            .count()
+    }
+
+    /// How many threads there are: the main thread of a process goes on when it executes another program.
+    pub fn thread_count(&self) -> usize {
+        let goes_on =
+            |thread: &&Thread| thread.is_main && self.image_before(thread.process).is_some();
+        self.threads.len() - self.threads.iter().filter(goes_on).count()
     }
 
     /// Start of the recording.

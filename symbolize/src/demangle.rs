@@ -9,6 +9,9 @@ const LONGEST_NAME: usize = 4096;
 /// of 2 MB, in a debug build too.
 const RECURSION_LIMIT: u32 = 96;
 
+/// Places at which the name in a C++ symbol may end that are tried.
+const MOST_ENDS: usize = 64;
+
 /// The name to show for a symbol of an object file.
 ///
 /// A version (`@@GLIBC_2.14`) and the suffixes of split-off cold parts (`.cold`, `.cold.7`) go: the
@@ -80,14 +83,37 @@ fn has_legacy_hash(symbol: &str) -> bool {
 }
 
 fn demangle_cpp(symbol: &str) -> Option<String> {
+    let show = DemangleOptions::new().no_return_type();
+    demangle_cpp_as(symbol, show).or_else(|| demangle_cpp_name(symbol))
+}
+
+fn demangle_cpp_as(symbol: &str, show: DemangleOptions) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
-    let show = DemangleOptions::new()
-        .no_return_type()
-        .recursion_limit(RECURSION_LIMIT);
     Symbol::new_with_options(symbol, &parse)
         .ok()?
-        .demangle_with_options(&show)
+        .demangle_with_options(&show.recursion_limit(RECURSION_LIMIT))
         .ok()
+}
+
+/// The name and template arguments of a function whose return or parameter types cannot be read.
+///
+/// GCC writes the type before `::` in an expression (`sr`, as in `enable_if<is_scalar<T>::value>`) as a whole `<type>`, where the
+/// ABI has `<unresolved-type>`, and counts it among the types that `S1_` refers to. `cpp_demangle` follows the ABI and
+/// refuses such names; `std::swap` and `std::fill` of libstdc++ are among them. In a mangled name the types stand behind
+/// the name, and the name of a template ends with an `E`.
+fn demangle_cpp_name(symbol: &str) -> Option<String> {
+    let (symbol, clone) = match symbol.find('.') {
+        Some(at) => symbol.split_at(at),
+        None => (symbol, ""),
+    };
+    let ends = symbol.match_indices('E').take(MOST_ENDS);
+    let name = ends
+        .filter_map(|(at, _)| demangle_cpp_as(&symbol[..=at], DemangleOptions::new().no_params()))
+        .next()?;
+    Some(match clone {
+        "" => name,
+        clone => format!("{name} [clone {clone}]"),
+    })
 }
 
 #[cfg(test)]
@@ -120,6 +146,29 @@ mod tests {
     }
 
     #[test]
+    fn cpp_names_lose_types_that_cannot_be_read() {
+        let types = "NSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructibleIS5_E\
+                     St18is_move_assignableIS5_EEE5valueEvE4typeERS5_SF_";
+        for (name, expected) in [
+            ("St4swapIPiE", "std::swap<int*>"),
+            ("St4swapIPFivEE", "std::swap<int (*)()>"),
+            ("N4shop3BoxIiE4swapIPiEE", "shop::Box<int>::swap<int*>"),
+        ] {
+            assert_eq!(demangle(&format!("_Z{name}{types}")), expected);
+            assert_eq!(
+                demangle(&format!("_Z{name}{types}.isra.0")),
+                format!("{expected} [clone .isra.0]")
+            );
+        }
+        assert_eq!(
+            demangle(
+                "_ZSt9__fill_a1IPiiEN9__gnu_cxx11__enable_ifIXsrSt11__is_scalarIT0_E7__valueEvE6__typeET_S8_RKS4_"
+            ),
+            "std::__fill_a1<int*, int>"
+        );
+    }
+
+    #[test]
     fn suffixes_that_do_not_make_another_function_go() {
         assert_eq!(demangle("parse_line.cold"), "parse_line");
         assert_eq!(demangle("_ZN3foo3barEi.cold"), "foo::bar(int)");
@@ -134,5 +183,7 @@ mod tests {
         assert_eq!(demangle(""), "");
         let nested = format!("_Z1f{}i", "P".repeat(100_000));
         assert!(demangle(&nested).len() <= nested.len());
+        let ends = format!("_Z1fI{}", "E".repeat(100_000));
+        assert!(demangle(&ends).len() <= ends.len());
     }
 }

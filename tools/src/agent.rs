@@ -3,13 +3,19 @@
 //!
 //! The file must lie on a mount that allows execution, in a folder nobody else can write to, and its
 //! content must be ours: what a recorded program loads runs with its rights.
+//!
+//! A file stays when its recording ends. What was recorded may live on with it in LD_PRELOAD, and start programs at any
+//! time: without the file the dynamic loader of each would say so on its standard error. Another recorder may have
+//! found the file and not started its program yet. So a recording that uses a file sets its time of last change, and
+//! removes others: those that nobody has used for a day, no process has mapped, and none was started with.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::StatVfsMountFlags;
@@ -17,7 +23,7 @@ use rustix::fs::StatVfsMountFlags;
 /// Empty where no agent exists for the target.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.so"));
 
-/// Files of other versions stay so long: a program that was recorded with one may start others with it.
+/// Files that nobody uses stay so long: a program that was recorded with one may start others with it.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Names another agent library, like `--agent`.
@@ -47,7 +53,12 @@ pub fn locate(asked: Option<&Path>) -> Result<PathBuf> {
              with --agent or {VARIABLE}"
         );
     }
-    extract(&folders(), EMBEDDED)
+    let folders = folders();
+    let library = extract(&folders, EMBEDDED)?;
+    for folder in &folders {
+        remove_old(folder, &library);
+    }
+    Ok(library)
 }
 
 /// Folders to try, best first.
@@ -105,11 +116,22 @@ fn extract_into(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf> {
         bail!("mounted noexec");
     }
     let path = folder.join(name);
-    if !is_ours(&path, content)? {
+    if !is_ours(&path, content)? || !renew(&path) {
         write_atomically(folder, &path, content)?;
-        remove_old(folder, &path);
     }
     Ok(path)
+}
+
+/// Notes that the file is used now. False: somebody has removed it meanwhile.
+fn renew(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    // Before the look: who removes it looks at the time last (`remove`).
+    let renewed = file.set_modified(SystemTime::now());
+    let inode = |metadata: io::Result<fs::Metadata>| metadata.map(|m| (m.dev(), m.ino())).ok();
+    let own = inode(file.metadata());
+    renewed.is_ok() && own.is_some() && own == inode(fs::symlink_metadata(path))
 }
 
 /// Makes the folder, or checks that an existing one is ours alone.
@@ -130,11 +152,17 @@ fn private_folder(folder: &Path) -> Result<()> {
         }
         Err(e) => return Err(e.into()),
     }
-    let metadata = fs::symlink_metadata(folder)?;
-    if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o022 != 0 {
+    if !is_private(folder)? {
         bail!("exists and is not a private folder of this user");
     }
     Ok(())
+}
+
+/// Whether only this user can write to the folder.
+fn is_private(folder: &Path) -> io::Result<bool> {
+    let uid = rustix::process::geteuid().as_raw();
+    let metadata = fs::symlink_metadata(folder)?;
+    Ok(metadata.is_dir() && metadata.uid() == uid && metadata.mode() & 0o022 == 0)
 }
 
 fn is_ours(path: &Path, content: &[u8]) -> Result<bool> {
@@ -152,7 +180,7 @@ fn is_ours(path: &Path, content: &[u8]) -> Result<bool> {
 }
 
 fn write_atomically(folder: &Path, path: &Path, content: &[u8]) -> Result<()> {
-    let temporary = folder.join(format!(".{}.{}", std::process::id(), nanos()));
+    let temporary = temporary(folder);
     let write = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -170,13 +198,12 @@ fn write_atomically(folder: &Path, path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what other versions, and extractions that were killed, have left in the folder: old files of ours that no
-/// process has mapped.
+/// Removes what other versions, and extractions that were killed, have left in the folder: files of ours that nobody has used
+/// for long.
 fn remove_old(folder: &Path, own: &Path) {
-    let is_old = |path: &Path| {
-        let modified = fs::symlink_metadata(path).and_then(|m| m.modified());
-        modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
-    };
+    if !is_private(folder).unwrap_or(false) {
+        return;
+    }
     let items = fs::read_dir(folder).into_iter().flatten().flatten();
     let old: Vec<PathBuf> = items
         .filter(|item| {
@@ -189,29 +216,75 @@ fn remove_old(folder: &Path, own: &Path) {
     if old.is_empty() {
         return;
     }
-    let maps: Vec<Vec<u8>> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|item| fs::read(item.path().join("maps")).ok())
-        .collect();
-    for path in old {
-        let name = path.as_os_str().as_encoded_bytes();
-        let is_mapped = |maps: &Vec<u8>| maps.split(|b| *b == b'\n').any(|l| l.ends_with(name));
-        if !maps.iter().any(is_mapped) {
-            let _ = fs::remove_file(path);
+    let used = in_use(&old);
+    for path in &old {
+        // Processes are looked through again in a day, not for each recording.
+        match used.contains(path.as_path()) {
+            true => _ = renew(path),
+            false => remove(folder, path),
         }
     }
 }
 
+fn is_old(path: &Path) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|m| m.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
+}
+
+/// Those of the files that a process has mapped, or was started with: a program without an agent passes on what is in its
+/// environment, too.
+fn in_use(files: &[PathBuf]) -> HashSet<&Path> {
+    let mut used = HashSet::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        for name in ["maps", "environ"] {
+            let Ok(content) = fs::read(process.path().join(name)) else {
+                continue;
+            };
+            for word in content.split(|byte| b"\n\0 :".contains(byte)) {
+                let value = word
+                    .iter()
+                    .position(|byte| *byte == b'=')
+                    .map(|at| &word[at + 1..]);
+                let is_it = |file: &&PathBuf| {
+                    let file = file.as_os_str().as_encoded_bytes();
+                    word == file || value == Some(file)
+                };
+                used.extend(files.iter().find(is_it).map(PathBuf::as_path));
+            }
+        }
+    }
+    used
+}
+
+/// Removes an old file, unless somebody begins to use it at this moment: who does so renews it and then looks whether it is
+/// there, so it is taken away first and then looked at once more.
+fn remove(folder: &Path, path: &Path) {
+    let aside = temporary(folder);
+    if fs::rename(path, &aside).is_err() {
+        return;
+    }
+    let _ = match is_old(&aside) {
+        true => fs::remove_file(&aside),
+        // The content is that of its name, so nothing is lost where another one was made meanwhile.
+        false => fs::rename(&aside, path),
+    };
+}
+
+/// A name in the folder that nobody else uses.
+fn temporary(folder: &Path) -> PathBuf {
+    folder.join(format!(".{}.{}", std::process::id(), nanos()))
+}
+
 fn nanos() -> u128 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     fn scratch() -> tempfile::TempDir {
@@ -236,21 +309,78 @@ mod tests {
         );
     }
 
+    fn make_old(path: &Path) {
+        let file = File::open(path).expect("opens");
+        let long_ago = SystemTime::now() - 2 * OLD;
+        file.set_modified(long_ago).expect("dated");
+    }
+
     #[test]
-    fn old_files_that_nobody_uses_go_when_a_new_one_comes() {
+    fn old_files_that_nobody_uses_go() {
         let scratch = scratch();
         let folder = scratch.path().join("cache");
-        let old = extract(std::slice::from_ref(&folder), b"old").expect("extracts");
-        let young = extract(std::slice::from_ref(&folder), b"young").expect("extracts");
+        let make = |content: &[u8]| extract(std::slice::from_ref(&folder), content);
+        let sleep = fs::read("/bin/sleep").expect("is there");
+        let mapped = make(&sleep).expect("extracts");
+        let [old, young, inherited, again] =
+            ["old", "young", "inherited", "again"].map(|c| make(c.as_bytes()).expect("extracts"));
         let others = folder.join("notes.so");
         fs::write(&others, b"mine").expect("writes");
-        for path in [&old, &others] {
-            let file = File::options().write(true).open(path).expect("opens");
-            let long_ago = std::time::SystemTime::now() - 2 * OLD;
-            file.set_modified(long_ago).expect("dated");
+        for path in [&old, &mapped, &inherited, &again, &others] {
+            make_old(path);
         }
-        let new = extract(std::slice::from_ref(&folder), b"new").expect("extracts");
-        assert!(new.exists() && young.exists() && others.exists() && !old.exists());
+        // A program that runs without an agent, with one in its environment.
+        let mut child = std::process::Command::new("sleep")
+            .env(
+                "ANY_PRELOAD",
+                format!("libother.so:{}", inherited.display()),
+            )
+            .arg("100")
+            .spawn()
+            .expect("starts");
+        // A copy that is a program is mapped while it runs.
+        let mut holder = std::process::Command::new(&mapped);
+        holder.arg0("sleep").arg("100");
+        let mut holder = loop {
+            match holder.spawn() {
+                // Another test's child has the file open for writing until its exec.
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                holder => break holder.expect("starts"),
+            }
+        };
+        // A parent goes on a moment before its child's memory is complete (vfork).
+        while in_use(&[inherited.clone(), mapped.clone()]).len() < 2 {
+            std::thread::yield_now();
+        }
+        // The same version once more: it finds its file, and renews it.
+        assert_eq!(make(b"again").expect("is there"), again);
+        remove_old(&folder, &young);
+        for process in [&mut child, &mut holder] {
+            process.kill().expect("ends");
+            process.wait().expect("has ended");
+        }
+        assert!(!old.exists());
+        for path in [&young, &mapped, &inherited, &again, &others] {
+            assert!(path.exists(), "{}", path.display());
+        }
+        // In use a moment ago: nobody looks again before a day is over.
+        assert!(!is_old(&inherited) && !is_old(&again));
+        make_old(&inherited);
+        remove_old(&folder, &young);
+        assert!(!inherited.exists() && young.exists());
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 4);
+    }
+
+    #[test]
+    fn a_file_that_is_used_at_this_moment_is_put_back() {
+        let scratch = scratch();
+        let folder = scratch.path().join("cache");
+        let path = extract(std::slice::from_ref(&folder), b"agent").expect("extracts");
+        remove(&folder, &path);
+        assert_eq!(fs::read(&path).expect("is there"), b"agent");
+        make_old(&path);
+        remove(&folder, &path);
+        assert!(!path.exists() && !renew(&path));
     }
 
     #[test]

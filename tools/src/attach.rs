@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use stackbeat_collector::Target;
 use stackbeat_collector::session::Attachment;
 
@@ -12,6 +12,14 @@ use crate::record::{self, progress, summary};
 
 /// Runs the command.
 pub fn run(args: AttachArgs) -> Result<u8> {
+    if !args.others.is_empty() {
+        bail!(
+            "attach {} {}: one recording is of one process; name the parent of all with --children, or give each an attach of \
+             its own",
+            args.pid,
+            args.others.join(" ")
+        );
+    }
     let target = Target::examine(args.pid, args.allow_seccomp)?;
     let attachment = Attachment {
         duration: args.duration.map(Duration::from_nanos),

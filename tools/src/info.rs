@@ -11,7 +11,7 @@ use crate::cli::InfoArgs;
 use crate::losses;
 use crate::record::progress::plural;
 use crate::report::facts::Recording;
-use crate::report::recording;
+use crate::report::{processes, recording};
 use crate::terminal::{Style, clean};
 use crate::{EXIT_NEGATIVE, terminal, units};
 
@@ -78,7 +78,10 @@ struct Config {
 
 #[derive(Debug, Serialize)]
 struct Counts {
+    /// One that executed other programs counts once, and so does its main thread.
     processes: usize,
+    /// The programs that they executed.
+    programs: usize,
     threads: usize,
     modules: usize,
     functions: usize,
@@ -187,8 +190,9 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             no_kernel_clock: config.no_kernel_clock.clone(),
         },
         counts: Counts {
-            processes: trace.processes().len(),
-            threads: trace.threads().len(),
+            processes: trace.process_count(),
+            programs: trace.processes().len(),
+            threads: trace.thread_count(),
             modules: trace.modules().len(),
             functions: trace.functions().len(),
             stacks: trace.stack_count(),
@@ -428,8 +432,13 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
     line(
         "contents",
         format!(
-            "{} processes, {} threads, {} samples of all kinds, {} stacks, {} functions, {} modules",
-            c.processes, c.threads, c.samples, c.stacks, c.functions, c.modules
+            "{}, {}, {} samples of all kinds, {} stacks, {} functions, {} modules",
+            processes(c.processes, c.programs),
+            plural(c.threads as u64, "thread", "threads"),
+            c.samples,
+            c.stacks,
+            c.functions,
+            c.modules
         ),
     );
     if c.samples > 0 {

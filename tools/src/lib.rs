@@ -33,8 +33,10 @@ mod testing;
 pub mod units;
 mod unrecorded;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::FromArgMatches;
 
 /// Exit code for errors of our own (wrong usage, unreadable files).
@@ -46,7 +48,7 @@ pub const EXIT_UNKNOWN: u8 = 3;
 
 /// Parses the arguments, runs the command and turns its result into the process' exit code.
 pub fn main() -> ExitCode {
-    match parse().and_then(run) {
+    match parse().and_then(|command| command.map_or(Ok(0), run)) {
         Ok(code) => ExitCode::from(code),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,16 +58,33 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What was typed; what a recording is not told comes from the settings.
-fn parse() -> anyhow::Result<cli::Command> {
-    let mut matches = settings::definition().get_matches();
+/// What was typed; what a recording is not told comes from the settings. `None`: it was a wish for help, which is printed.
+fn parse() -> anyhow::Result<Option<cli::Command>> {
+    let Some(mut matches) = matches(settings::definition())? else {
+        return Ok(None);
+    };
     let has_settings = |name| settings::COMMANDS.contains(&name);
     if matches.subcommand_name().is_some_and(has_settings) {
-        matches = settings::command()?.get_matches();
+        let Some(with_settings) = self::matches(settings::command()?)? else {
+            return Ok(None);
+        };
+        matches = with_settings;
     }
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     terminal::set_color(cli.color);
-    Ok(cli.command)
+    Ok(Some(cli.command))
+}
+
+/// What was typed, or `None` after the help or the version was printed. Ends the process where it makes no sense.
+fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>> {
+    let asked = match definition.try_get_matches() {
+        Ok(matches) => return Ok(Some(matches)),
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(asked) => asked,
+    };
+    // `exit` would drop the error of an output that is full.
+    (asked.print().and_then(|()| io::stdout().flush())).context(terminal::NOT_WRITTEN)?;
+    Ok(None)
 }
 
 fn run(command: cli::Command) -> anyhow::Result<u8> {

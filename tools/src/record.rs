@@ -200,12 +200,17 @@ fn program_name(program: &OsStr) -> String {
 /// A file is only replaced by who says so. Pipes and devices are there before.
 pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
     if output.is_file() && !force {
-        bail!(
-            "{}: exists already; choose another name with -o, or replace it with --force",
-            output.display()
-        );
+        bail!(exists_already(output));
     }
     Ok(())
+}
+
+/// What is said of an output that would be replaced.
+pub fn exists_already(output: &Path) -> String {
+    format!(
+        "{}: exists already; choose another name with -o, or replace it with --force",
+        output.display()
+    )
 }
 
 /// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.

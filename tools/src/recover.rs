@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use stackbeat_collector::recover::leftovers::{self, Removed};
-use stackbeat_collector::recover::{self, Orphan, RecoverOptions, RecoverySummary};
+use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, RecoverySummary};
 
 use crate::cli::RecoverArgs;
 use crate::record::progress::plural;
@@ -30,7 +30,10 @@ pub fn run(args: &RecoverArgs) -> Result<u8> {
         symbolize: true,
         symbol_cache: record::symbol_cache(args.no_symbol_cache),
     };
-    let summary = recover::recover(file, &output, &options)?;
+    let summary = match recover::recover(file, &output, &options) {
+        Err(RecoverError::OutputExists { path }) => bail!(record::exists_already(&path)),
+        summary => summary?,
+    };
     if args.json {
         terminal::print_json(&Recovered::from(&summary))?;
     } else {

@@ -31,7 +31,7 @@ use facts::Facts;
 pub use load::{
     CALIBRATION, Report, load, recording, summarize, summarize_by, summarize_rows, warn_of_damage,
 };
-pub use tables::{function_text, gap_cpu_ns};
+pub use tables::{function_text, gap_cpu_ns, processes};
 
 /// Lines per table when nothing else is asked for.
 const DEFAULT_TOP: usize = 15;

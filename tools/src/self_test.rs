@@ -201,8 +201,8 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
     let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
     let trace = Trace::open(&trace_path)?;
     let mut findings = Findings {
-        processes: trace.processes().len(),
-        threads: trace.threads().len(),
+        processes: trace.process_count(),
+        threads: trace.thread_count(),
         records_lost: outcome.records_lost,
         wait_status: outcome.wait_status,
         capabilities: trace

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use anyhow::Context;
 use clap::ColorChoice;
 
 static COLOR: AtomicU8 = AtomicU8::new(0);
@@ -166,25 +167,27 @@ pub fn stderr_width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stderr()).map(|(w, _)| usize::from(w.0))
 }
 
+/// What is said when standard output fails.
+pub const NOT_WRITTEN: &str = "standard output: cannot be written";
+
 /// Writes a finished text to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = harmless(text, wants_color(io::stdout().is_terminal()));
+    write_out(text.as_bytes())
+}
+
+fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.context(NOT_WRITTEN)
 }
 
 /// Writes a page, which is for a browser, to standard output.
 pub fn print_page(page: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    if out.is_terminal() {
-        drop(out);
-        return print(page);
+    match io::stdout().is_terminal() {
+        true => print(page),
+        false => write_out(page.as_bytes()),
     }
-    out.write_all(page.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }
 
 /// Writes a line, or finished lines, to standard error.

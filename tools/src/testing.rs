@@ -302,6 +302,7 @@ fn facts_of_functions() -> Facts {
 fn facts(duration_ns: u64, profile: &Profile) -> Facts {
     let process = |uid: u32, name: &str| ProcessRow {
         uid,
+        replaced_uid: 0,
         pid: 1000 + uid,
         parent_pid: 999 + uid,
         name: name.into(),

@@ -50,6 +50,7 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
     fs::write(at("script"), b"#!/nonexistent/interpreter\n").expect("writes");
     fs::write(at("plain"), b"not a program").expect("writes");
     let out = at("new.beat");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/traces/format-1.beat").to_owned();
     for (arguments, parts) in [
         (
             vec!["report", &at("missing.beat")],
@@ -133,6 +134,39 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
             vec!["recover", &at("text.beat"), "-o", &out],
             vec!["text.beat"],
         ),
+        (
+            vec!["recover", &trace, "-o", &at("there.beat")],
+            vec!["there.beat", "exists", "--force"],
+        ),
+        (
+            vec!["recover", &trace, "-o", &trace],
+            vec!["format-1.beat", "another output"],
+        ),
+        (
+            vec!["attach", "12", "13"],
+            vec!["12 13", "one process", "--children"],
+        ),
+        (
+            vec!["attach", "foo"],
+            vec!["foo", "by its number", "pgrep foo"],
+        ),
+        (vec!["attach", "0"], vec!["'0'", "1 to 4194304", "pgrep -a"]),
+        (
+            vec![
+                "export", &trace, "--to", "folded", "-o", &out, "--from", "5s",
+            ],
+            vec!["format-1.beat", "ms long", "5.00 s on", "earlier --from"],
+        ),
+        (
+            vec![
+                "export", &trace, "--to", "folded", "-o", &out, "--from", "2ms", "--until", "1ms",
+            ],
+            vec!["2.00 ms", "1.00 ms", "before --until"],
+        ),
+        (
+            vec!["trend", &trace],
+            vec!["format-1.beat", "is a file", "folder"],
+        ),
         (vec!["nonsense"], vec!["unrecognized subcommand 'nonsense'"]),
     ] {
         let message = refused(&arguments);
@@ -200,6 +234,33 @@ fn a_reader_that_goes_away_is_no_error() {
     pipe.read_to_string(&mut message).expect("UTF-8");
     assert_eq!(child.wait().expect("ends").code(), Some(0), "{message}");
     assert_eq!(message, "");
+}
+
+#[test]
+fn an_output_that_is_full_is_an_error() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/traces/format-1.beat");
+    for arguments in [
+        vec!["--help"],
+        vec!["--version"],
+        vec!["help", "report"],
+        vec!["report", "--help"],
+        vec!["record", "--help"],
+        vec!["man"],
+        vec!["completions", "bash"],
+        vec!["report", trace],
+        vec!["info", "--json", trace],
+        vec!["report", "--html", "-", trace],
+        vec!["export", trace, "--to", "folded", "-o", "-"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = stackbeat(&arguments)
+            .stdout(full.expect("Linux has it"))
+            .output()
+            .expect("runs");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("No space left"), "{arguments:?}: {said}");
+    }
 }
 
 #[test]

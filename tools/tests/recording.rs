@@ -343,6 +343,46 @@ fn a_recording_has_one_duration() {
 }
 
 #[test]
+fn a_process_stays_one_when_it_executes_other_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let execs = "exec sh -c 'exec true'";
+    let record = ["record", "--json", "-o", "t.beat"];
+    for (options, script, processes) in [
+        (&["--no-children"][..], execs.to_owned(), 1),
+        // A child, and a program in the place of each.
+        (&["-f"], format!("sh -c \"{execs}\"; exec true"), 2),
+    ] {
+        let output = stackbeat(
+            at,
+            &[&record, options, &["--", "sh", "-c", &script]].concat(),
+        );
+        let said = summary(&output);
+        let counts = (number(&said["processes"]), number(&said["threads"]));
+        assert_eq!(counts, (processes, processes), "{said}");
+
+        let info = json(&stackbeat(at, &["info", "--json", "t.beat"]));
+        let counts = &info["counts"];
+        assert_eq!(number(&counts["processes"]), processes, "{counts}");
+        assert_eq!(number(&counts["threads"]), processes, "{counts}");
+        let images = info["processes"].as_array().expect("a list").len() as u64;
+        assert_eq!(number(&counts["programs"]), images, "{counts}");
+        assert!(images > processes, "{info}");
+
+        let plural = if processes == 1 {
+            "process"
+        } else {
+            "processes"
+        };
+        let said = format!("{processes} {plural} ({images} programs), {processes} thread");
+        for command in ["info", "report"] {
+            let shown = text(&stackbeat(at, &[command, "t.beat"]).stdout);
+            assert!(shown.contains(&said), "{said}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();

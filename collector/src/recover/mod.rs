@@ -78,6 +78,8 @@ pub enum RecoverError {
     CollectorAlive { path: PathBuf, pid: u32 },
     #[error("{}: exists already; choose another output or allow to replace it", path.display())]
     OutputExists { path: PathBuf },
+    #[error("{}: is what the recovery reads; choose another output", path.display())]
+    OutputIsInput { path: PathBuf },
     #[error("{}: cannot be written", path.display())]
     Write {
         path: PathBuf,
@@ -167,7 +169,12 @@ pub fn recover(
         path.as_deref()
             .is_some_and(|p| canonical(p).is_some() && canonical(p) == canonical(output))
     };
-    if (output.exists() && !options.overwrite) || same(&found.partial) || same(&found.mapping) {
+    if same(&found.partial) || same(&found.mapping) {
+        return Err(RecoverError::OutputIsInput {
+            path: output.to_path_buf(),
+        });
+    }
+    if output.exists() && !options.overwrite {
         return Err(RecoverError::OutputExists {
             path: output.to_path_buf(),
         });

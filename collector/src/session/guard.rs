@@ -12,7 +12,6 @@ use stackbeat_core::shm::mapping::Mapping;
 
 /// Sessions of one process at a time; those beyond are not guarded.
 const SLOTS: usize = 64;
-const PAGE: usize = 4096;
 
 /// A guarded mapping.
 struct Slot {
@@ -101,9 +100,10 @@ impl Slot {
         }
         self.was_cut.store(true, Ordering::Release);
         // No storage can be had for the page: zeros of our own.
-        let page = base.wrapping_add(offset / PAGE * PAGE);
+        let bytes = platform::page_bytes();
+        let page = base.wrapping_add(offset / bytes * bytes);
         // SAFETY: a page of the mapping, where everything is atomics for which zeros are valid.
-        unsafe { platform::map_zeros_over(page, PAGE) }.is_ok()
+        unsafe { platform::map_zeros_over(page, bytes) }.is_ok()
     }
 }
 

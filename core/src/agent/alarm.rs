@@ -1,8 +1,9 @@
 //! A signal that a thread sends itself into a call that it is about to make, by a timer.
 
-use super::process::AGENT;
+use super::session;
+use super::session::AGENT;
 use super::tls::{self, flag};
-use super::{capture, registered, wake};
+use super::{context, registered};
 use crate::platform;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -61,7 +62,7 @@ impl Alarm {
             return None;
         }
         // Of a child that shares memory, the timer would be left in the parent's.
-        if entry.is_out_of_reach(Ordering::Relaxed) || !wake::owns_memory() {
+        if entry.is_out_of_reach(Ordering::Relaxed) || !session::owns_memory() {
             return None;
         }
         // No handler jumps away with a timer that nobody knows.
@@ -102,7 +103,7 @@ impl Alarm {
             let is_at_gate = registered(tls::block())
                 .is_some_and(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
             // SAFETY: by contract.
-            let result = unsafe { capture::result_of(context) };
+            let result = unsafe { context::result_of(context) };
             // The call has ended, or the thread has left it by a jump.
             if result == -i64::from(libc::EINTR) || !is_at_gate {
                 cancel();

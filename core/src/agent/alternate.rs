@@ -6,9 +6,9 @@
 
 use super::kernel_clock;
 use super::own_stack;
-use super::process::{self, AGENT};
+use super::registered;
+use super::session::{self, AGENT};
 use super::tls;
-use super::{owns_memory, registered};
 use crate::platform;
 use crate::shm::layout::{OUT_OF_REACH, ThreadEntry};
 use crate::shm::registry;
@@ -36,7 +36,7 @@ fn needed() -> usize {
 /// Ours, in the calling thread, as `sigaltstack` takes it; `None`: it has none, or this is another process' memory.
 pub fn alternate_stack() -> Option<libc::stack_t> {
     let block = tls::block();
-    if !owns_memory() || AGENT.signals() == 0 {
+    if !session::owns_memory() || AGENT.signals() == 0 {
         return None;
     }
     let place = own_stack::alternate(block)?;
@@ -69,7 +69,7 @@ pub(super) fn install(entry: &ThreadEntry) {
 pub fn alternate_stack_changed(new: &libc::stack_t) {
     if let Some((entry, _)) = registered(tls::block()) {
         note(entry, new);
-        if let Some(mapping) = process::mapping()
+        if let Some(mapping) = session::mapping()
             && entry.has_kernel_clock()
             && !entry.is_out_of_reach(Ordering::Relaxed)
             && entry.wants_clock.load(Ordering::Relaxed) == 0
@@ -96,11 +96,11 @@ fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
 #[inline(never)]
 pub fn frames_grow() {
     FRAME_BYTES.store(platform::largest_signal_frame_bytes(), Ordering::SeqCst);
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
     let own = registry::threads(mapping)
-        .filter(|(_, entry)| entry.process.load(Ordering::Relaxed) == process::index());
+        .filter(|(_, entry)| entry.process.load(Ordering::Relaxed) == session::index());
     for (_, entry) in own {
         let bytes = entry.alternate.load(Ordering::SeqCst) & !OUT_OF_REACH;
         if bytes != 0 && (bytes as usize) < needed() {

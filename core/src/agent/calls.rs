@@ -2,8 +2,9 @@
 //! (`Capacity::call_rows`). There the tick words hold a value that lets every hook come to its slow path, so the
 //! hot path is the same in all sessions.
 
+use super::session;
 use super::tls;
-use super::{process, registered, thread};
+use super::{registered, thread};
 use crate::shm::layout::CallRow;
 use crate::shm::mapping::Mapping;
 use crate::sync::Ordering;
@@ -15,7 +16,7 @@ const NO_ROW: u32 = u32::MAX;
 #[cold]
 #[inline(never)]
 pub fn called(function: usize) {
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
     if mapping.layout().capacity.call_rows == 0 {
@@ -49,7 +50,7 @@ fn own_row(mapping: &Mapping) -> Option<&CallRow> {
                 Ordering::Relaxed,
             );
             let row = row?;
-            row.process_uid.store(process::uid(), Ordering::Relaxed);
+            row.process_uid.store(session::uid(), Ordering::Relaxed);
             row.thread_uid
                 .store(entry.uid.load(Ordering::Relaxed), Ordering::Relaxed);
             Some(row)

@@ -1,29 +1,21 @@
-//! The slow path: a capture is due, or somebody wants one.
+//! The capture itself: of a thread that takes part, whatever asks for it.
 
 mod by_count;
 mod forced;
 mod guard;
 mod request;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod signal;
-
-use core::sync::atomic::compiler_fence;
 
 use super::cost;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use signal::{on_signal, registers_of, result_of};
 
 use super::kernel_clock;
 use super::own_stack;
+use super::registered;
+use super::scratch::{self, Scratch};
+use super::session;
 use super::stack;
-use super::thread::{self, Scratch};
 use super::tls::{self, Block};
-use super::wake::Long;
-use super::withdraw;
-use super::{Wait, registered};
-use super::{children, process};
 use crate::platform;
 use crate::platform::rseq;
 use crate::probe::Probe;
@@ -33,198 +25,43 @@ use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss
 use crate::shm::mapping::Mapping;
 use crate::shm::record::{self, RecordBuffer, Waited, Woke, flags};
 use crate::shm::throttle::{self, Due};
-use crate::shm::waiters;
-use crate::sync::{Ordering, add_own, fence};
+use crate::shm::wait_table;
+use crate::sync::Ordering;
 use crate::unwind::{MAX_DEPTH, Registers};
 
-/// A throttled capture at a call that does not block.
-#[cold]
-#[inline(never)]
-pub(super) fn point(probe: Probe, arg: u64) {
-    if !is_left_to_a_signal() {
-        away(|| Request {
-            arg: Some((arg, 0)),
-            ..Request::point(probe)
-        });
-    }
-}
-
-/// How long a wait was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    /// Not as long as the interval that was asked for.
-    Short,
-    /// That long, but not as long as what the budget has put in force for waits.
-    LeftOut,
-    /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to one an
-    /// interval.
-    Overdue,
-    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands for a tick
-    /// where there are none.
-    Met,
-}
-
-/// The length of a wait that began at `begin` and is over.
-#[inline(never)]
-pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
-    let Some(mapping) = process::mapping() else {
-        return Length::Short;
-    };
-    let control = mapping.control();
-    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    let lasted = process::now().saturating_sub(begin);
-    let asked = control.interval_cycles[class].load(Ordering::Relaxed);
-    if control.switch.load(Ordering::Relaxed) != 1 {
-        return Length::Short;
-    }
-    if lasted < asked {
-        let is_met = entry.has_kernel_clock() && {
-            let in_force = control.sampling_interval_cycles(entry);
-            let uid = entry.uid.load(Ordering::Relaxed);
-            throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))
-        };
-        return match is_met {
-            true => Length::Met,
-            false => Length::Short,
-        };
-    }
-    match lasted >= control.wait_in_force_cycles(class) {
-        true => Length::Overdue,
-        false => Length::LeftOut,
-    }
-}
-
-/// A wait is over of which no record is made.
-#[cold]
-#[inline(never)]
-pub(super) fn leave_out(entry: &ThreadEntry) {
-    count(entry, loss::WAIT_LEFT_OUT);
-}
-
-/// The capture at the end of a call that may have blocked: throttled, unless it is overdue.
-#[cold]
-#[inline(never)]
-pub(super) fn wait(wait: &Wait, entry: &ThreadEntry, result: i64, length: Length) {
-    let overdue = length == Length::Overdue;
-    let is_met = length == Length::Met;
-    let mut node = 0;
-    if overdue || is_met || !is_left_to_a_signal() {
-        node = away(|| Request {
-            arg: Some((wait.arg, result)),
-            begin: wait.begin,
-            overdue,
-            is_met,
-            ..Request::point(wait.probe)
-        });
-    }
-    if node == 0 && length == Length::LeftOut {
-        leave_out(entry);
-    }
-}
-
-/// The capture of a wait that was so long that it says who ended it.
-#[cold]
-#[inline(never)]
-pub(super) fn long_wait(wait: &Wait, result: i64, long: &Long, overdue: bool) {
-    away(|| Request {
-        arg: Some((wait.arg, result)),
-        begin: wait.begin,
-        forced: true,
-        overdue,
-        more: Some(More::Waited(long.waited(wait, result))),
-        ..Request::point(wait.probe)
-    });
-}
-
-/// The capture of a thread that has ended a long wait of another.
-#[cold]
-#[inline(never)]
-pub(super) fn wake(probe: Probe, arg: u64, woke: &Woke) {
-    away(|| Request {
-        arg: Some((arg, 0)),
-        forced: true,
-        more: Some(More::Woke(*woke)),
-        ..Request::point(probe)
-    });
-}
-
-/// A capture whatever the throttle says, within the thread's budget of them.
-#[cold]
-#[inline(never)]
-pub(super) fn forced(probe: Probe, arg: u64) {
-    away(|| Request {
-        arg: Some((arg, 0)),
-        forced: true,
-        ..Request::point(probe)
-    });
-}
-
-/// The capture that the number of what the thread did asks for.
-#[cold]
-#[inline(never)]
-pub(super) fn counted(probe: Probe, arg: Option<u64>) {
-    away(|| Request {
-        arg: arg.map(|arg| (arg, 0)),
-        ..Request::point(probe)
-    });
-}
-
-/// Captures if it is due. Gives the sample's node; 0 when there is none.
+/// Captures the calling thread, if it is due. Gives the sample's node; 0 when there is none. The caller knows that the thread takes
+/// part in this process; where that is not known, see `requests`.
 #[inline(never)]
 pub(super) fn slow(request: &Request) -> u32 {
-    away(|| *request)
-}
-
-/// The same for a request that is made on the thread's own stack, because the program's may have little left.
-#[inline(always)]
-fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
     let mut node = 0;
-    if !own_stack::run(|registers| node = capture(&request(), registers))
+    if !own_stack::run(|registers| node = make(request, registers))
         && let Some((entry, _)) = registered(tls::block())
     {
-        count(entry, loss::REENTRANT);
+        session::count(entry, loss::REENTRANT);
     }
     node
 }
 
-/// Whether a throttled capture in the calling thread is left to a signal.
-fn is_left_to_a_signal() -> bool {
+/// The same on the thread's own stack. `registers`: where the program is, unless the request says that.
+pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
     let block = tls::block();
-    registered(block).is_some_and(|(entry, tick)| is_about_to_be_interrupted(block, entry, tick))
-}
-
-fn capture(request: &Request, registers: &Registers) -> u32 {
-    if !process::is_active() {
-        process::leave(tls::block());
-        return 0;
-    }
-    children::check_for_fork();
-    let block = tls::block();
-    if registered(block).is_some_and(|(entry, _)| process::is_stale(entry)) {
-        thread::rejoin(block);
-    }
     let Some((entry, tick)) = registered(block) else {
         return 0;
     };
     if is_of_another(entry) {
         return 0;
     }
-    if request.interrupted.is_none()
-        && let Some(mapping) = process::mapping()
-    {
-        withdraw::follow(mapping);
-    }
     let Some(_guard) = Guard::enter(block) else {
         if request.interrupted.is_none() {
-            count(entry, loss::REENTRANT);
+            session::count(entry, loss::REENTRANT);
         }
         return 0;
     };
     // SAFETY: the guard is held.
-    let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+    let Some(scratch) = (unsafe { scratch::scratch(block) }) else {
         return 0;
     };
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping().filter(|_| !session::is_stale(entry)) else {
         return 0;
     };
     Capture {
@@ -246,41 +83,6 @@ fn is_of_another(entry: &ThreadEntry) -> bool {
     tid != 0 && tid != entry.tid.load(Ordering::Relaxed)
 }
 
-/// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more
-/// than where its next hook is. One that does not come soon is not waited for. Without the guard, which
-/// the signal would find held.
-fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -> bool {
-    if tick.0.load(Ordering::Relaxed) >= TICK_RUNNING {
-        // Nobody announces anything while the ticker is parked: it has to be woken.
-        return false;
-    }
-    // Pairs with the release store of the tick: the sampler announced the signal before it.
-    fence(Ordering::Acquire);
-    let Some(mapping) = process::mapping().filter(|_| entry.in_flight.load(Ordering::Relaxed) != 0)
-    else {
-        return false;
-    };
-    let now = process::now();
-    let since = match block.held_since.load(Ordering::Relaxed) {
-        0 => now,
-        since => since,
-    };
-    block.held_since.store(since, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    if entry.in_flight.load(Ordering::Relaxed) == 0 {
-        // It came in between.
-        block.held_since.store(0, Ordering::Relaxed);
-        return false;
-    }
-    now.saturating_sub(since) < patience(mapping.control(), entry)
-}
-
-pub(super) fn count(entry: &ThreadEntry, cause: usize) {
-    if let Some(counter) = entry.losses.get(cause) {
-        add_own(counter, 1);
-    }
-}
-
 /// The writer of this thread.
 pub(super) type ThreadWriter<'a> = Writer<'a, Mapping>;
 
@@ -292,12 +94,6 @@ pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize,
 
 /// Signals in a row that are passed over because they found the thread in front of a call.
 const MOST_PASSED_OVER: u32 = 2;
-
-/// How long a signal that was announced is waited for, in cycles: a quarter of the thread's interval.
-fn patience(control: &Control, entry: &ThreadEntry) -> u64 {
-    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    control.interval_cycles[class].load(Ordering::Relaxed) / 4
-}
 
 struct Capture<'a> {
     mapping: &'static Mapping,
@@ -330,7 +126,7 @@ impl Capture<'_> {
             }
             return 0;
         }
-        let now = process::now();
+        let now = session::now();
         if request.is_of_sampler() {
             cost::add_delivery(self.control, self.entry, now);
         }
@@ -393,7 +189,7 @@ impl Capture<'_> {
 
     /// The sampling clock has met the thread without a tick.
     fn run_met(&mut self, registers: &Registers) -> u32 {
-        let now = process::now();
+        let now = session::now();
         let node = self.capture(registers, now);
         self.is_captured(now);
         node
@@ -442,7 +238,7 @@ impl Capture<'_> {
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 super::alarm::cancel();
                 let index = self.block.entry_index.load(Ordering::Relaxed);
-                waiters::leave(self.mapping, index, self.entry);
+                wait_table::leave(self.mapping, index, self.entry);
             }
         }
     }
@@ -483,7 +279,7 @@ impl Capture<'_> {
         };
         let node = self.record(registers, now, generation);
         buffer::end_capture(self.entry);
-        let took = process::now().saturating_sub(now);
+        let took = session::now().saturating_sub(now);
         cost::add_capture(self.control, self.entry, took, self.request.overdue);
         node
     }
@@ -517,9 +313,9 @@ impl Capture<'_> {
         let since = |from: u64, to: u64| {
             to.saturating_sub(from).saturating_mul(interval_ns) / interval_cycles.max(1)
         };
-        let read = || (process::now(), platform::thread_cpu_ns());
+        let read = || (session::now(), platform::thread_cpu_ns());
         let mut found = read();
-        if since(found.0, process::now()) > AT_ONCE_NS {
+        if since(found.0, session::now()) > AT_ONCE_NS {
             // Something came in between.
             found = read();
         }
@@ -537,13 +333,13 @@ impl Capture<'_> {
     fn record(&mut self, registers: &Registers, now: u64, generation: u32) -> u32 {
         let request = self.request;
         // Nothing follows the last sample: it has all CPU time so far, and the moment at which that is read.
-        let now = if request.last { process::now() } else { now };
+        let now = if request.last { session::now() } else { now };
         let writer = Writer {
             pool: self.mapping,
             entry: self.entry,
             index: self.block.entry_index.load(Ordering::Relaxed),
-            process_uid: process::uid(),
-            mode: process::mode(self.control),
+            process_uid: session::uid(),
+            mode: session::mode(self.control),
             generation,
         };
         // Counted samples say nothing of time: they do without system calls, and leave what is read now and
@@ -568,13 +364,13 @@ impl Capture<'_> {
             generation,
         );
         report_modules(&writer, &mut self.scratch.record, now);
-        process::publish_epoch(self.mapping);
+        session::publish_epoch(self.mapping);
         if request.last || !is_counted && self.scratch.usage.is_time_for_a_look() {
-            thread::write_name(&writer, self.scratch, now);
+            write_name(&writer, self.scratch, now);
         }
         let is_inside = self.is_inside_of_wait();
         let usage = if request.exempt {
-            thread::usage_now()
+            platform::thread_usage()
         } else if is_counted {
             None
         } else {
@@ -661,6 +457,17 @@ impl Capture<'_> {
             writer.complete();
         }
         node
+    }
+}
+
+/// Writes the thread's name down if it has changed.
+fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
+    if let Some(name) = platform::thread_name()
+        && name != scratch.name
+    {
+        scratch.name = name;
+        let words = record::write_name(&name, &mut scratch.record);
+        append(writer, &scratch.record, words, now);
     }
 }
 

@@ -1,36 +1,23 @@
-//! Fork, vfork and exec: the calling thread's process becomes two, or another image.
+//! Fork, vfork, exec and exit: the calling thread's process becomes two, or another image, or ends.
 
-use super::capture::{self, Request};
-use super::process::{self, AGENT, origin, state};
+use super::capture::{self, More, Request};
+use super::fork::check_for_fork;
+use super::session;
 use super::tls::{self, Block, flag};
-use super::{Wait, patience, registered, systrace, thread};
+use super::{Wait, patience, registered, thread, wakers};
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::gate;
 use crate::shm::layout::entry_state;
-use crate::shm::registry::{self, NewProcess};
+use crate::shm::registry;
 use crate::sync::add_own;
 use core::sync::atomic::Ordering;
-
-/// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
-#[inline(always)]
-pub(super) fn check_for_fork() -> bool {
-    let page = AGENT.own_page.load(Ordering::Relaxed);
-    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
-    match unsafe { page.as_ref() } {
-        Some(word) if word.load(Ordering::Relaxed) == 0 => {
-            fork_child();
-            true
-        }
-        _ => false,
-    }
-}
 
 /// The calling thread is about to fork: until [`fork_parent`] or [`fork_child`] its allocations are
 /// counted apart, because the child shares the parent's entry until then.
 pub fn before_fork() {
     let block = tls::block();
-    if !process::is_active() || registered(block).is_none() {
+    if !session::is_active() || registered(block).is_none() {
         return;
     }
     block.set(flag::FORKING);
@@ -68,55 +55,6 @@ fn give_entry_back(block: &Block) {
     block.entry.store(entry, Ordering::Relaxed);
 }
 
-/// The calling thread is the only one of a forked child: becomes a process of its own.
-pub fn fork_child() {
-    if !process::is_active() {
-        return;
-    }
-    let Some(mapping) = process::mapping() else {
-        return;
-    };
-    let block = tls::block();
-    if block.has(flag::FOREIGN) {
-        AGENT.state.store(state::DISABLED, Ordering::Release);
-        return;
-    }
-    let (parent_pid, parent_uid) = (process::pid(), process::uid());
-    if let Some(word) =
-        // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
-        unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
-    {
-        word.store(1, Ordering::Relaxed);
-    }
-    thread::forget(block);
-    for pending in [
-        &block.pending_allocations,
-        &block.pending_bytes,
-        &block.pending_frees,
-    ] {
-        pending.store(0, Ordering::Relaxed);
-    }
-    if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
-        AGENT.state.store(state::DISABLED, Ordering::Release);
-        systrace::stop();
-        return;
-    }
-    crate::native::modules::after_fork();
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::platform::sandbox::after_fork();
-    let new = NewProcess {
-        pid: platform::forked_process_id(),
-        parent_pid,
-        parent_uid,
-        origin: origin::FORKED,
-        cycles: process::now(),
-    };
-    if process::join(mapping, &new) {
-        thread::thread_started(None, thread::Creator::UNKNOWN);
-        process::write_texts(mapping);
-    }
-}
-
 /// The calling thread is about to vfork, which is a wait until the child execs or ends. `caller`: where the
 /// hook returns to, the stack pointer that it leaves, and the frame pointer. Nothing on the stack below that
 /// outlives the child, so what the wait began with stands in the thread's entry, which the child leaves
@@ -129,7 +67,7 @@ pub fn vfork_begins(caller: [u64; 3]) {
     block
         .vfork_pid
         .store(platform::process_id(), Ordering::Relaxed);
-    if !process::is_active() || (registered(block).is_none() && !thread::register()) {
+    if !session::is_active() || (registered(block).is_none() && !thread::register()) {
         return;
     }
     // A signal's handler that vforks inside a wait is part of that wait.
@@ -144,7 +82,7 @@ pub fn vfork_begins(caller: [u64; 3]) {
 /// The child of a vfork, which runs on its parent's memory: not to be touched until its exec.
 pub fn vfork_child() {
     let block = tls::block();
-    if process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN) {
+    if session::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN) {
         block.set(flag::VFORK_CHILD);
         take_entry_away(block);
     }
@@ -182,7 +120,7 @@ pub fn lends_memory(call: impl FnOnce() -> i64) -> i64 {
     vfork_begins(crate::unwind::here());
     let block = tls::block();
     let lends =
-        process::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN);
+        session::is_active() && !block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN);
     if lends {
         block.set(flag::VFORK_CHILD);
         take_entry_away(block);
@@ -196,18 +134,13 @@ pub fn lends_memory(call: impl FnOnce() -> i64) -> i64 {
     result
 }
 
-/// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes part.
-pub(super) fn is_another() -> bool {
-    platform::process_id() != process::pid()
-}
-
 /// The calling thread is about to exec: no signal may be on its way then, because handlers do not
 /// survive, and the other threads are about to die.
 pub fn before_exec() {
     let Some((entry, _)) = registered(tls::block()) else {
         return;
     };
-    if !process::is_active() || check_for_fork() || is_another() {
+    if !session::is_active() || check_for_fork() || session::is_another() {
         return;
     }
     gate::close(entry, patience::await_signal);
@@ -216,10 +149,10 @@ pub fn before_exec() {
         last: true,
         ..Request::point(Probe::Exec)
     });
-    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+    if let Some(process) = session::mapping().and_then(|m| m.process(session::index())) {
         let cpu_ns = platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         process.unseen_from_ns.store(cpu_ns, Ordering::Relaxed);
-        registry::end_process(process, process::now(), true);
+        registry::end_process(process, session::now(), true);
     }
 }
 
@@ -228,12 +161,12 @@ pub fn exec_failed() {
     let Some((entry, _)) = registered(tls::block()) else {
         return;
     };
-    if is_another() {
+    if session::is_another() {
         return;
     }
     gate::reopen(entry, 0);
-    if let Some(mapping) = process::mapping()
-        && let Some(process) = mapping.process(process::index())
+    if let Some(mapping) = session::mapping()
+        && let Some(process) = mapping.process(session::index())
     {
         process.end_cycles.store(0, Ordering::Relaxed);
         process.unseen_from_ns.store(0, Ordering::Relaxed);
@@ -244,5 +177,25 @@ pub fn exec_failed() {
             Ordering::Relaxed,
         );
         registry::announce(mapping);
+    }
+}
+
+/// The process is about to end; hooks may still be called, and other threads may still run.
+pub fn process_exiting() {
+    if !session::is_active()
+        || registered(tls::block()).is_none()
+        || check_for_fork()
+        || session::is_another()
+    {
+        return;
+    }
+    capture::slow(&Request {
+        exempt: true,
+        last: true,
+        more: wakers::announce_end_of_process().map(More::Woke),
+        ..Request::point(Probe::Exit)
+    });
+    if let Some(process) = session::mapping().and_then(|m| m.process(session::index())) {
+        process.end_cycles.store(session::now(), Ordering::Release);
     }
 }

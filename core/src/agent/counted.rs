@@ -18,8 +18,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use super::registered;
-use super::tls::{self, Block};
+use super::tls::Block;
 use crate::probe::Probe;
 use crate::shm::layout::ThreadEntry;
 use crate::sync::Ordering;
@@ -36,7 +35,7 @@ pub(super) enum Kind {
     Calls(SystemCall),
 }
 
-const OF_ALLOCATION: [Kind; 2] = [Kind::Allocations, Kind::Bytes];
+pub(super) const OF_ALLOCATION: [Kind; 2] = [Kind::Allocations, Kind::Bytes];
 const KINDS: usize = OF_ALLOCATION.len() + SYSTEM_CALLS;
 
 impl Kind {
@@ -54,7 +53,7 @@ impl Kind {
         }
     }
 
-    fn probe(self) -> Probe {
+    pub(super) fn probe(self) -> Probe {
         match self {
             Kind::Allocations => Probe::CountedAllocation,
             Kind::Bytes => Probe::CountedByte,
@@ -92,7 +91,7 @@ impl Kind {
         }
     }
 
-    fn counter(self, entry: &ThreadEntry) -> u64 {
+    pub(super) fn counter(self, entry: &ThreadEntry) -> u64 {
         match self {
             Kind::Allocations => entry.allocations.load(Ordering::Relaxed),
             Kind::Bytes => entry.allocated_bytes.load(Ordering::Relaxed),
@@ -103,7 +102,7 @@ impl Kind {
     }
 
     /// The value of the counter at which the thread captures; 0: not drawn yet.
-    fn next<'a>(self, block: &'a Block, entry: &'a ThreadEntry) -> &'a AtomicU64 {
+    pub(super) fn next<'a>(self, block: &'a Block, entry: &'a ThreadEntry) -> &'a AtomicU64 {
         match self {
             Kind::Allocations => &block.next_allocation,
             Kind::Bytes => &block.next_byte,
@@ -126,21 +125,6 @@ pub(super) fn is_due(block: &Block, allocations: u64, bytes: u64) -> bool {
     allocations >= next_allocation || bytes >= next_byte
 }
 
-/// The thread's counters have reached what was drawn.
-#[cold]
-#[inline(never)]
-pub(super) fn capture() {
-    let block = tls::block();
-    for kind in OF_ALLOCATION {
-        let Some((entry, _)) = registered(block) else {
-            return;
-        };
-        if kind.counter(entry) >= kind.next(block, entry).load(Ordering::Relaxed) {
-            super::capture::counted(kind.probe(), None);
-        }
-    }
-}
-
 /// Counts a system call, unless it is one to be captured. False: it is.
 #[inline(always)]
 pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
@@ -148,7 +132,7 @@ pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
 }
 
 #[inline(always)]
-fn add_some_quietly(entry: &ThreadEntry, call: SystemCall, more: u64) -> bool {
+pub(super) fn add_some_quietly(entry: &ThreadEntry, call: SystemCall, more: u64) -> bool {
     let calls = &entry.system_calls[call as usize];
     let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
     let is_quiet = made < calls.next.load(Ordering::Relaxed);
@@ -156,24 +140,6 @@ fn add_some_quietly(entry: &ThreadEntry, call: SystemCall, more: u64) -> bool {
         calls.made.store(made, Ordering::Relaxed);
     }
     is_quiet
-}
-
-/// Counts a system call, or bytes that one has moved, and captures it if it is one to be captured.
-#[inline(always)]
-pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
-    if !add_some_quietly(entry, call, more) {
-        let calls = &entry.system_calls[call as usize];
-        let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
-        calls.made.store(made, Ordering::Relaxed);
-        capture_call(call);
-    }
-}
-
-/// The calling thread's calls of a kind, or their bytes, have reached what was drawn.
-#[cold]
-#[inline(never)]
-fn capture_call(call: SystemCall) {
-    super::capture::counted(Probe::CountedCall, Some(call as u64));
 }
 
 /// The mean distance of the process' last draw by kind: what a new thread begins near.

@@ -6,7 +6,7 @@
 //!
 //! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
 
-use super::process;
+use super::session;
 use crate::platform;
 use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry};
 use crate::shm::registry;
@@ -22,7 +22,7 @@ static MARK: u8 = 0;
 /// Whether the entries of this process' threads are its own: a forked child that nobody announced has its parent's until it
 /// notices, and timers with the same numbers.
 fn is_own_process() -> bool {
-    !super::children::is_another()
+    !super::session::is_another()
 }
 
 /// Starts the calling thread's timer. Where it cannot have one, it is on ticks. So it is where the program handles the signal
@@ -114,7 +114,7 @@ pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
 
 /// The calling thread's timer has gone off: another interval may be in force since it was set.
 pub(super) fn follow(entry: &ThreadEntry) {
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
     let control = mapping.control();

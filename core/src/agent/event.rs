@@ -2,8 +2,9 @@
 //! trace_marker (`systrace`).
 
 use super::capture::{self, Guard, ThreadWriter};
+use super::session;
 use super::tls;
-use super::{children, process, registered, systrace, thread};
+use super::{fork, registered, scratch, systrace, thread};
 use crate::shm::buffer::{self, Writer};
 use crate::shm::layout::loss;
 use crate::shm::record;
@@ -17,10 +18,10 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
     if registered(block).is_none() && !thread::register() {
         return;
     }
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
-    children::check_for_fork();
+    fork::check_for_fork();
     let control = mapping.control();
     let Some((entry, _)) = registered(block) else {
         return;
@@ -29,14 +30,14 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         return;
     }
     let Some(_guard) = Guard::enter(block) else {
-        capture::count(entry, loss::REENTRANT);
+        session::count(entry, loss::REENTRANT);
         return;
     };
     // SAFETY: the guard is held.
-    let Some(scratch) = (unsafe { thread::scratch(block) }) else {
+    let Some(scratch) = (unsafe { scratch::scratch(block) }) else {
         return;
     };
-    let now = process::now();
+    let now = session::now();
     // First, because the kernel dates what is written by when it comes.
     systrace::event(control, kind, name, value, &mut scratch.line);
     // Also keeps the sub-buffer from being taken away meanwhile.
@@ -46,8 +47,8 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         pool: mapping,
         entry,
         index: block.entry_index.load(Ordering::Relaxed),
-        process_uid: process::uid(),
-        mode: process::mode(control),
+        process_uid: session::uid(),
+        mode: session::mode(control),
         generation,
     };
     let words = record::write_mark(kind, now, value, name, &mut scratch.record);

@@ -4,7 +4,7 @@
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod signal;
 
-use super::process;
+use super::session;
 use crate::fault;
 use crate::platform;
 use crate::shm::layout::entry_state;
@@ -16,7 +16,7 @@ pub use signal::{interrupted, lives_on, on_fault, with_room};
 
 /// Whether processes are to say which signal ended them.
 pub fn watches_crashes() -> bool {
-    process::mapping().is_some_and(|m| m.control().watch_crashes.load(Ordering::Relaxed) != 0)
+    session::mapping().is_some_and(|m| m.control().watch_crashes.load(Ordering::Relaxed) != 0)
 }
 
 /// A child has ended with this status of `wait`, which its entry says from now on, if it has not noted a signal itself.
@@ -24,7 +24,7 @@ pub fn child_ended(pid: u32, status: i32) {
     let Some(signal) = fault::end_of(status).filter(|_| watches_crashes()) else {
         return;
     };
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
     let live = |pid| {

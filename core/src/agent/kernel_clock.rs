@@ -5,8 +5,9 @@
 //! arrive there, and has it stopped before one must not. The thread stores what it wants and then looks for the collector's
 //! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
 
+use super::registered;
+use super::session;
 use super::tls::{self, Block};
-use super::{process, registered};
 use crate::platform;
 use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state, on_ticks};
 use crate::shm::mapping::Mapping;
@@ -48,7 +49,7 @@ fn call(control: &Control) {
 
 /// Stops the calling thread's clock. None of its signals is on its way afterwards.
 pub fn stop_kernel_clock() {
-    let mapping = process::mapping().filter(|m| m.control().has_kernel_clock());
+    let mapping = session::mapping().filter(|m| m.control().has_kernel_clock());
     if let (Some(mapping), Some((entry, _))) = (mapping, registered(tls::block())) {
         stop(mapping.control(), || core::iter::once(entry));
     }
@@ -58,7 +59,7 @@ pub fn stop_kernel_clock() {
 /// would end early: from here on it has no timer, and is on ticks, which respect waits.
 #[inline]
 pub fn leave_timer() {
-    if process::has_timers() {
+    if session::has_timers() {
         stay_on_ticks();
     }
 }
@@ -76,7 +77,7 @@ fn stay_on_ticks() {
         .fetch_or(CLOCK_ENDED, Ordering::SeqCst);
     if before & CLOCK_ENDED == 0
         && entry.has_timer()
-        && let Some(mapping) = process::mapping()
+        && let Some(mapping) = session::mapping()
     {
         registry::put_on_ticks(entry);
         follow(mapping.control(), tls::block(), entry);
@@ -88,7 +89,7 @@ fn stay_on_ticks() {
 pub(super) fn leave_ticks(mapping: &Mapping, entry: &ThreadEntry, is_open: bool) {
     let control = mapping.control();
     let may_leave = || {
-        let own = mapping.process(process::index());
+        let own = mapping.process(session::index());
         own.is_some_and(|own| {
             own.on_ticks.load(Ordering::Relaxed) == on_ticks::NO
                 && own.signal.load(Ordering::Relaxed) == libc::SIGURG as u32
@@ -134,7 +135,7 @@ pub(super) fn follow(
 /// The calling thread, whose entry this is, is on ticks from here on, or ends. Events are the collector's to end.
 pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if control.has_timers() && super::wake::owns_memory() {
+    if control.has_timers() && super::session::owns_memory() {
         super::cpu_timer::stop(entry);
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -145,7 +146,7 @@ pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
 #[cold]
 #[inline(never)]
 pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
-    if let Some(mapping) = process::mapping().filter(|m| m.control().has_kernel_clock()) {
+    if let Some(mapping) = session::mapping().filter(|m| m.control().has_kernel_clock()) {
         stop_of(mapping, is_one);
     }
 }
@@ -157,7 +158,7 @@ pub(super) fn stop_of(mapping: &Mapping, is_one: impl Fn(&ThreadEntry) -> bool) 
         let entries = registry::threads(mapping).map(|(_, entry)| entry);
         entries.filter(move |entry| {
             entry.state.load(Ordering::Relaxed) == entry_state::LIVE
-                && entry.process.load(Ordering::Relaxed) == process::index()
+                && entry.process.load(Ordering::Relaxed) == session::index()
                 && is_one(entry)
         })
     });

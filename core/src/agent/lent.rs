@@ -4,21 +4,10 @@
 //! Pieces are given back in the opposite order. What an exec that succeeded in a vfork child has left is recognized by the
 //! pid.
 
-use super::thread::Scratch;
+use super::scratch::{LENT_WORDS, Scratch};
 use super::tls;
 use crate::platform;
 use core::sync::atomic::Ordering;
-
-/// Pointers that fit.
-const WORDS: usize = 1024;
-
-/// The memory, and how much of it the process with this pid uses.
-#[repr(C)]
-pub(super) struct Lent {
-    pid: u32,
-    used: usize,
-    words: [u64; WORDS],
-}
 
 /// Calls `f` with memory for so many words, or with `None`: the thread has none, or not enough.
 pub fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) -> R {
@@ -38,7 +27,7 @@ pub fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) 
             (*lent).used = 0;
         }
         let used = (*lent).used;
-        if words > WORDS - used.min(WORDS) {
+        if words > LENT_WORDS - used.min(LENT_WORDS) {
             return f(None);
         }
         (*lent).used = used + words;

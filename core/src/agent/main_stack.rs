@@ -52,7 +52,7 @@ fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(
     let mut found = None;
     let mut piece = [0u8; 4096];
     'reading: while let Ok(n) = platform::read(fd, &mut piece) {
-        super::process::count_own_read(n);
+        super::session::count_own_read(n);
         if n == 0 {
             break;
         }

@@ -1,19 +1,21 @@
 //! What a hook calls: the way into the engine from inside the traced program.
 //!
+//! Each line uses only what stands below it:
+//!
 //! - here: the hot path, as small as it can be
-//! - `capture`: the slow path, when something is due
-//! - `counted`: captures that allocations and system calls cause by their number
-//! - `calls`: counts by function, where they are wanted
-//! - `event`: marks, scopes and counters of the program itself; `systrace`: the same for the kernel's trace_marker
-//! - `wake`: waits that other threads end, and ending them
-//! - `fault`: signals that end the process, where somebody wants to know of them
-//! - `withdraw`: hooks that are too dear for the budget go
+//! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself; `signal`: the session's
+//!   signal; `fault`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `calls`: counts by function
+//! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`: threads begin and end
+//! - `requests`: captures that hooks and signals ask for; `withdraw`: hooks that cost too much for the budget go
+//! - `fork`: a forked child becomes a process of its own
+//! - `registration`: a thread takes part; `process`: a process does; `texts`, `systrace`: what they write beside samples
+//! - `capture`: the capture itself; `stack`: its place in the CallstackTable
 //! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
-//! - `lent`: memory for what an exec takes
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `thread`, `process`, `children`: who takes part; start, exit; fork and exec
-//! - `sandbox`: what of all this a seccomp filter leaves
-//! - `patience`: waiting for a signal of ours
+//! - `alarm`: a signal that a thread sends itself; `patience`: waiting for a signal of ours
+//! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `counted`: when a number asks for a capture
+//! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
+//! - `session`: the session that this process takes part in
 //!
 //! # Signal safety
 //! Everything but [`init`] may be called from signal handlers, before main and after exit, and on
@@ -27,26 +29,40 @@ mod alternate;
 mod calls;
 mod capture;
 mod children;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod context;
 mod cost;
 mod counted;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod cpu_timer;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod enter_sandbox;
 mod event;
 mod fault;
+mod fork;
 mod kernel_clock;
 mod lent;
 mod main_stack;
 mod own_stack;
 mod patience;
 mod process;
+mod registration;
+mod requests;
 mod rusage;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod sandbox;
+mod scratch;
+mod session;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod signal;
 mod stack;
+mod start;
 mod systrace;
+mod texts;
 mod thread;
 pub mod tls;
 mod wake;
+mod wakers;
 mod withdraw;
 
 use self::tls::{Block, flag};
@@ -67,31 +83,32 @@ pub use alarm::{Alarm, handler_begins, handlers_begun};
 pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
 pub use calls::called;
 pub use children::{
-    before_exec, before_fork, exec_failed, fork_child, fork_parent, lends_memory, vfork_begins,
-    vfork_child, vfork_parent,
+    before_exec, before_fork, exec_failed, fork_parent, lends_memory, process_exiting,
+    vfork_begins, vfork_child, vfork_parent,
 };
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use enter_sandbox::{Entering, Sandbox, enters_sandbox};
 pub use event::event;
 pub use fault::{child_ended, watches_crashes};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use fault::{interrupted, lives_on, on_fault, with_room};
+pub use fork::fork_child;
 pub use kernel_clock::{leave_timer, stop_kernel_clock};
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
-pub use process::{
-    Refusal, attach, detach, follow_children, handlers_installed, init, process_exiting, say,
-    watch_masks,
-};
+pub use registration::Creator;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use sandbox::{
-    Entering, Sandbox, allows_fault_handlers, allows_handlers, enters_sandbox, images_can_join,
-};
-pub use thread::{Creator, creating_thread, thread_exiting, thread_started};
+pub use sandbox::{allows_fault_handlers, allows_handlers, images_can_join};
+pub use session::{follow_children, owns_memory, watch_masks};
+pub use start::{Refusal, attach, detach, handlers_installed, init};
+pub use texts::say;
+pub use thread::{creating_thread, thread_exiting, thread_started};
 pub use wake::{
     Awaited, WaitFor, Wake, announce, announce_descriptor, begin_wait_for, end_of_child,
-    finds_wakers, is_awaited, is_descriptor_awaited, is_own_tid, is_reported, new_number, one_of,
-    own_pid, owns_memory, sends_signal, signals, unix_peer, watch, written,
+    finds_wakers, is_own_tid, is_reported, new_number, one_of, own_pid, sends_signal, signals,
+    unix_peer, watch, written,
 };
-
+pub use wakers::{is_awaited, is_descriptor_awaited};
 pub use withdraw::withdraw_by;
 
 /// Stands for the session's mask until there is one.
@@ -111,7 +128,7 @@ fn is_enabled(probe: Probe) -> bool {
 fn is_category_enabled(category: Category) -> bool {
     // SAFETY: a static of ours, or in the mapping, which is never unmapped.
     let mask = unsafe { &*PROBE_MASK.load(Ordering::Relaxed) };
-    (mask.load(Ordering::Relaxed) | process::ALWAYS) & category.bit() != 0
+    (mask.load(Ordering::Relaxed) | session::ALWAYS) & category.bit() != 0
 }
 
 /// The calling thread's entry and tick word; `None` on the way that is not hot.
@@ -144,7 +161,7 @@ fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'stati
 #[inline(always)]
 fn show_sign(entry: &ThreadEntry) {
     if entry.has_shown.load(Ordering::Relaxed) == 0
-        && let Some(mapping) = process::mapping()
+        && let Some(mapping) = session::mapping()
     {
         let index = tls::block().entry_index.load(Ordering::Relaxed);
         registry::show_sign(mapping, index, entry);
@@ -157,7 +174,7 @@ fn show_sign(entry: &ThreadEntry) {
 pub fn hit_quietly() -> bool {
     match registered(tls::block()) {
         Some((entry, tick)) => throttle::is_quiet(tick, entry),
-        None => !process::is_active(),
+        None => !session::is_active(),
     }
 }
 
@@ -170,7 +187,7 @@ pub fn made_quietly(probe: Probe) -> bool {
             throttle::is_quiet(tick, entry)
                 && (probe.system_call()).is_none_or(|call| counted::add_quietly(entry, call))
         }
-        None => !process::is_active(),
+        None => !session::is_active(),
     }
 }
 
@@ -190,7 +207,7 @@ pub fn count(call: SystemCall) {
         None => registered_now(),
     };
     if let Some(entry) = entry {
-        counted::add(entry, call, 1);
+        requests::add(entry, call, 1);
     }
 }
 
@@ -219,7 +236,7 @@ pub fn allocated_quietly(bytes: usize) -> bool {
             entry.allocated_bytes.store(total, Ordering::Relaxed);
             true
         }
-        None => !process::is_active(),
+        None => !session::is_active(),
     }
 }
 
@@ -238,7 +255,7 @@ pub fn replaced_quietly(bytes: usize) -> bool {
             add_own(&entry.frees, 1);
             true
         }
-        None => !process::is_active(),
+        None => !session::is_active(),
     }
 }
 
@@ -251,7 +268,7 @@ pub fn freed_quietly() -> bool {
             true
         }
         Some(_) => false,
-        None => !process::is_active(),
+        None => !session::is_active(),
     }
 }
 
@@ -260,7 +277,7 @@ pub fn freed_quietly() -> bool {
 pub fn hit(probe: Probe, arg: u64) {
     match registered(tls::block()) {
         Some((entry, tick)) => hit_of(entry, tick, probe, arg),
-        None if process::is_active() => unregistered_hit(probe, arg),
+        None if session::is_active() => unregistered_hit(probe, arg),
         None => {}
     }
 }
@@ -268,7 +285,7 @@ pub fn hit(probe: Probe, arg: u64) {
 #[inline(always)]
 fn hit_of(entry: &ThreadEntry, tick: &Tick, probe: Probe, arg: u64) {
     if !throttle::is_quiet(tick, entry) && is_enabled(probe) {
-        capture::point(probe, arg);
+        requests::point(probe, arg);
     }
 }
 
@@ -282,11 +299,11 @@ pub fn allocated(probe: Probe, bytes: usize) {
             entry.allocations.store(allocations, Ordering::Relaxed);
             entry.allocated_bytes.store(total, Ordering::Relaxed);
             if counted::is_due(block, allocations, total) {
-                counted::capture();
+                requests::allocations();
             }
             hit_of(entry, tick, probe, bytes as u64);
         }
-        None if process::is_active() => unregistered_allocation(probe, bytes),
+        None if session::is_active() => unregistered_allocation(probe, bytes),
         None => {}
     }
 }
@@ -299,7 +316,7 @@ pub fn freed() {
             add_own(&entry.frees, 1);
             hit_of(entry, tick, Probe::Free, 0);
         }
-        None if process::is_active() => unregistered_free(),
+        None if session::is_active() => unregistered_free(),
         None => {}
     }
 }
@@ -308,7 +325,7 @@ pub fn freed() {
 #[inline(never)]
 fn unregistered_hit(probe: Probe, arg: u64) {
     if thread::register() && is_enabled(probe) {
-        capture::point(probe, arg);
+        requests::point(probe, arg);
     }
 }
 
@@ -381,12 +398,12 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let gate_before = gate::close(entry, patience::await_signal);
     // Not before: what is stored just before the gate's locked instruction costs a nanosecond more.
     if let Some(call) = probe.system_call() {
-        counted::add(entry, call, 1);
+        requests::add(entry, call, 1);
     }
     if watch_switches() && gate_before != 0 {
         note_inside(SWITCHED_BEFORE);
     }
-    let begin = process::now();
+    let begin = session::now();
     let [pc, sp, fp] = at;
     if gate_before == 0 || takes_over(entry, sp) {
         entry.episode_probe.store(probe as u32, Ordering::Relaxed);
@@ -458,7 +475,7 @@ fn watch_switches() -> bool {
 #[cold]
 #[inline(never)]
 fn registered_now() -> Option<&'static ThreadEntry> {
-    if !process::is_active() || !thread::register() {
+    if !session::is_active() || !thread::register() {
         return None;
     }
     registered(tls::block()).map(|(entry, _)| entry)
@@ -477,7 +494,7 @@ fn turn_ends(entry: &ThreadEntry, now: u64) {
 #[inline(never)]
 fn turn_is_over(entry: &ThreadEntry, turn: u64, now: u64) {
     entry.turn.store(0, Ordering::Relaxed);
-    if now.saturating_sub(turn) > process::slow_turn_cycles().unwrap_or(u64::MAX) {
+    if now.saturating_sub(turn) > session::slow_turn_cycles().unwrap_or(u64::MAX) {
         entry.slow_turn.store(turn, Ordering::Relaxed);
     }
 }
@@ -485,8 +502,8 @@ fn turn_is_over(entry: &ThreadEntry, turn: u64, now: u64) {
 /// The thread has got its events. Only where slow turns are asked for it looks at the clock.
 #[inline(always)]
 fn turn_begins(entry: &ThreadEntry) {
-    if process::slow_turn_cycles().is_some() {
-        entry.turn.store(process::now(), Ordering::Relaxed);
+    if session::slow_turn_cycles().is_some() {
+        entry.turn.store(session::now(), Ordering::Relaxed);
         let turns = entry.turns.load(Ordering::Relaxed);
         entry.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
     }
@@ -561,7 +578,7 @@ impl Wait {
         tick: &Tick,
         result: i64,
         bytes: i64,
-        long: Option<&wake::Long>,
+        long: Option<&wakers::Long>,
     ) {
         // A capture would arm it again.
         let switched = rseq::was_switched();
@@ -580,24 +597,24 @@ impl Wait {
             turn_begins(entry);
         }
         let length = match may_have_waited {
-            false => capture::Length::Short,
-            true => match capture::length(entry, self.begin) {
+            false => requests::Length::Short,
+            true => match requests::length(entry, self.begin) {
                 // The signal was its sample.
-                capture::Length::Met if noted & SIGNALLED != 0 => capture::Length::Short,
+                requests::Length::Met if noted & SIGNALLED != 0 => requests::Length::Short,
                 length => length,
             },
         };
-        let is_overdue = length == capture::Length::Overdue;
+        let is_overdue = length == requests::Length::Overdue;
         let is_due =
-            is_overdue || length == capture::Length::Met || !throttle::is_quiet(tick, entry);
+            is_overdue || length == requests::Length::Met || !throttle::is_quiet(tick, entry);
         // Before the gate opens: a signal in between would put a sample inside this wait.
         if let Some(long) = long {
-            capture::long_wait(self, result, long, is_overdue);
+            requests::long_wait(self, result, long, is_overdue);
         } else if is_due && is_enabled(self.probe) {
-            capture::wait(self, entry, result, length);
+            requests::wait(self, entry, result, length);
         } else {
-            if length == capture::Length::LeftOut && is_enabled(self.probe) {
-                capture::leave_out(entry);
+            if length == requests::Length::LeftOut && is_enabled(self.probe) {
+                requests::leave_out(entry);
             }
             if is_poll {
                 tls::block().turned.store(1, Ordering::Relaxed);
@@ -608,7 +625,7 @@ impl Wait {
             self.count_bytes(entry, bytes as u64);
         }
         if switched == Some(true) && noted & SIGNALLED == 0 {
-            counted::add(entry, SystemCall::WakeUps, 1);
+            requests::add(entry, SystemCall::WakeUps, 1);
         }
         match self.gate_before {
             0 => inside.store(0, Ordering::Relaxed),
@@ -639,10 +656,10 @@ impl Wait {
     fn count_bytes(&self, entry: &ThreadEntry, bytes: u64) {
         let (reads, writes) = self.probe.moves();
         if reads {
-            counted::add(entry, SystemCall::BytesRead, bytes);
+            requests::add(entry, SystemCall::BytesRead, bytes);
         }
         if writes {
-            counted::add(entry, SystemCall::BytesWritten, bytes);
+            requests::add(entry, SystemCall::BytesWritten, bytes);
         }
     }
 }
@@ -651,7 +668,7 @@ impl Wait {
 #[inline(never)]
 pub fn force(probe: Probe, arg: u64) {
     if (registered(tls::block()).is_some() || thread::register()) && is_enabled(probe) {
-        capture::forced(probe, arg);
+        requests::forced(probe, arg);
     }
 }
 
@@ -663,7 +680,7 @@ pub fn force(probe: Probe, arg: u64) {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub unsafe fn on_signal(info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
     // SAFETY: passed on.
-    unsafe { capture::on_signal(info, context) }
+    unsafe { signal::on_signal(info, context) }
 }
 
 /// Runs something during which no signal of ours arrives in the calling thread: those that are on their way arrive
@@ -693,7 +710,7 @@ pub fn mask_changes() {
 #[inline]
 pub fn leaves_signal_open() -> bool {
     let has_clock = || registered(tls::block()).is_some_and(|(entry, _)| entry.has_kernel_clock());
-    process::is_active() && (blocks_signal() || has_clock()) && owns_memory()
+    session::is_active() && (blocks_signal() || has_clock()) && owns_memory()
 }
 
 /// Whether the program blocks it all the same, as far as it knows.
@@ -714,10 +731,10 @@ static HANDLES_SIGNAL: AtomicU32 = AtomicU32::new(0);
 /// The program handles the session's first signal itself: the kernel's clock does not use it in this process.
 pub fn signal_is_handled() {
     HANDLES_SIGNAL.store(1, Ordering::SeqCst);
-    let Some(mapping) = process::mapping() else {
+    let Some(mapping) = session::mapping() else {
         return;
     };
-    if let Some(process) = mapping.process(process::index()) {
+    if let Some(process) = mapping.process(session::index()) {
         process.handles_signal.store(1, Ordering::SeqCst);
         match mapping.control().has_timers() {
             true => kernel_clock::stop_where(|_| true),

@@ -11,8 +11,8 @@
 //! # Signal safety
 //! Nothing here allocates or locks. The mapping is made when the thread registers, which is on the program's stack.
 
-use super::process;
-use super::thread::Scratch;
+use super::scratch::Scratch;
+use super::session;
 use super::tls::{self, Block};
 use crate::fault::FAULTS;
 use crate::platform::{self, Backing};
@@ -194,7 +194,7 @@ fn is_left(block: &Block, held: usize, here: usize) -> bool {
     let is_own = super::registered(block)
         .is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == platform::thread_id());
     is_own
-        && super::thread::own_bounds(block)
+        && super::scratch::own_bounds(block)
             .is_some_and(|own| own.contains(&held) && own.contains(&here) && here > held)
 }
 
@@ -216,7 +216,7 @@ unsafe extern "C-unwind" fn perform<F: FnMut(&Registers)>(task: *mut core::ffi::
     if let Err(payload) = std::panic::catch_unwind(work) {
         // Dropping an unknown payload might panic again.
         core::mem::forget(payload);
-        process::disable();
+        session::disable();
         task.panicked = true;
     }
 }

@@ -1,7 +1,7 @@
 //! How a thread waits for a signal of ours that is on its way.
 
-use super::process::{self, AGENT};
 use super::registered;
+use super::session::{self, AGENT};
 use super::tls;
 use crate::platform;
 use crate::shm::gate;
@@ -29,8 +29,8 @@ fn handler_was_replaced() -> bool {
     let replaced = is_replaced(&AGENT.signal) || is_replaced(&AGENT.second_signal);
     if replaced {
         AGENT.forget_signals();
-        if let Some(mapping) = process::mapping() {
-            process::publish_signal(mapping);
+        if let Some(mapping) = session::mapping() {
+            session::publish_signal(mapping);
         }
     }
     replaced
@@ -48,7 +48,7 @@ fn while_sending_ns(attempt: u32) -> u64 {
 /// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's pended before, the
 /// kernel has dropped ours. Nobody may be sending one: it would be in the way of the program's, which is sent again.
 fn absorb(blocked: u64) {
-    platform::absorb_signal(blocked, process::collector_pid());
+    platform::absorb_signal(blocked, session::collector_pid());
 }
 
 /// Waits a moment for a signal that is on its way; false when waiting is useless.

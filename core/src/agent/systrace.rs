@@ -12,11 +12,9 @@
 //! As all of the agent: nothing allocates, waits or touches `errno`. A pipe is opened for reading, too, because a
 //! pipe without a reader would send the program SIGPIPE.
 
+use super::scratch::LINE_BYTES;
 use crate::shm::mapping::PATH_BYTES;
 
-/// Longest line with its newline. Kernels before 6.8 cut what is longer (TRACE_BUF_SIZE, kernel/trace/trace.c); a
-/// pipe takes it as a whole (PIPE_BUF).
-pub(super) const LINE_BYTES: usize = 1024;
 /// The path to open stands in the same memory.
 const _: () = assert!(LINE_BYTES == PATH_BYTES);
 

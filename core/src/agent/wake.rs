@@ -3,40 +3,15 @@
 //! A hook that is about to block for certain begins its wait here, and one that lets go of something asks
 //! here first whether anybody waits for it: one load. All else is off the hot path.
 
-use super::capture;
-use super::kernel_clock;
-use super::thread;
 use super::tls;
-use super::{Wait, begin_wait, is_enabled, process, registered};
-use crate::platform;
+use super::wakers::{Long, SCHEDULING_SHARE, long_cycles, me, scope, try_announce, with_watchers};
+use super::{Wait, begin_wait, is_enabled, kernel_clock, registered, requests, session, thread};
 use crate::probe::{Cause, Probe};
-use crate::shm::layout::{ThreadEntry, Watch, loss};
-use crate::shm::mapping::Mapping;
-use crate::shm::record::{Waited, Woke};
-use crate::shm::waiters::{
-    self, Described, EVERYWHERE, Entered, How, Me, Object, Outcome, Waker, descriptor,
-};
+use crate::shm::layout::{ThreadEntry, loss};
+use crate::shm::record::Woke;
+use crate::shm::waiters::{self, Described, Entered, How, Object, Outcome, descriptor};
 use crate::shm::watches;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-
-/// How many wait, by bucket, in the session under way or in the last one; null while there was none.
-static WAITER_COUNTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-
-/// The table of watches, in the same way.
-static WATCHES: AtomicPtr<Watch> = AtomicPtr::new(core::ptr::null_mut());
-
-/// From here on hooks look into this session's tables.
-pub(super) fn use_tables(mapping: &'static Mapping) {
-    WATCHES.store(mapping.watches().as_ptr().cast_mut(), Ordering::Relaxed);
-    WAITER_COUNTS.store(
-        mapping.waiter_counts().as_ptr().cast_mut(),
-        Ordering::Relaxed,
-    );
-}
-
-/// A thread that waited for less than this part of what is long, when it was woken, may have waited for
-/// long when it runs again: its waker is captured.
-const SCHEDULING_SHARE: u64 = 8;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug)]
@@ -65,18 +40,11 @@ pub fn end_of_child(pid: i32) -> Awaited {
     Awaited {
         id: match u32::try_from(pid) {
             Ok(pid) if pid != 0 => waiters::child(pid),
-            _ => waiters::any_child(process::pid()),
+            _ => waiters::any_child(session::pid()),
         },
         is_shared: true,
         owner_tid: 0,
         how: How::Wake(1),
-    }
-}
-
-fn scope(is_shared: bool) -> u32 {
-    match is_shared {
-        true => EVERYWHERE,
-        false => process::index() + 1,
     }
 }
 
@@ -162,26 +130,21 @@ fn join_group(group: Option<u64>, object: u64) -> Option<u64> {
     let (entry, _) = registered(block)?;
     let uid = entry.uid.load(Ordering::Relaxed);
     let group = group.unwrap_or_else(|| descriptor(Described::Group, uid.into()));
-    watches::join_group(process::mapping()?, group, object);
+    watches::join_group(session::mapping()?, group, object);
     Some(group)
 }
 
 /// Whether wakers are looked for, and the calling thread is one that may look.
 pub fn finds_wakers() -> bool {
-    process::is_active()
+    session::is_active()
         && (registered(tls::block()).is_some() || thread::register())
-        && process::mapping().is_some_and(|mapping| long_cycles(mapping) != 0)
-}
-
-/// Whether this memory is the process' own: not in the child of a vfork, nor where the thread pointer is not libc's.
-pub fn owns_memory() -> bool {
-    !tls::block().has(tls::flag::VFORK_CHILD | tls::flag::FOREIGN)
+        && session::mapping().is_some_and(|mapping| long_cycles(mapping) != 0)
 }
 
 /// An epoll instance (what stands for it) watches something behind a descriptor, and says `data` when that
 /// is ready; `None`: it does not watch it any more.
 pub fn watch(poll: u64, object: u64, data: Option<u64>) {
-    if let Some(mapping) = process::mapping() {
+    if let Some(mapping) = session::mapping() {
         match data {
             Some(data) => watches::watch(mapping, poll, object, data),
             None => watches::unwatch(mapping, poll, object),
@@ -191,12 +154,12 @@ pub fn watch(poll: u64, object: u64, data: Option<u64>) {
 
 /// Whether an epoll instance reports this object by data for which `is_said` is true.
 pub fn is_reported(poll: u64, object: u64, is_said: impl Fn(u64) -> bool) -> bool {
-    process::mapping().is_some_and(|mapping| watches::is_reported(mapping, poll, object, is_said))
+    session::mapping().is_some_and(|mapping| watches::is_reported(mapping, poll, object, is_said))
 }
 
 /// The inode of the other end of the Unix socket with this one; 0: not known, or not yet.
 pub fn unix_peer(inode: u64) -> u64 {
-    process::mapping().map_or(0, |mapping| {
+    session::mapping().map_or(0, |mapping| {
         watches::unix_peer(mapping, inode, || {
             kernel_clock::call_if_asleep(mapping.control())
         })
@@ -206,51 +169,7 @@ pub fn unix_peer(inode: u64) -> u64 {
 /// A number that no thing behind a descriptor has got before.
 pub fn new_number() -> u64 {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
-    u64::from(process::uid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Whether anybody may wait for what stands for something behind a descriptor, alone or among others.
-#[inline(always)]
-pub fn is_descriptor_awaited(object: u64) -> bool {
-    let watches = WATCHES.load(Ordering::Relaxed);
-    if is_awaited(object) {
-        return true;
-    }
-    if watches.is_null() {
-        return false;
-    }
-    // SAFETY: the table of a mapping, which is never unmapped.
-    let mut found = unsafe { watches::find(watches, object) };
-    found.any(|watch| {
-        let (poll, group) = watchers(watch);
-        poll != 0 && is_awaited(poll) || group != 0 && is_awaited(group)
-    })
-}
-
-#[inline(always)]
-fn watchers(watch: &Watch) -> (u64, u64) {
-    let poll = watch.poll.load(Ordering::Relaxed);
-    (poll, watch.group.load(Ordering::Relaxed))
-}
-
-/// An object and what those wait for that wait for it among others, how many these are, and how many of them are
-/// epoll instances.
-fn with_watchers(object: u64) -> ([u64; 1 + 2 * watches::WAYS], usize, u32) {
-    let table = WATCHES.load(Ordering::Relaxed);
-    let mut ids = [object; 1 + 2 * watches::WAYS];
-    let (mut count, mut polls) = (1, 0);
-    // SAFETY: the table of a mapping, which is never unmapped.
-    let found = (!table.is_null()).then(|| unsafe { watches::find(table, object) });
-    for (poll, group) in found.into_iter().flatten().map(watchers) {
-        polls += u32::from(poll != 0);
-        for id in [poll, group] {
-            if id != 0 {
-                ids[count] = id;
-                count += 1;
-            }
-        }
-    }
-    (ids, count, polls)
+    u64::from(session::uid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// As [`announce`], for what stands for something behind a descriptor.
@@ -264,18 +183,18 @@ pub fn announce_descriptor(object: u64, how: How) -> Wake {
         how => how,
     };
     Wake {
-        long: try_announce(&ids[..count], true, how, false),
+        long: announced(&ids[..count], true, how),
     }
 }
 
 /// What stands for the signals of the calling process: what comes out of its signalfds.
 pub fn signals() -> u64 {
-    descriptor(Described::Signals, process::pid().into())
+    descriptor(Described::Signals, session::pid().into())
 }
 
 /// The pid of the calling process, as the session knows it.
 pub fn own_pid() -> i32 {
-    process::pid() as i32
+    session::pid() as i32
 }
 
 /// Whether this is the calling thread's tid.
@@ -296,7 +215,7 @@ pub fn sends_signal(pid: u32, tid: u32) -> Wake {
 fn try_send(pid: u32, tid: u32) -> Option<Woke> {
     let (entry, _) = registered(tls::block())?;
     let (mapping, me) = me(entry)?;
-    let (long, now) = (long_cycles(mapping), process::now());
+    let (long, now) = (long_cycles(mapping), session::now());
     let target = descriptor(Described::Signals, pid.into());
     let (ids, count, _) = with_watchers(target);
     let announced = waiters::announce_signal(
@@ -329,7 +248,7 @@ fn enter(wait: &Wait, awaited: &Awaited) -> Option<(Entered, How)> {
     }
     let entered = waiters::enter(mapping, me, awaited.object(), awaited.owner_tid);
     if entered.is_none() {
-        capture::count(entry, loss::WAITERS_FULL);
+        session::count(entry, loss::WAITERS_FULL);
     }
     entered.map(|entered| (entered, awaited.how))
 }
@@ -346,7 +265,7 @@ fn conclude(
     is_ready: Option<&dyn Fn(u64) -> bool>,
 ) -> Option<Long> {
     let (mapping, me) = me(entry)?;
-    let end_cycles = process::now();
+    let end_cycles = session::now();
     let outcome = match (wait.probe, wait.probe.cause(), is_ready) {
         (.., Some(is_ready)) if result > 0 => Outcome::Ready(is_ready),
         (Probe::Read | Probe::Recv, ..) if result == 0 => Outcome::Closed,
@@ -379,37 +298,6 @@ fn conclude(
     })
 }
 
-/// A wait that was so long that it says who ended it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Long {
-    end_cycles: u64,
-    owner_tid: u32,
-    waker: Option<Waker>,
-}
-
-impl Long {
-    /// What to write down of it.
-    pub fn waited(&self, wait: &Wait, result: i64) -> Waited {
-        let thread = || self.waker?.thread(process::mapping()?);
-        let (waker_uid, waker_tid) = thread().unwrap_or((0, 0));
-        Waited {
-            probe: wait.probe as u8,
-            begin_cycles: wait.begin,
-            end_cycles: self.end_cycles,
-            object: wait.arg,
-            owner_tid: self.owner_tid,
-            waker_tid,
-            waker_uid,
-            wake_number: match waker_uid {
-                0 => 0,
-                _ => self.waker.map_or(0, Waker::number),
-            },
-            result,
-            ..Waited::default()
-        }
-    }
-}
-
 /// `errno`, which is still that of the call.
 fn last_error() -> Option<i32> {
     std::io::Error::last_os_error().raw_os_error()
@@ -434,7 +322,7 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
         return None;
     }
     let (mapping, _) = me(entry)?;
-    let (long, end_cycles) = (long_cycles(mapping), process::now());
+    let (long, end_cycles) = (long_cycles(mapping), session::now());
     if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
         return None;
     }
@@ -450,21 +338,13 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
 /// it has become a process of its own.
 pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Option<Long> {
     let (mapping, _) = me(entry)?;
-    let (long, end_cycles) = (long_cycles(mapping), process::now());
+    let (long, end_cycles) = (long_cycles(mapping), session::now());
     let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
     (is_long && wait.gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
         end_cycles,
         owner_tid: 0,
         waker: None,
     })
-}
-
-/// Whether anybody may wait for the object. When false, [`announce`] need not be called.
-#[inline(always)]
-pub fn is_awaited(id: u64) -> bool {
-    let counts = WAITER_COUNTS.load(Ordering::Relaxed);
-    // SAFETY: null, or the counts of a mapping, which is never unmapped.
-    !counts.is_null() && unsafe { waiters::may_wait(counts, id) }
 }
 
 /// A call that lets go of something for which threads wait, between its begin and its end.
@@ -481,45 +361,16 @@ pub struct Wake {
 #[inline(never)]
 pub fn announce(ids: &[u64], is_shared: bool, how: How) -> Wake {
     Wake {
-        long: try_announce(ids, is_shared, how, false),
+        long: announced(ids, is_shared, how),
     }
 }
 
-/// The calling thread ends, and a capture comes anyway. `id`: what those wait for that join it.
-pub(super) fn announce_end_of_thread(id: u64) -> Option<Woke> {
-    is_awaited(id)
-        .then(|| try_announce(&[id], false, How::Wake(1), true))
-        .flatten()
-}
-
-/// What to write down when a thread has waited for long, or in any case.
-fn try_announce(ids: &[u64], is_shared: bool, how: How, in_any_case: bool) -> Option<Woke> {
-    let block = tls::block();
-    if !process::is_active() || (registered(block).is_none() && !thread::register()) {
+/// What to write down when a thread has waited for long. Whoever lets go of something takes part.
+fn announced(ids: &[u64], is_shared: bool, how: How) -> Option<Woke> {
+    if !session::is_active() || (registered(tls::block()).is_none() && !thread::register()) {
         return None;
     }
-    let (entry, _) = registered(block)?;
-    let (mapping, me) = me(entry)?;
-    let long = long_cycles(mapping);
-    let long_since = process::now().saturating_sub(long / SCHEDULING_SHARE);
-    let announced = waiters::announce(mapping, me, (ids, scope(is_shared)), how, long_since)?;
-    ((announced.is_long || in_any_case) && long != 0).then(|| Woke {
-        number: announced.number,
-        object: ids.first().copied().unwrap_or(0),
-        ..Woke::default()
-    })
-}
-
-/// The process ends: what its parent's threads may wait for.
-pub(super) fn announce_end_of_process() -> Option<Woke> {
-    let ids = [
-        waiters::child(process::pid()),
-        waiters::any_child(platform::parent_process_id()),
-    ];
-    let is_awaited = ids.iter().any(|id| is_awaited(*id));
-    is_awaited
-        .then(|| try_announce(&ids, true, How::Wake(1), true))
-        .flatten()
+    try_announce(ids, is_shared, how, false)
 }
 
 impl Wake {
@@ -527,19 +378,8 @@ impl Wake {
     #[inline]
     pub fn end(self, probe: Probe, arg: u64) {
         match self.long {
-            Some(woke) if is_enabled(probe) => capture::wake(probe, arg, &woke),
+            Some(woke) if is_enabled(probe) => requests::wake(probe, arg, &woke),
             _ => super::hit(probe, arg),
         }
     }
-}
-
-/// The calling thread as one that takes part in the session under way.
-fn me(entry: &'static ThreadEntry) -> Option<(&'static Mapping, Me<'static>)> {
-    let mapping = process::mapping().filter(|_| !process::is_stale(entry))?;
-    let index = tls::block().entry_index.load(Ordering::Relaxed);
-    Some((mapping, Me { index, entry }))
-}
-
-fn long_cycles(mapping: &Mapping) -> u64 {
-    mapping.control().long_wait_cycles.load(Ordering::Relaxed)
 }

@@ -8,6 +8,8 @@ pub mod memory;
 )]
 pub mod modules;
 #[cfg(any(target_os = "linux", target_os = "android"))]
+mod rule_cache;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod walk;
 
 /// The walker that captures use.

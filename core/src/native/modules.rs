@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 pub(crate) use self::linker::set_find_object;
 use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
-use super::{memory, walk};
+use super::{memory, rule_cache};
 use crate::platform;
 use crate::unwind::cfi::Tables;
 use crate::unwind::elf::{self, BUILD_ID_BYTES};
@@ -313,7 +313,7 @@ pub fn revalidate() {
     }
     // Another thread may have emptied a place and not yet have raised the generation.
     if CHANGES.retiring.load(Ordering::Acquire) != 0 {
-        walk::module_went();
+        rule_cache::module_went();
     }
     CHANGES.done.store(wanted, Ordering::Release);
 }
@@ -371,7 +371,7 @@ fn retire(place: &Place, module: &Module) {
         .end
         .compare_exchange(module.end, 0, Ordering::AcqRel, Ordering::Relaxed);
     // After the module is out of the table: no rule of the new generation is made from it.
-    walk::module_went();
+    rule_cache::module_went();
     if first.is_ok() {
         let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
         module.gone.store(epoch, Ordering::Release);
@@ -484,7 +484,7 @@ fn take_in(
     place.start.store(start, Ordering::Relaxed);
     place.end.store(end, Ordering::Release);
     COUNT.store(count.max(index + 1), Ordering::Release);
-    walk::module_came();
+    rule_cache::module_came();
     PENDING.store(true, Ordering::Release);
     // SAFETY: just written, never freed.
     Some(unsafe { &*memory })

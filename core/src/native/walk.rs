@@ -1,39 +1,15 @@
 //! Walks of this process' own threads: its rules, its memory.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::memory;
+use super::rule_cache::{CACHE, GENERATION, KNOWS_NOWHERE};
 use crate::native::modules::{self, Lookup};
-use crate::unwind::cache::{EPOCHS, RuleCache};
 use crate::unwind::cfi::RegisterNumbers;
 use crate::unwind::full::{self, AllRegisters};
 use crate::unwind::rule::Rule;
 use crate::unwind::walk::{ReadStack, Rules, Stack, Start};
 use crate::unwind::{Frames, Registers, StackBounds, StackWalker, WalkEnd};
-
-/// Lines of the rule cache: 32,768 rules, 512 KB of zero pages until used.
-const LINES: usize = 8192;
-static CACHE: RuleCache<LINES> = RuleCache::new();
-/// Raised when the rule of any address may have changed: a module went, or one came to lie where
-/// code of no module was met.
-static GENERATION: AtomicU32 = AtomicU32::new(1);
-/// 1 when the cache says of some address that no module lies there.
-static KNOWS_NOWHERE: AtomicU32 = AtomicU32::new(0);
-
-/// A module was taken in.
-pub(crate) fn module_came() {
-    if KNOWS_NOWHERE.swap(0, Ordering::AcqRel) != 0 {
-        module_went();
-    }
-}
-
-/// A module is no longer there.
-pub(crate) fn module_went() {
-    let before = GENERATION.fetch_add(1, Ordering::AcqRel);
-    if before.is_multiple_of(EPOCHS / 2) {
-        CACHE.clear();
-    }
-}
 
 /// The rules of this process' code.
 ///

@@ -43,6 +43,13 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(address.cast())
 }
 
+/// Bytes of a page.
+pub fn page_bytes() -> usize {
+    // SAFETY: reads a number that does not change.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
 /// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
 ///
 /// # Safety

@@ -12,6 +12,8 @@ pub mod record;
 pub mod registry;
 pub mod throttle;
 #[cfg(not(loom))]
+pub mod wait_table;
+#[cfg(not(loom))]
 pub mod waiters;
 #[cfg(not(loom))]
 pub mod watches;

@@ -13,7 +13,7 @@ use crate::shm::layout::{
     entry_state as state, on_ticks,
 };
 use crate::shm::mapping::Mapping;
-use crate::shm::waiters;
+use crate::shm::wait_table;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Who a process is.
@@ -189,7 +189,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     let control = mapping.control();
     let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
     // A thread that was killed while it waited has left its place taken.
-    waiters::leave(mapping, i, entry);
+    wait_table::leave(mapping, i, entry);
     clear_thread(entry);
     entry.uid.store(uid, Ordering::Relaxed);
     entry.creator_uid.store(new.creator_uid, Ordering::Relaxed);

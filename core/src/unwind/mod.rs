@@ -16,7 +16,6 @@ pub mod cfi;
 pub mod elf;
 mod frame_pointer;
 pub mod full;
-mod rare;
 pub mod rule;
 pub mod walk;
 

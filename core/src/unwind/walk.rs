@@ -12,8 +12,10 @@
 //!
 //! Pure: registers, rules and a way to read memory go in, addresses come out. No allocation, no lock.
 
+mod rare;
+
+use self::rare::{Reached, State, caller_of_nothing, rare_step};
 use super::full::AllRegisters;
-use super::rare::{Reached, State, caller_of_nothing, rare_step};
 use super::rule::{Kind, Rule};
 use super::{MAX_DEPTH, Registers, WalkEnd};
 

@@ -1,4 +1,4 @@
-//! The statistics of the gate. Formulas and their sources: docs/gate.md.
+//! The statistics of the gate. Formulas and their sources: docs/gate/method.md.
 //!
 //! Values are one number per run: the run is the unit, never the sample.
 

@@ -121,7 +121,26 @@ pub struct AttachArgs {
     #[command(flatten)]
     pub log: LogArgs,
     /// The process.
+    #[arg(value_parser = parse_pid)]
     pub pid: u32,
+    /// More than one is refused, with what to do instead.
+    #[arg(hide = true, value_name = "PID")]
+    pub others: Vec<String>,
+}
+
+/// The number of a process.
+fn parse_pid(text: &str) -> Result<u32, String> {
+    // Larger ones than the kernel gives are of no process (`PID_MAX_LIMIT`, include/linux/threads.h).
+    const MOST: u32 = 1 << 22;
+    match text.parse() {
+        Ok(pid @ 1..=MOST) => Ok(pid),
+        Err(_) if text.bytes().any(|byte| byte.is_ascii_alphabetic()) => Err(format!(
+            "a process is named by its number; `pgrep {text}` lists those of programs with this name"
+        )),
+        _ => Err(format!(
+            "the numbers of processes are 1 to {MOST}; `pgrep -a .` lists all processes"
+        )),
+    }
 }
 
 /// Put together the trace of a recording that was killed.

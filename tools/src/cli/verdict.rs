@@ -11,8 +11,8 @@ use crate::units::parse_duration_ns;
 ///
 /// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
 /// machine. Times decide, by tests that keep the chance of a false alarm over all comparisons at 1 %. Counts that do not
-/// vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts. docs/gate.md has every
-/// formula.
+/// vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts.
+/// docs/gate/method.md has every formula.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stackbeat_model::{Origin, ProcessIndex, ThreadIndex, Trace};
+use stackbeat_model::{ProcessIndex, ThreadIndex, Trace};
 
 /// The first of the images of each process, and of their main threads.
 #[derive(Debug)]
@@ -23,12 +23,7 @@ impl Identities {
         // Images come in the order of their time, so a parent is settled before its child.
         for index in indices.map(ProcessIndex) {
             let process = trace.process(index);
-            let before = process.parent.filter(|parent| {
-                process.origin == Origin::Execed
-                    && *parent < index
-                    && trace.process(*parent).pid == process.pid
-            });
-            if let Some(before) = before {
+            if let Some(before) = trace.image_before(index) {
                 let first = processes[before.0 as usize];
                 processes[index.0 as usize] = first;
                 if trace.process(last_images[first.0 as usize]).start_ns <= process.start_ns {

@@ -5,6 +5,7 @@ use stackbeat_model::{Segment, ThreadIndex, Trace};
 
 use super::Options;
 use crate::scopes::Work;
+use crate::units::duration;
 
 /// The selected part of a trace.
 #[derive(Clone, Debug)]
@@ -45,9 +46,22 @@ impl Selection {
         }
         let (begin_ns, end_ns) = match &options.range_ns {
             None => (0, u64::MAX),
-            Some(range) if range.is_empty() => bail!("the time range is empty"),
+            Some(range) if range.is_empty() => bail!(
+                "from {} until {} is no time; give a --from that is before --until",
+                duration(range.start),
+                duration(range.end)
+            ),
             Some(range) => {
                 let start_ns = trace.start_ns();
+                let length_ns = trace.end_ns().saturating_sub(start_ns);
+                if range.start >= length_ns {
+                    bail!(
+                        "{}: the trace is {} long, so nothing is left from {} on; give an earlier --from",
+                        trace.path().display(),
+                        duration(length_ns),
+                        duration(range.start)
+                    );
+                }
                 (
                     start_ns.saturating_add(range.start),
                     start_ns.saturating_add(range.end),

@@ -24,6 +24,10 @@ pub fn run(args: &DiffArgs) -> Result<u8> {
     let sides =
         |side: &str, input: &String| super::inputs::traces(side, std::slice::from_ref(input));
     let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);
+    for warning in a.warnings().chain(b.warnings()) {
+        crate::record::warn(&warning);
+    }
+    let (a, b) = (a.traces, b.traces);
     let shown = [a[0].clone(), b[0].clone()];
     let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     for run in &table.runs {

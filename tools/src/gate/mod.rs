@@ -58,9 +58,18 @@ pub fn run(args: &GateArgs) -> Result<u8> {
 
 /// Reads both sides and judges them.
 fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Result<Gate> {
+    let baseline = inputs::traces("--baseline", baseline)?;
+    let candidate = inputs::traces("--candidate", candidate)?;
+    let left_out: Vec<String> = baseline.warnings().chain(candidate.warnings()).collect();
+    if let Some(first) = left_out.first().filter(|_| rules.pairing.is_paired()) {
+        bail!(
+            "--{}: {first}, so nothing says which runs are pairs; remove the file and its partner",
+            rules.pairing.name()
+        );
+    }
     let sides = [
-        (Side::Baseline, inputs::traces("--baseline", baseline)?),
-        (Side::Candidate, inputs::traces("--candidate", candidate)?),
+        (Side::Baseline, baseline.traces),
+        (Side::Candidate, candidate.traces),
     ];
     if rules.pairing.is_paired() && sides[0].1.len() != sides[1].1.len() {
         bail!(
@@ -94,6 +103,7 @@ fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Resul
     outcome.warnings.extend(others);
     outcome.warnings.extend(mixed);
     outcome.warnings.extend(on_both_sides(&sides));
+    outcome.warnings.extend(left_out);
     Ok(Gate {
         outcome,
         table,

@@ -46,6 +46,7 @@ impl Reader {
             .iter()
             .map(|f| self.names.function(&f.name, is_system(f), side))
             .collect();
+        self.note_builds(facts, &functions, side);
         for (function, id) in facts.functions.iter().zip(&functions) {
             if !function.file.is_empty() {
                 self.sources
@@ -98,6 +99,24 @@ impl Reader {
         });
         builder.scopes = scopes.collect();
         builder.finish(facts.recording.duration_ns)
+    }
+
+    /// Says which builds the run has loaded, and which functions are in each.
+    fn note_builds(&mut self, facts: &Facts, functions: &[NameId], side: Side) {
+        let mut builds = HashMap::new();
+        for (path, build_ids) in &facts.builds {
+            let numbers = build_ids.iter().map(|id| match id.is_empty() {
+                true => None,
+                false => Some(self.names.build(id, side)),
+            });
+            builds.insert(path, numbers.collect::<Vec<_>>());
+        }
+        for (function, id) in facts.functions.iter().zip(functions) {
+            let known = builds.get(&function.module).map(Vec::as_slice);
+            for build in known.unwrap_or(&[None]) {
+                self.names.is_in(*id, *build);
+            }
+        }
     }
 
     /// The names of calls that waited.
@@ -580,6 +599,33 @@ mod tests {
         assert_eq!(workers.1.get(Metric::CallsRead), 3000);
         assert_eq!(workers.1.get(Metric::CallsWrite), 60);
         assert_eq!(run.whole.get(Metric::CallsRead), 6000);
+    }
+
+    #[test]
+    fn functions_of_a_file_that_both_sides_loaded_are_known() {
+        let mut reader = Reader::default();
+        for (side, build_id) in [(Side::Baseline, 1), (Side::Candidate, 2)] {
+            let mut report = testing::report();
+            let paths: Vec<String> = (report.facts.functions.iter())
+                .map(|function| function.module.clone())
+                .filter(|module| !module.is_empty())
+                .collect();
+            // The program was built anew, its libraries were not.
+            report.facts.builds = (paths.into_iter())
+                .map(|path| match path.contains("libc") {
+                    true => (path, [vec![9]].into()),
+                    false => (path, [vec![build_id]].into()),
+                })
+                .collect();
+            reader.run(&report, Path::new("a/shop.beat"), side);
+        }
+        let names = &reader.names;
+        let same: Vec<&str> = (0..names.names().len() as u32)
+            .map(NameId)
+            .filter(|name| names.is_in_same_builds(*name))
+            .map(|name| names.text(name))
+            .collect();
+        assert_eq!(same, ["memcpy", "malloc", "start_thread"]);
     }
 
     #[test]

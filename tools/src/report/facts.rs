@@ -1,6 +1,8 @@
 //! What a trace says beside its samples, as reports show it. Serialized as it stands into the JSON
 //! (docs/json.md) and into the page.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Serialize, Serializer};
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use stackbeat_model::ThreadIndex;
@@ -73,6 +75,9 @@ impl Recording {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessRow {
     pub uid: u32,
+    /// The image before in the same process, which exec replaced by this one; 0: it is the first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub replaced_uid: u32,
     pub pid: u32,
     pub parent_pid: u32,
     pub name: String,
@@ -182,6 +187,8 @@ pub struct Facts {
     pub start_stacks: Vec<Vec<String>>,
     pub losses: Vec<LossRow>,
     pub functions: Vec<FunctionName>,
+    /// Build ids of the files that were mapped as code, by path; empty where a file has none, several where it was replaced.
+    pub builds: BTreeMap<String, BTreeSet<Vec<u8>>>,
     /// Marks and changed settings, in order of time, and how many more there were.
     pub events: Vec<EventRow>,
     pub events_left_out: u64,
@@ -194,6 +201,21 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Processes: one that executed other programs counts once.
+    pub fn process_count(&self) -> usize {
+        let images = self.processes.iter();
+        images.filter(|image| image.replaced_uid == 0).count()
+    }
+
+    /// Threads: a main thread goes on when its process executes another program.
+    pub fn thread_count(&self) -> usize {
+        let goes_on = |thread: &&ThreadFacts| {
+            let image = self.processes.get(thread.process);
+            thread.is_main && image.is_some_and(|image| image.replaced_uid != 0)
+        };
+        self.threads.len() - self.threads.iter().filter(goes_on).count()
+    }
+
     /// System calls of the threads that `wanted` accepts; `None` when those of one are not known.
     pub fn system_calls(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<SystemCalls> {
         let mut threads = (self.threads.iter().enumerate())

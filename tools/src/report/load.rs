@@ -1,14 +1,14 @@
 //! Reads a trace once and sums it up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_core::probe::Category;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_model::{
-    CallsMade, Counter, FrameIndex, LongWait, SampleRow, Segment, SegmentKind, StackIndex,
-    ThreadIndex, ThreadTotals, Trace, Visitor,
+    CallsMade, Counter, FrameIndex, LongWait, ProcessIndex, SampleRow, Segment, SegmentKind,
+    StackIndex, ThreadIndex, ThreadTotals, Trace, Visitor,
 };
 use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::config::SamplingClock;
@@ -144,8 +144,12 @@ fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
 fn facts(trace: &Trace) -> Facts {
     let start_ns = trace.start_ns();
     let since_start = |ns: u64| ns.saturating_sub(start_ns);
-    let processes = trace.processes().iter().map(|p| ProcessRow {
+    let images = (0..).map(ProcessIndex).zip(trace.processes());
+    let processes = images.map(|(image, p)| ProcessRow {
         uid: p.uid,
+        replaced_uid: trace
+            .image_before(image)
+            .map_or(0, |before| trace.process(before).uid),
         pid: p.pid,
         parent_pid: p.parent_pid,
         name: p.name(),
@@ -200,6 +204,11 @@ fn facts(trace: &Trace) -> Facts {
         file: f.file.clone(),
         line: f.line,
     });
+    let mut builds: BTreeMap<String, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for module in trace.modules() {
+        let known = builds.entry(module.path.clone()).or_default();
+        known.insert(module.build_id.clone());
+    }
     Facts {
         recording: recording(trace),
         processes: processes.collect(),
@@ -207,6 +216,7 @@ fn facts(trace: &Trace) -> Facts {
         start_stacks: starts.names,
         losses: losses.collect(),
         functions: functions.collect(),
+        builds,
         events: Vec::new(),
         events_left_out: 0,
         scopes: Vec::new(),

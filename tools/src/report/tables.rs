@@ -72,6 +72,15 @@ pub fn report(
     out
 }
 
+/// `3 processes`, and how many programs they executed where that is more.
+pub fn processes(count: usize, programs: usize) -> String {
+    let processes = plural(count as u64, "process", "processes");
+    match programs > count {
+        true => format!("{processes} ({programs} programs)"),
+        false => processes,
+    }
+}
+
 /// What was recorded, in two lines, and what was not.
 pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
     let r = &facts.recording;
@@ -90,8 +99,8 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         out,
         "{}, {}, {}, {}, every {}{}; {}",
         duration(r.duration_ns),
-        plural(facts.processes.len() as u64, "process", "processes"),
-        plural(facts.threads.len() as u64, "thread", "threads"),
+        processes(facts.process_count(), facts.processes.len()),
+        plural(facts.thread_count() as u64, "thread", "threads"),
         plural(samples, "sample of time", "samples of time"),
         duration(r.interval_ns),
         match (timer_ns, longest_ns) {

@@ -99,6 +99,15 @@ fn traces_that_cannot_be_compared_are_refused_or_named() {
         text.contains("1 of 1 traces of the candidate are the baseline's, too"),
         "{text}"
     );
+    // A file among them that is no trace is left out, and said in the report.
+    std::fs::write(at.join("new/2.beat"), "text").expect("is written");
+    let (code, text) = gate(at, "old", "new");
+    assert_ne!(code, Some(2), "{text}");
+    let said = "new/2.beat is not a stackbeat trace";
+    assert!(text.contains(said) && text.contains("left out"), "{text}");
+    let output = stackbeat(at, &["gate", "--paired", "-b", "old", "-c", "new"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    std::fs::remove_file(at.join("new/2.beat")).expect("is removed");
     // What is damaged is said in the report, whatever its format.
     let damaged = at.join("new/1.beat");
     let mut bytes = std::fs::read(&damaged).expect("is read");

@@ -97,7 +97,9 @@ impl Census {
                         ..Default::default()
                     };
                 }
-                self.processes_seen += 1;
+                let origin = Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
+                    .unwrap_or(Origin::Started);
+                self.processes_seen += u32::from(origin != Origin::Execed);
                 let pid = entry.pid.load(Ordering::Relaxed);
                 let start_ns = converter.to_ns(entry.start_cycles.load(Ordering::Relaxed));
                 self.pids.insert(uid, (pid, start_ns));
@@ -112,6 +114,7 @@ impl Census {
                             pid,
                             parent_uid: entry.parent_uid.load(Ordering::Relaxed),
                             start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
+                            origin: origin.into(),
                             ..Default::default()
                         },
                         dirty: true,
@@ -135,9 +138,7 @@ impl Census {
                         command_line,
                         executable,
                         started_as,
-                        origin: Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
-                            .unwrap_or(Origin::Started)
-                            .into(),
+                        origin: origin.into(),
                         ..Default::default()
                     },
                     watch: system.watch(pid),
@@ -343,10 +344,12 @@ impl Census {
             return;
         }
         self.owners.1.insert(index, uid);
-        self.threads_seen += 1;
         let start = entry.start_cycles.load(Ordering::Relaxed);
-        let pid = self.processes.get(&process_uid).map_or(0, |p| p.packet.pid);
+        let process = self.processes.get(&process_uid).map(|p| &p.packet);
+        let pid = process.map_or(0, |process| process.pid);
         let tid = entry.tid.load(Ordering::Relaxed);
+        let goes_on = tid == pid && process.is_some_and(replaces_another);
+        self.threads_seen += u32::from(!goes_on);
         let mut thread = Thread {
             entry: index,
             packet: v1::Thread {

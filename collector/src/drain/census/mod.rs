@@ -70,6 +70,11 @@ pub struct Process {
     live_threads: u32,
 }
 
+/// Whether an image took the place of another one in its process, which goes on with its main thread.
+fn replaces_another(process: &v1::Process) -> bool {
+    process.origin() == Origin::Execed
+}
+
 /// A thread, live or over.
 #[derive(Debug, Default)]
 pub struct Thread {
@@ -206,6 +211,7 @@ pub struct Census {
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
     wait_status: Option<(u32, i32)>,
+    /// Processes, however many images each has had, and threads: a main thread goes on through exec.
     pub processes_seen: u32,
     pub threads_seen: u32,
     pub live_threads: u32,

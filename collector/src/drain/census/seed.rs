@@ -43,16 +43,23 @@ impl Census {
             ended_processes: std::mem::take(&mut seed.ended_processes),
             modules: std::mem::take(&mut seed.modules),
             jit_maps: std::mem::take(&mut seed.jit_maps),
-            processes_seen: seed.processes.len() as u32,
+            processes_seen: (seed.processes.values())
+                .filter(|process| !replaces_another(process))
+                .count() as u32,
             ..Default::default()
         };
         for (uid, process) in &seed.processes {
             census.pids.insert(*uid, (process.pid, process.start_ns));
         }
+        let goes_on = |thread: &v1::Thread| {
+            let process = seed.processes.get(&thread.process_uid);
+            thread.is_main && process.is_some_and(replaces_another)
+        };
         for (uid, thread) in &seed.threads {
             census.last_ns = census.last_ns.max(thread.last_ns);
             if let Some(end) = &thread.end {
                 census.known_ends.insert(*uid);
+                census.threads_seen += u32::from(!goes_on(&thread.packet));
                 let past = &mut census.past;
                 past.written += end.records_written;
                 past.seeded += thread.stored;
@@ -63,7 +70,6 @@ impl Census {
         }
         seed.threads
             .retain(|uid, thread| *uid != 0 && thread.end.is_none());
-        census.threads_seen = census.known_ends.len() as u32;
         census.seed = seed;
         census
     }

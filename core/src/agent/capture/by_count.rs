@@ -2,7 +2,8 @@
 
 use super::{Capture, Request};
 use crate::agent::counted::Kind;
-use crate::agent::{is_category_enabled, process};
+use crate::agent::is_category_enabled;
+use crate::agent::session;
 use crate::probe::Category;
 use crate::sync::Ordering;
 use crate::system_call::SystemCall;
@@ -44,6 +45,6 @@ impl Capture<'_> {
             request: &request,
             ..self
         }
-        .capture(registers, process::now())
+        .capture(registers, session::now())
     }
 }

@@ -1,6 +1,7 @@
 //! What captures cost that somebody asks for: a number a second, and a few at once.
 
-use super::{Capture, count};
+use super::Capture;
+use crate::agent::session;
 use crate::shm::layout::loss;
 use crate::sync::Ordering;
 
@@ -12,7 +13,7 @@ impl Capture<'_> {
     pub(super) fn pay(&mut self, now: u64, class: usize) -> bool {
         let is_paid = self.charge(now, class);
         if !is_paid && !self.request.spare {
-            count(self.entry, loss::FORCED_OVER_BUDGET);
+            session::count(self.entry, loss::FORCED_OVER_BUDGET);
         }
         is_paid
     }

@@ -3,7 +3,7 @@
 use core::sync::atomic::compiler_fence;
 
 use crate::agent::tls::Block;
-use crate::agent::{own_stack, thread};
+use crate::agent::{own_stack, scratch};
 use crate::sync::Ordering;
 
 /// The re-entrancy guard: one capture at a time on a thread. Holds the stack pointer, so that one
@@ -29,7 +29,7 @@ impl<'a> Guard<'a> {
     /// The frame that took it has been left: the stack pointer is above it, on the same stack.
     #[cold]
     fn is_stale(block: &Block, held: usize, sp: usize) -> bool {
-        thread::own_bounds(block)
+        scratch::own_bounds(block)
             .is_some_and(|own| own.contains(&held) && own.contains(&sp) && sp > held)
     }
 }

@@ -1,8 +1,9 @@
 //! A fatal signal in the thread that it came to.
 
-use crate::agent::capture::{self, Request};
+use crate::agent::capture::Request;
+use crate::agent::session;
 use crate::agent::tls;
-use crate::agent::{children, process, registered, thread};
+use crate::agent::{context, fork, registered, requests, thread};
 use crate::fault::NO_NODE;
 use crate::platform::{self, Backing};
 use crate::probe::Probe;
@@ -50,7 +51,7 @@ pub unsafe fn interrupted(
 
     // SAFETY: by contract; the address belongs to signals that the kernel has made from a fault.
     unsafe {
-        let mut registers = capture::registers_of(context);
+        let mut registers = context::registers_of(context);
         let is_access =
             matches!((*info).si_signo, libc::SIGSEGV | libc::SIGBUS) && (*info).si_code > 0;
         let is_refused = (*info).si_code == SI_KERNEL;
@@ -69,7 +70,7 @@ pub unsafe fn interrupted(
 ///
 /// `code`: that of its `siginfo_t`. `has_room`: a walk fits on the stack where this runs.
 pub fn on_fault(signal: i32, code: i32, registers: &Registers, has_room: bool) {
-    if !process::is_active() {
+    if !session::is_active() {
         return;
     }
     let fault = Fault {
@@ -111,7 +112,7 @@ fn note(fault: &Fault) {
     const PATIENCE_NS: u64 = 50_000_000;
 
     let mut is_first = tell(fault);
-    let node = capture::slow(&Request {
+    let node = requests::slow(&Request {
         arg: Some((fault.signal as u64, fault.code.into())),
         interrupted: Some(fault.registers),
         exempt: true,
@@ -140,7 +141,7 @@ fn note(fault: &Fault) {
 
 /// Notes a [`Fault`] without its stack. True: it is the process's first.
 fn tell(fault: &Fault) -> bool {
-    children::check_for_fork();
+    fork::check_for_fork();
     let block = tls::block();
     if registered(block).is_none() {
         thread::register();
@@ -157,7 +158,7 @@ fn tell(fault: &Fault) -> bool {
     process.fatal_thread_uid.store(uid, Ordering::Relaxed);
     process
         .fatal_cycles
-        .store(process::now(), Ordering::Relaxed);
+        .store(session::now(), Ordering::Relaxed);
     let name = platform::thread_name().unwrap_or_default();
     for (word, part) in process.fatal_name.iter().zip(name.chunks_exact(8)) {
         let part = part.try_into().unwrap_or_default();
@@ -170,5 +171,5 @@ fn tell(fault: &Fault) -> bool {
 }
 
 fn own_entry() -> Option<&'static ProcessEntry> {
-    process::mapping().and_then(|mapping| mapping.process(process::index()))
+    session::mapping().and_then(|mapping| mapping.process(session::index()))
 }

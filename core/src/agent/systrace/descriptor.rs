@@ -1,7 +1,8 @@
 //! The descriptor of the trace_marker; see the parent for its rules.
 
 use super::{LINE_BYTES, Threads, line};
-use crate::agent::process;
+use crate::agent::session;
+use crate::agent::texts;
 use crate::platform::{self, descriptor};
 use crate::shm::layout::Control;
 use crate::shm::mapping::{Mapping, PATH_BYTES};
@@ -45,7 +46,7 @@ pub fn start(mapping: &Mapping, threads: Threads) {
     let number = open(mapping, threads, &mut buffer);
     OWN.number.store(number.unwrap_or(LOST), Ordering::Release);
     if number.is_none() {
-        process::say(b"events do not reach the trace_marker: it cannot be opened from here");
+        texts::say(b"events do not reach the trace_marker: it cannot be opened from here");
     }
 }
 
@@ -81,7 +82,7 @@ fn write(
         false => open_again(number, line),
     };
     let is_written = number.is_some_and(|number| {
-        let length = line::format(kind, process::pid(), name, value, line);
+        let length = line::format(kind, session::pid(), name, value, line);
         let line = line.get(..length).unwrap_or(&[]);
         descriptor::write(number, line).is_ok()
     });
@@ -112,7 +113,7 @@ fn open_again(before: i32, buffer: &mut [u8; LINE_BYTES]) -> Option<i32> {
     OWN.number
         .compare_exchange(before, LOST, Ordering::Relaxed, Ordering::Relaxed)
         .ok()?;
-    let opened = process::mapping().and_then(|mapping| open(mapping, Threads::Many, buffer));
+    let opened = session::mapping().and_then(|mapping| open(mapping, Threads::Many, buffer));
     let Some(number) = opened else {
         // Perhaps with the next event: the program may have no number free at the moment.
         let _ = OWN

@@ -119,16 +119,24 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(core::ptr::with_exposed_provenance_mut(address))
 }
 
+/// Bytes of a page: 4096 on x86-64, up to 65536 on aarch64. libc has it from the kernel at the start and makes no system
+/// call, so signal handlers may ask.
+pub fn page_bytes() -> usize {
+    // SAFETY: reads a list that does not change.
+    let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    if bytes.is_power_of_two() { bytes } else { 4096 }
+}
+
 /// Where the kernel is asked to map so many bytes: far below the libraries. Otherwise it takes what the program has unmapped a
 /// moment ago, which some look at (mincore), and what the program maps lies elsewhere than without us.
 fn place_for(length: usize) -> usize {
     const BELOW: usize = 16 << 30;
     const ROOM: usize = 8 << 30;
-    const PAGE: usize = 4096;
     static USED: AtomicUsize = AtomicUsize::new(0);
 
-    let here = (&raw const USED).addr() & !(PAGE - 1);
-    let used = USED.fetch_add(length.next_multiple_of(PAGE), Ordering::Relaxed) % ROOM;
+    let page = page_bytes();
+    let here = (&raw const USED).addr() & !(page - 1);
+    let used = USED.fetch_add(length.next_multiple_of(page), Ordering::Relaxed) % ROOM;
     here.checked_sub(BELOW).map_or(0, |low| low + used)
 }
 
@@ -203,7 +211,11 @@ pub fn address_space_left() -> Option<u64> {
             .saturating_mul(10)
             .saturating_add((digit - b'0').into())
     });
-    Some(limit.rlim_cur.saturating_sub(pages.saturating_mul(4096)))
+    Some(
+        limit
+            .rlim_cur
+            .saturating_sub(pages.saturating_mul(page_bytes() as u64)),
+    )
 }
 
 /// Unmaps what [`map`] gave.
@@ -1001,6 +1013,16 @@ pub fn remove(path: &CStr) {
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_is_as_large_as_the_kernel_says() {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("is read");
+        let said = maps
+            .lines()
+            .find_map(|line| line.strip_prefix("KernelPageSize:"));
+        let said = said.map(|kib| kib.trim().trim_end_matches(" kB").parse());
+        assert_eq!(said, Some(Ok(page_bytes() / 1024)));
+    }
 
     #[test]
     fn nothing_is_mapped_where_the_program_has_unmapped_something() {

@@ -329,6 +329,39 @@ fn a_renamed_function_is_the_same_function() {
 }
 
 #[test]
+fn a_function_of_the_same_build_was_not_renamed() {
+    let matches = |[baseline, candidate]: [&str; 2], functions: &[&str]| {
+        let names = [("parse", "read_request"), ("log", "log")];
+        let sides = [
+            (Side::Baseline, program(shop()), baseline),
+            (Side::Candidate, program(renamed(shop(), names)), candidate),
+        ];
+        let mut random = Random::new(3);
+        let mut names = Names::default();
+        let mut runs = Vec::new();
+        for (side, program, build_id) in sides {
+            for number in 0..4 {
+                runs.push(program.run(side, number, &mut names, &mut random));
+            }
+            let build = names.build(build_id.as_bytes(), side);
+            for at in 0..names.names().len() {
+                let name = &names.names()[at];
+                if functions.contains(&name.text.as_str()) && name.sides == side.bit() {
+                    names.is_in(NameId(at as u32), Some(build));
+                }
+            }
+        }
+        Table::new(runs, names).matches
+    };
+    let both = ["parse", "read_request"];
+    // Each side sampled another function of one file.
+    assert_eq!(matches(["a", "a"], &both), []);
+    assert_eq!(matches(["a", "b"], &both).len(), 1);
+    // A trace may not know the build of a file.
+    assert_eq!(matches(["a", "a"], &[]).len(), 1);
+}
+
+#[test]
 fn a_new_function_that_nothing_vanished_for_is_a_regression() {
     let mut more = shop();
     more.push(("main", &["main", "serve", "log"], Metric::Cpu, 80.0 * MS));

@@ -62,6 +62,12 @@ pub fn traces(folder: &Path) -> Result<Vec<PathBuf>> {
         }
         Ok(())
     }
+    if folder.is_file() {
+        bail!(
+            "{}: is a file; give the folder that has the traces of all commits",
+            folder.display()
+        );
+    }
     if !folder.is_dir() {
         bail!(
             "{}: no such folder; give the folder that has the traces of all commits",

@@ -1,26 +1,28 @@
 //! The session's signal: a thread is captured where it runs.
 
-use super::{Request, count, slow};
+use super::capture::Request;
+use super::context::registers_of;
+use super::requests::slow;
+use crate::agent::session;
 use crate::agent::tls;
-use crate::agent::{alternate, cpu_timer, kernel_clock, process, registered, thread};
+use crate::agent::{alternate, cpu_timer, kernel_clock, registered, thread};
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::gate;
 use crate::shm::layout::{CLOCK_ENDED, loss};
 use crate::sync::Ordering;
-use crate::unwind::Registers;
 
 /// Handles the session's signal.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
-pub(in crate::agent) unsafe fn on_signal(
+pub(super) unsafe fn on_signal(
     info: *mut libc::siginfo_t,
     context: *mut core::ffi::c_void,
 ) -> bool {
     // SAFETY: by contract.
     if unsafe { cpu_timer::is(info) } {
-        let is_known = process::is_active() && tls::has_thread_pointer();
+        let is_known = session::is_active() && tls::has_thread_pointer();
         let entry = is_known.then(|| registered(tls::block())).flatten();
         match entry {
             // SAFETY: by contract; it is one of these.
@@ -35,12 +37,12 @@ pub(in crate::agent) unsafe fn on_signal(
         }
         return true;
     }
-    if !process::is_active() {
+    if !session::is_active() {
         return false;
     }
     // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
     let is_sent = unsafe {
-        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == process::collector_pid()
+        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == session::collector_pid()
     };
     // SAFETY: by contract.
     if !is_sent && unsafe { is_of_kernel_clock(info) } {
@@ -55,7 +57,7 @@ pub(in crate::agent) unsafe fn on_signal(
         // A thread without libc.
         return true;
     }
-    if let Some(process) = process::mapping().and_then(|m| m.process(process::index())) {
+    if let Some(process) = session::mapping().and_then(|m| m.process(session::index())) {
         gate::met(&process.stranger, platform::thread_id);
     }
     let block = tls::block();
@@ -74,7 +76,7 @@ pub(in crate::agent) unsafe fn on_signal(
     unsafe { alternate::put_back(context) };
     gate::arrived(entry);
     if block.guard.load(Ordering::Relaxed) != 0 {
-        count(entry, loss::SIGNAL_MISSED);
+        session::count(entry, loss::SIGNAL_MISSED);
         return true;
     }
     // SAFETY: by contract.
@@ -83,7 +85,7 @@ pub(in crate::agent) unsafe fn on_signal(
         interrupted: Some(&registers),
         ..Request::point(Probe::Running)
     });
-    if let Some(mapping) = process::mapping() {
+    if let Some(mapping) = session::mapping() {
         // SAFETY: by contract. It has come, so it was open.
         let is_first = unsafe { (*info).si_signo } == libc::SIGURG;
         kernel_clock::leave_ticks(mapping, entry, is_first);
@@ -164,60 +166,4 @@ unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
             ..Request::point(Probe::Running)
         });
     }
-}
-
-/// The registers that a signal interrupted.
-///
-/// # Safety
-/// `context` is the third argument of a handler with SA_SIGINFO.
-#[cfg(target_arch = "x86_64")]
-pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
-    // SAFETY: by contract it points to a `ucontext_t`.
-    let g = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let register = |i: i32| g[i as usize] as u64;
-    Registers {
-        pc: register(libc::REG_RIP),
-        sp: register(libc::REG_RSP),
-        fp: register(libc::REG_RBP),
-        lr: 0,
-        saved: [
-            register(libc::REG_RBX),
-            register(libc::REG_R12),
-            register(libc::REG_R13),
-            register(libc::REG_R14),
-            register(libc::REG_R15),
-        ],
-        is_wild: false,
-    }
-}
-
-/// The registers that a signal interrupted.
-///
-/// # Safety
-/// `context` is the third argument of a handler with SA_SIGINFO.
-#[cfg(target_arch = "aarch64")]
-pub(in crate::agent) unsafe fn registers_of(context: *mut core::ffi::c_void) -> Registers {
-    // SAFETY: by contract it points to a `ucontext_t`.
-    let m = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    Registers {
-        pc: m.pc,
-        sp: m.sp,
-        fp: m.regs[29],
-        lr: m.regs[30],
-        saved: [0; 5],
-        is_wild: false,
-    }
-}
-
-/// What the system call gives that a signal interrupted; anything where it interrupted none.
-///
-/// # Safety
-/// `context` is the third argument of a handler with SA_SIGINFO.
-pub(in crate::agent) unsafe fn result_of(context: *mut core::ffi::c_void) -> i64 {
-    // SAFETY: by contract it points to a `ucontext_t`.
-    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    #[cfg(target_arch = "x86_64")]
-    return machine.gregs[libc::REG_RAX as usize];
-    #[cfg(target_arch = "aarch64")]
-    return machine.regs[0] as i64;
 }

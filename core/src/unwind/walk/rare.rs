@@ -1,10 +1,10 @@
 //! The steps of a walk that are rare: signal frames, realigned stacks, words outside of the own stack,
 //! and frames that need all registers. Pure like `walk`, and apart from its loop.
 
-use super::full::AllRegisters;
-use super::rule::{Kind, Rule};
-use super::walk::{ReadStack, Rules, Start};
-use super::{Registers, WalkEnd};
+use super::{ReadStack, Rules, Start};
+use crate::unwind::full::AllRegisters;
+use crate::unwind::rule::{Kind, Rule};
+use crate::unwind::{Registers, WalkEnd};
 
 /// Most steps taken with all registers from one frame that needs them to the next.
 const FULL_STEPS: usize = 64;
@@ -48,7 +48,7 @@ pub(super) fn caller_of_nothing<M: ReadStack, R: Rules>(
         0 => (memory.read(sp)?, sp.wrapping_add(8)),
         lr => (lr, sp),
     };
-    let pc = super::strip(pc);
+    let pc = crate::unwind::strip(pc);
     let is_known = rules.rule(pc, false).kind() != Kind::Nowhere;
     is_known.then_some(State {
         pc,
@@ -128,7 +128,7 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
     if !advances && !next.exact {
         return Err(WalkEnd::BadStack);
     }
-    match super::strip(next.pc) {
+    match crate::unwind::strip(next.pc) {
         0 => Err(WalkEnd::Root),
         pc => Ok(State { pc, ..next }),
     }

@@ -1,0 +1,71 @@
+//! A forked child becomes a process of its own: announced by the hook of `fork`, or found out at its first capture.
+
+use super::session::{self, AGENT, origin, state};
+use super::tls::{self, flag};
+use super::{process, registration, systrace, texts};
+use crate::platform;
+use crate::shm::registry::NewProcess;
+use core::sync::atomic::Ordering;
+
+/// In a child that nobody announced (a raw clone): makes it a process of its own. True when it was.
+#[inline(always)]
+pub(super) fn check_for_fork() -> bool {
+    let page = AGENT.own_page.load(Ordering::Relaxed);
+    // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+    match unsafe { page.as_ref() } {
+        Some(word) if word.load(Ordering::Relaxed) == 0 => {
+            fork_child();
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The calling thread is the only one of a forked child: becomes a process of its own.
+pub fn fork_child() {
+    if !session::is_active() {
+        return;
+    }
+    let Some(mapping) = session::mapping() else {
+        return;
+    };
+    let block = tls::block();
+    if block.has(flag::FOREIGN) {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        return;
+    }
+    let (parent_pid, parent_uid) = (session::pid(), session::uid());
+    if let Some(word) =
+        // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
+        unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
+    {
+        word.store(1, Ordering::Relaxed);
+    }
+    registration::forget(block);
+    for pending in [
+        &block.pending_allocations,
+        &block.pending_bytes,
+        &block.pending_frees,
+    ] {
+        pending.store(0, Ordering::Relaxed);
+    }
+    if mapping.control().follow_children.load(Ordering::Relaxed) == 0 {
+        AGENT.state.store(state::DISABLED, Ordering::Release);
+        systrace::stop();
+        return;
+    }
+    crate::native::modules::after_fork();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::platform::sandbox::after_fork();
+    let new = NewProcess {
+        pid: platform::forked_process_id(),
+        parent_pid,
+        parent_uid,
+        origin: origin::FORKED,
+        cycles: session::now(),
+    };
+    if process::join(mapping, &new) {
+        registration::start(None, registration::Creator::UNKNOWN, || {});
+        texts::write_texts(mapping);
+    }
+}

@@ -1,0 +1,259 @@
+//! Captures that hooks and signals ask for. A thread may have come to be another one since its last: in a forked child, or with a
+//! new session. So it takes part anew first.
+
+use super::capture::{self, More, Request};
+use super::counted::{self, OF_ALLOCATION};
+use super::tls::{self, Block};
+use super::wakers::Long;
+use super::{Wait, fork, own_stack, registered, registration, session, withdraw};
+use crate::probe::Probe;
+use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
+use crate::shm::record::Woke;
+use crate::shm::throttle;
+use crate::sync::{Ordering, fence};
+use crate::system_call::SystemCall;
+use crate::unwind::Registers;
+use core::sync::atomic::compiler_fence;
+
+/// A throttled capture at a call that does not block.
+#[cold]
+#[inline(never)]
+pub(super) fn point(probe: Probe, arg: u64) {
+    if !is_left_to_a_signal() {
+        away(|| Request {
+            arg: Some((arg, 0)),
+            ..Request::point(probe)
+        });
+    }
+}
+
+/// How long a wait was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// Not as long as the interval that was asked for.
+    Short,
+    /// That long, but not as long as what the budget has put in force for waits.
+    LeftOut,
+    /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to one an
+    /// interval.
+    Overdue,
+    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands for a tick
+    /// where there are none.
+    Met,
+}
+
+/// The length of a wait that began at `begin` and is over.
+#[inline(never)]
+pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
+    let Some(mapping) = session::mapping() else {
+        return Length::Short;
+    };
+    let control = mapping.control();
+    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+    let lasted = session::now().saturating_sub(begin);
+    let asked = control.interval_cycles[class].load(Ordering::Relaxed);
+    if control.switch.load(Ordering::Relaxed) != 1 {
+        return Length::Short;
+    }
+    if lasted < asked {
+        let is_met = entry.has_kernel_clock() && {
+            let in_force = control.sampling_interval_cycles(entry);
+            let uid = entry.uid.load(Ordering::Relaxed);
+            throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))
+        };
+        return match is_met {
+            true => Length::Met,
+            false => Length::Short,
+        };
+    }
+    match lasted >= control.wait_in_force_cycles(class) {
+        true => Length::Overdue,
+        false => Length::LeftOut,
+    }
+}
+
+/// A wait is over of which no record is made.
+#[cold]
+#[inline(never)]
+pub(super) fn leave_out(entry: &ThreadEntry) {
+    session::count(entry, loss::WAIT_LEFT_OUT);
+}
+
+/// The capture at the end of a call that may have blocked: throttled, unless it is overdue.
+#[cold]
+#[inline(never)]
+pub(super) fn wait(wait: &Wait, entry: &ThreadEntry, result: i64, length: Length) {
+    let overdue = length == Length::Overdue;
+    let is_met = length == Length::Met;
+    let mut node = 0;
+    if overdue || is_met || !is_left_to_a_signal() {
+        node = away(|| Request {
+            arg: Some((wait.arg, result)),
+            begin: wait.begin,
+            overdue,
+            is_met,
+            ..Request::point(wait.probe)
+        });
+    }
+    if node == 0 && length == Length::LeftOut {
+        leave_out(entry);
+    }
+}
+
+/// The capture of a wait that was so long that it says who ended it.
+#[cold]
+#[inline(never)]
+pub(super) fn long_wait(wait: &Wait, result: i64, long: &Long, overdue: bool) {
+    away(|| Request {
+        arg: Some((wait.arg, result)),
+        begin: wait.begin,
+        forced: true,
+        overdue,
+        more: Some(More::Waited(long.waited(wait, result))),
+        ..Request::point(wait.probe)
+    });
+}
+
+/// The capture of a thread that has ended a long wait of another.
+#[cold]
+#[inline(never)]
+pub(super) fn wake(probe: Probe, arg: u64, woke: &Woke) {
+    away(|| Request {
+        arg: Some((arg, 0)),
+        forced: true,
+        more: Some(More::Woke(*woke)),
+        ..Request::point(probe)
+    });
+}
+
+/// A capture whatever the throttle says, within the thread's budget of them.
+#[cold]
+#[inline(never)]
+pub(super) fn forced(probe: Probe, arg: u64) {
+    away(|| Request {
+        arg: Some((arg, 0)),
+        forced: true,
+        ..Request::point(probe)
+    });
+}
+
+/// The capture that the number of what the thread did asks for.
+#[cold]
+#[inline(never)]
+pub(super) fn counted(probe: Probe, arg: Option<u64>) {
+    away(|| Request {
+        arg: arg.map(|arg| (arg, 0)),
+        ..Request::point(probe)
+    });
+}
+
+/// Captures if it is due. Gives the sample's node; 0 when there is none.
+#[inline(never)]
+pub(super) fn slow(request: &Request) -> u32 {
+    away(|| *request)
+}
+
+/// The same for a request that is made on the thread's own stack, because the program's may have little left.
+#[inline(always)]
+fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
+    let mut node = 0;
+    if !own_stack::run(|registers| node = take_part_and_make(&request(), registers))
+        && let Some((entry, _)) = registered(tls::block())
+    {
+        session::count(entry, loss::REENTRANT);
+    }
+    node
+}
+
+/// Whether a throttled capture in the calling thread is left to a signal.
+fn is_left_to_a_signal() -> bool {
+    let block = tls::block();
+    registered(block).is_some_and(|(entry, tick)| is_about_to_be_interrupted(block, entry, tick))
+}
+
+fn take_part_and_make(request: &Request, registers: &Registers) -> u32 {
+    if !session::is_active() {
+        session::leave(tls::block());
+        return 0;
+    }
+    fork::check_for_fork();
+    let block = tls::block();
+    if registered(block).is_some_and(|(entry, _)| session::is_stale(entry)) {
+        registration::rejoin(block);
+    }
+    if request.interrupted.is_none()
+        && registered(block).is_some()
+        && let Some(mapping) = session::mapping()
+    {
+        withdraw::follow(mapping);
+    }
+    capture::make(request, registers)
+}
+
+/// A signal is on its way for this tick: it captures where the thread is when it arrives, which says more
+/// than where its next hook is. One that does not come soon is not waited for. Without the guard, which
+/// the signal would find held.
+fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -> bool {
+    if tick.0.load(Ordering::Relaxed) >= TICK_RUNNING {
+        // Nobody announces anything while the ticker is parked: it has to be woken.
+        return false;
+    }
+    // Pairs with the release store of the tick: the sampler announced the signal before it.
+    fence(Ordering::Acquire);
+    let Some(mapping) = session::mapping().filter(|_| entry.in_flight.load(Ordering::Relaxed) != 0)
+    else {
+        return false;
+    };
+    let now = session::now();
+    let since = match block.held_since.load(Ordering::Relaxed) {
+        0 => now,
+        since => since,
+    };
+    block.held_since.store(since, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if entry.in_flight.load(Ordering::Relaxed) == 0 {
+        // It came in between.
+        block.held_since.store(0, Ordering::Relaxed);
+        return false;
+    }
+    now.saturating_sub(since) < patience(mapping.control(), entry)
+}
+
+/// How long a signal that was announced is waited for, in cycles: a quarter of the thread's interval.
+fn patience(control: &Control, entry: &ThreadEntry) -> u64 {
+    let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+    control.interval_cycles[class].load(Ordering::Relaxed) / 4
+}
+
+/// The thread's counters have reached what was drawn.
+#[cold]
+#[inline(never)]
+pub(super) fn allocations() {
+    let block = tls::block();
+    for kind in OF_ALLOCATION {
+        let Some((entry, _)) = registered(block) else {
+            return;
+        };
+        if kind.counter(entry) >= kind.next(block, entry).load(Ordering::Relaxed) {
+            counted(kind.probe(), None);
+        }
+    }
+}
+
+/// Counts a system call, or bytes that one has moved, and captures it if it is one to be captured.
+#[inline(always)]
+pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
+    if !counted::add_some_quietly(entry, call, more) {
+        let calls = &entry.system_calls[call as usize];
+        let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
+        calls.made.store(made, Ordering::Relaxed);
+        capture_call(call);
+    }
+}
+
+/// The calling thread's calls of a kind, or their bytes, have reached what was drawn.
+#[cold]
+#[inline(never)]
+fn capture_call(call: SystemCall) {
+    counted(Probe::CountedCall, Some(call as u64));
+}
