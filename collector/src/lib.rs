@@ -1,17 +1,32 @@
 //! Recording sessions: starting and attaching to programs, sampling, draining, and writing traces.
+//!
+//! Each of these uses those above it only:
+//!
+//! - [`writer`] and [`functions`]: the file, and what the agent library says of itself;
+//! - [`drain`]: from the shared memory into packets;
+//! - [`session`]: what a session is on any platform;
+//! - `linux`: what runs, samples and looks into programs there, and the start of a session, which knows all of it;
+//! - [`recover`]: a trace from the shared memory of a session that did not come to its end.
 
-#[cfg(target_os = "linux")]
-pub mod attach;
 #[cfg(target_os = "linux")]
 pub mod drain;
 #[cfg(target_os = "linux")]
-pub(crate) mod foreign;
-#[cfg(target_os = "linux")]
 pub mod functions;
 mod numbers;
+#[cfg(target_os = "linux")]
+mod linux;
 #[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]
 pub mod session;
 #[cfg(target_os = "linux")]
 pub mod writer;
+
+#[cfg(target_os = "linux")]
+pub use linux::attach::Target;
+#[cfg(target_os = "linux")]
+pub use linux::attached::attach;
+#[cfg(target_os = "linux")]
+pub use linux::death::die_of;
+#[cfg(target_os = "linux")]
+pub use linux::record::{probe_cpu_timers, probe_kernel_clock, record};

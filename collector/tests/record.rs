@@ -9,7 +9,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use stackbeat_collector::session::{Options, Outcome, Progress, RecordError, Warning, record};
+use stackbeat_collector::record;
+use stackbeat_collector::session::{Options, Outcome, Progress, RecordError, Warning};
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, packet, summary};
 use tempfile::TempDir;

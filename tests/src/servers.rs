@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::control::client;
-use stackbeat_collector::session::control::protocol::SessionStatus;
+use stackbeat_collector::session::protocol::SessionStatus;
 use tempfile::TempDir;
 
 use crate::processes::{State, end_family, family, send};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use stackbeat_collector::attach::Target;
-use stackbeat_collector::session::{self, Attachment};
+use stackbeat_collector::Target;
+use stackbeat_collector::session::Attachment;
 
 use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
 use crate::record::{self, progress, summary};
@@ -43,7 +43,8 @@ pub fn run(args: AttachArgs) -> Result<u8> {
     };
     let options = record::resolve(&args)?;
     let mut display = progress::Display::new(args.log.quiet);
-    let outcome = session::attach(&options, &target, &attachment, &mut |p| display.show(p));
+    let outcome =
+        stackbeat_collector::attach(&options, &target, &attachment, &mut |p| display.show(p));
     display.clear();
     let outcome = outcome?;
     summary::print(&options, &outcome, &args.log);

@@ -7,10 +7,10 @@ use std::path::absolute;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use stackbeat_collector::session::control::client::{self, ControlError, Found};
-use stackbeat_collector::session::control::protocol::{
+use stackbeat_collector::session::control::{mode_name, names_of};
+use stackbeat_collector::session::protocol::{
     DumpReply, DumpRequest, Reply, Request, SessionStatus, Settings,
 };
-use stackbeat_collector::session::control::{mode_name, names_of};
 use stackbeat_core::shm::layout::Mode;
 
 use crate::cli::control::{DumpArgs, MarkArgs, SetArgs, StartArgs, StatusArgs, StopArgs, Target};

@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
-use stackbeat_collector::session::{self, Dumps, Options, Outcome, Systrace};
+use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
 use stackbeat_symbolize::SymbolCache;
@@ -36,7 +36,7 @@ pub fn run(args: &RecordArgs) -> Result<u8> {
     let outcome = record(&options, args.log.quiet)?;
     summary::print(&options, &outcome, &args.log);
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
-        session::die_of(signal);
+        stackbeat_collector::die_of(signal);
     }
     Ok(exit_code(outcome.wait_status))
 }
@@ -44,7 +44,7 @@ pub fn run(args: &RecordArgs) -> Result<u8> {
 /// Records with progress and warnings on standard error.
 pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
     let mut display = progress::Display::new(quiet);
-    let outcome = session::record(options, &mut |p| display.show(p));
+    let outcome = stackbeat_collector::record(options, &mut |p| display.show(p));
     display.clear();
     Ok(outcome?)
 }

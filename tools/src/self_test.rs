@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use stackbeat_collector::session::{self, Options};
+use stackbeat_collector::session::Options;
 use stackbeat_core::probe::{Category, Probe};
 use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
 
@@ -198,7 +198,7 @@ fn scratch_folder() -> Result<std::path::PathBuf> {
 fn record_in(folder: &std::path::Path) -> Result<Findings> {
     let trace_path = folder.join("self-test.beat");
     let options = Options::new(command()?, agent::locate(None)?, trace_path.clone());
-    let outcome = session::record(&options, &mut |_| {})?;
+    let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
     let trace = Trace::open(&trace_path)?;
     let mut findings = Findings {
         processes: trace.process_count(),

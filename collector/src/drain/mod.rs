@@ -10,10 +10,12 @@
 
 pub mod census;
 pub mod counters;
+pub(crate) mod crash;
 pub mod decode;
 pub mod nodes;
 mod rows;
 mod scan;
+pub mod system;
 pub mod waits;
 
 use std::collections::HashMap;
@@ -37,6 +39,7 @@ use census::{Census, Changed};
 use counters::Counters;
 use decode::Record;
 use nodes::Nodes;
+use system::System;
 
 /// Bytes of encoded samples after which a pass stores what it has: bounds the memory of a pass.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -111,6 +114,7 @@ struct Batch {
 /// The state of draining one mapping.
 #[derive(Debug)]
 pub struct Drainer {
+    system: Box<dyn System>,
     source: ClockSource,
     pub converter: Converter,
     newest_cycles: u64,
@@ -136,8 +140,15 @@ pub struct Drainer {
 
 impl Drainer {
     /// Begins with the first reading of the clocks.
-    pub fn new(source: ClockSource, first: &Snapshot, unit_ns: u32, compress: bool) -> Drainer {
+    pub fn new(
+        system: Box<dyn System>,
+        source: ClockSource,
+        first: &Snapshot,
+        unit_ns: u32,
+        compress: bool,
+    ) -> Drainer {
         let mut drainer = Drainer {
+            system,
             source,
             converter: Converter::new(),
             newest_cycles: 0,
@@ -160,12 +171,14 @@ impl Drainer {
 
     /// A drainer that goes on after a partial trace, over a mapping that nobody writes to any more.
     pub fn after(
+        system: Box<dyn System>,
         source: ClockSource,
         converter: Converter,
         seed: census::Seed,
         unit_ns: u32,
     ) -> Drainer {
         Drainer {
+            system,
             source,
             converter,
             // There is no later reading of the clocks to wait for.
@@ -222,7 +235,7 @@ impl Drainer {
     ) -> io::Result<()> {
         let snapshot = self.take_snapshot();
         self.census
-            .look(mapping, &self.converter, &snapshot, changed);
+            .look(mapping, &self.converter, &snapshot, changed, &*self.system);
         let waiting = self.waiting(mapping);
         if waiting
             .iter()
@@ -230,7 +243,7 @@ impl Drainer {
         {
             // A process that came after the look and has records already: it goes into the file before them.
             self.census
-                .meet_newcomers(mapping, &self.converter, &snapshot);
+                .meet_newcomers(mapping, &self.converter, &snapshot, &*self.system);
         }
         let mut batch = Batch::default();
         if keep == Keep::Nothing {
@@ -256,7 +269,7 @@ impl Drainer {
         // Everything of the threads that had ended before the copying is stored.
         self.census.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
-        self.census.release(mapping, keep);
+        self.census.release(mapping, keep, &*self.system);
         self.forget_the_ended(snapshot.monotonic_ns, keep);
         Ok(())
     }
@@ -299,7 +312,8 @@ impl Drainer {
 
     /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].
     pub fn conclude_living(&mut self, mapping: &Mapping) {
-        self.census.conclude_living(mapping, &self.converter);
+        self.census
+            .conclude_living(mapping, &self.converter, &*self.system);
     }
 
     /// Stores what was queued.
@@ -354,7 +368,7 @@ impl Drainer {
             self.census.note_thread(mapping, &drained, &self.converter);
             let mut rest = &words[..];
             while let Ok(Some(record)) = decode::next(&mut rest) {
-                self.census.take(&drained, record);
+                self.census.take(&drained, record, &*self.system);
             }
         }
         self.words = words;
@@ -399,7 +413,7 @@ impl Drainer {
                     }
                     Record::Wait(wait) => events.push(self.wait(drained.thread_uid, &wait)),
                     Record::Wake(wake) => events.push(self.wake(drained.thread_uid, &wake)),
-                    other => self.census.take(&drained, other),
+                    other => self.census.take(&drained, other, &*self.system),
                 }
             }
             samples.push((drained.thread_uid, rows));
@@ -466,7 +480,7 @@ impl Drainer {
                 }
                 Record::Wait(wait) => wakeups.push(self.wait(drained.thread_uid, &wait)),
                 Record::Wake(wake) => wakeups.push(self.wake(drained.thread_uid, &wake)),
-                other => self.census.take(&drained, other),
+                other => self.census.take(&drained, other, &*self.system),
             }
         }
         let end = drained

@@ -12,6 +12,7 @@ use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thre
 use stackbeat_proto::stream::PacketReader;
 
 use super::*;
+use crate::linux::system::Linux;
 
 /// What was stored; refuses as often as it is told.
 #[derive(Default)]
@@ -91,7 +92,8 @@ impl World {
 
     fn drainer(&self) -> Drainer {
         let first = Snapshot::take(ClockSource::Monotonic);
-        Drainer::new(ClockSource::Monotonic, &first, 1, false)
+        let system = Box::new(Linux::of_session(b"", 0));
+        Drainer::new(system, ClockSource::Monotonic, &first, 1, false)
     }
 
     fn thread(&self) -> Thread<'_> {
@@ -172,16 +174,23 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
     let thread = world.thread();
     assert!(thread.sample(0));
     let snapshot = drainer.take_snapshot();
-    drainer
-        .census
-        .look(&world.mapping, &drainer.converter, &snapshot, Changed::All);
+    drainer.census.look(
+        &world.mapping,
+        &drainer.converter,
+        &snapshot,
+        Changed::All,
+        &*drainer.system,
+    );
     assert!(drainer.waiting(&world.mapping).len() == 1);
     // Behind the back of a pass that has looked at the pool already.
     assert!(thread.sample(0));
     thread.end();
-    drainer
-        .census
-        .meet_newcomers(&world.mapping, &drainer.converter, &snapshot);
+    drainer.census.meet_newcomers(
+        &world.mapping,
+        &drainer.converter,
+        &snapshot,
+        &*drainer.system,
+    );
     drainer.census.conclude(&world.mapping, &drainer.converter);
     drainer
         .flush_queue(&world.mapping, &mut memory)

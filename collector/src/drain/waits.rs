@@ -10,7 +10,6 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet, waits};
 
 use super::Drainer;
-use crate::foreign::Stack;
 
 /// When a wait began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +17,15 @@ pub enum Begin {
     /// As its hook wrote it down.
     Cycles(u64),
     Ns(u64),
+}
+
+/// A stack as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// Addresses, root first, and whether they are exact.
+    pub frames: Vec<(u64, bool)>,
+    /// It reaches the root.
+    pub is_whole: bool,
 }
 
 /// A wait that was seen from outside.

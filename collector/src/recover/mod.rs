@@ -23,6 +23,7 @@ use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use crate::drain::{Drainer, Keep};
+use crate::linux::system::Linux;
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
@@ -347,7 +348,13 @@ fn join(
         columns::time_unit_ns(c.interval_ns.min(c.main_interval_ns))
     });
     let seed = std::mem::take(&mut partial.seed);
-    let mut drainer = Drainer::after(source, converter, seed, unit_ns);
+    let mut drainer = Drainer::after(
+        Box::new(Linux::of_the_dead()),
+        source,
+        converter,
+        seed,
+        unit_ns,
+    );
     drainer.nodes.seed(&partial.nodes);
     let sums = match &copy {
         Some(copy) => {

@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use stackbeat_core::fault;
 use stackbeat_proto::v1::{Event, event, packet};
 
+use super::clocks::now_ns;
 use super::control::Session;
-use super::control::protocol::{DumpReply, DumpRequest};
-use super::crash::Crash;
-use super::drainer::Order;
 use super::options::{Dumps, Progress};
-use super::shared::Reason;
-use super::ticker::now_ns;
+use super::orders::{Order, Reason};
+use super::protocol::{DumpReply, DumpRequest};
+use crate::drain::crash::Crash;
 
 /// How long the drain may take for a pass at the end, until processes that died just before are left out.
 const LAST_PASS: Duration = Duration::from_secs(2);
@@ -136,7 +135,7 @@ impl AutoDump {
         };
         let shared = &self.session.shared;
         let pid = self.session.program_pid.load(Ordering::Relaxed);
-        let crash = seen.or_else(|| Crash::of_pid(shared, pid));
+        let crash = seen.or_else(|| Crash::of_pid(&shared.mapping, pid));
         let place = match &crash {
             // Of several threads the first is known; the kernel took another one's signal.
             Some(crash) if crash.signal != signal => {
@@ -150,7 +149,7 @@ impl AutoDump {
         };
         let reason = Reason {
             text: format!("the program died of {signal}{core}{place}"),
-            ..crash.map_or_else(Reason::default, |crash| crash.reason(shared, ""))
+            ..crash.map_or_else(Reason::default, |crash| shared.reason_of(crash, ""))
         };
         self.note(&reason);
         self.end = self.rules.crash.then_some(reason);

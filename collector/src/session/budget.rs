@@ -10,12 +10,12 @@ use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass};
 use stackbeat_proto::v1::{Event, event, packet};
 
+use super::clocks::now_ns;
 use super::cost::{Cost, Costs};
-use super::drainer::Order;
-use super::pace::{Budget, Pace};
-use super::sampler::Sampler;
+use super::options::Budget;
+use super::orders::Order;
+use super::pace::Pace;
 use super::shared::{Shared, count};
-use super::ticker::now_ns;
 use crate::drain::counters::Counters;
 use stackbeat_model::WITHDRAWN;
 
@@ -121,11 +121,17 @@ impl Keeper {
         }
     }
 
-    /// The session begins: its start is owed, and the first intervals are put in force.
-    pub fn begin(&mut self, shared: &Shared, sampler: &Sampler, asked_ns: [u64; CLASSES]) {
+    /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and below: the
+    /// live ones, by uid, and their CPU time, ns.
+    pub fn begin(
+        &mut self,
+        shared: &Shared,
+        processes: impl Iterator<Item = (u32, u64)>,
+        asked_ns: [u64; CLASSES],
+    ) {
         let now = now_ns();
         self.began_ns = now;
-        let cost = self.costs.look(shared, sampler, now, 0.0);
+        let cost = self.costs.look(shared, processes, now, 0.0);
         let started_ns = cost.ticker_ns + cost.besides_ns;
         self.pace.owe(started_ns);
         count(&shared.figures.cost_ns, started_ns);
@@ -135,9 +141,9 @@ impl Keeper {
     }
 
     /// What was used before says nothing about the time after it: the end of a pause.
-    pub fn start_over(&mut self, shared: &Shared, sampler: &Sampler) {
+    pub fn start_over(&mut self, shared: &Shared, processes: impl Iterator<Item = (u32, u64)>) {
         let now = now_ns();
-        self.costs.look(shared, sampler, now, 0.0);
+        self.costs.look(shared, processes, now, 0.0);
         self.look_after(now, FIRST_LOOK_NS);
     }
 
@@ -151,7 +157,7 @@ impl Keeper {
     pub fn woke(
         &mut self,
         shared: &Shared,
-        sampler: &Sampler,
+        processes: impl Iterator<Item = (u32, u64)>,
         active: usize,
         asked_ns: [u64; CLASSES],
     ) {
@@ -164,7 +170,7 @@ impl Keeper {
         // By the clock of this thread: having to wait for a processor is no work.
         let used_ns = platform::thread_cpu_ns();
         let active = self.active as f64 / f64::from(self.wakes);
-        let cost = self.costs.look(shared, sampler, now, active);
+        let cost = self.costs.look(shared, processes, now, active);
         self.pace.adjust(&cost, shortest(asked_ns));
         self.pace.retain(|uid| self.costs.has(uid));
         self.told.threads.retain(|uid, _| self.costs.has(*uid));

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::ThreadEntry;
 
-use super::finish::own_cpu;
-use super::sampler::{Sampler, process_clock};
+use super::clocks::own_cpu;
+use super::kept::Kept;
 use super::shared::Shared;
-use super::signs::{Kept, Part};
+use super::signs::Part;
 
 /// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
 /// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
@@ -96,8 +96,15 @@ impl Costs {
         }
     }
 
-    /// What came together since the last look. `active`: threads that were active, on average.
-    pub fn look(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64, active: f64) -> Cost {
+    /// What came together since the last look. `processes`: the live ones, by uid, and their CPU time, ns. `active`:
+    /// threads that were active, on average.
+    pub fn look(
+        &mut self,
+        shared: &Shared,
+        processes: impl Iterator<Item = (u32, u64)>,
+        now_ns: u64,
+        active: f64,
+    ) -> Cost {
         let ticker_ns = platform::thread_cpu_ns();
         let recorder_ns = own_cpu().as_nanos() as u64;
         let wall_ns = now_ns.saturating_sub(self.wall_ns);
@@ -112,7 +119,7 @@ impl Costs {
         };
         (self.wall_ns, self.ticker_ns, self.recorder_ns) = (now_ns, ticker_ns, recorder_ns);
         self.look_at_threads(shared, &mut cost, now_ns);
-        let (used_ns, is_complete) = self.look_at_processes(sampler);
+        let (used_ns, is_complete) = self.look_at_processes(processes);
         cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
         if !is_complete {
             // Processes that came and went in between.
@@ -156,12 +163,11 @@ impl Costs {
     }
 
     /// CPU time that the live processes used, ns, and whether they are the same as before.
-    fn look_at_processes(&mut self, sampler: &Sampler) -> (u64, bool) {
+    fn look_at_processes(&mut self, processes: impl Iterator<Item = (u32, u64)>) -> (u64, bool) {
         let mut used_ns = 0;
         let mut known = 0;
         let before = std::mem::take(&mut self.processes);
-        for (uid, pid) in sampler.processes() {
-            let cpu_ns = platform::clock_ns(process_clock(pid));
+        for (uid, cpu_ns) in processes {
             known += usize::from(before.contains_key(&uid));
             used_ns += cpu_ns.saturating_sub(before.get(&uid).copied().unwrap_or(0));
             self.processes.insert(uid, cpu_ns);

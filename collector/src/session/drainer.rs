@@ -2,21 +2,21 @@
 //! patience with a disk that is full.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::Mode;
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
-use super::crash::process_name;
+use super::clocks::now_ns;
 use super::dump::Frozen;
+use super::orders::Order;
 use super::shared::{Shared, count};
 use super::signs::Part;
-use super::ticker::now_ns;
-use crate::drain::census::{Changed, Since};
-use crate::drain::waits::SeenWait;
+use crate::drain::census::Changed;
+use crate::drain::crash::process_name;
 use crate::drain::{Drainer, Keep};
 use crate::writer::Writer;
 use stackbeat_model::UnrecordedSums;
@@ -42,23 +42,6 @@ const IDLE_OWNER: Duration = Duration::from_secs(1);
 /// for them.
 const MOST_LEISURE: u32 = 4;
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
-
-/// What others want of the drain.
-#[derive(Debug)]
-pub enum Order {
-    /// Put this into the trace.
-    Say(Box<packet::Body>),
-    /// Threads were seen waiting, with stacks in these modules.
-    Waits {
-        modules: Vec<v1::Module>,
-        waits: Vec<SeenWait>,
-    },
-    /// A program ran without an agent, unless one of its own time has registered.
-    /// And since when the process may have been there.
-    Unrecorded(Box<v1::Unrecorded>, Since),
-    /// Store everything, then say what the session holds at this moment.
-    Freeze(mpsc::SyncSender<io::Result<Frozen>>),
-}
 
 /// Everything the drain owns.
 #[derive(Debug)]
@@ -196,7 +179,7 @@ impl DrainThread {
         }
         for (crash, file) in self.drainer.census.take_crashes() {
             let who = process_name(crash.pid, &file);
-            shared.want_dump(crash.reason(&shared, &who));
+            shared.want_dump(shared.reason_of(crash, &who));
         }
         self.drainer.tend_nodes(&shared.mapping);
         let took = began.elapsed().as_nanos() as u64;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::attach::{AttachError, Held};
+use super::attach_error::{AttachError, Held};
 
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
 #[derive(Debug, thiserror::Error)]
@@ -63,13 +63,32 @@ pub enum RecordError {
     )]
     AddressSpace { left: u64, needed: u64 },
     #[error("the kernel's clock cannot be had ({0}); leave `--clock kernel` out")]
-    NoKernelClock(super::sampler::kernel_clock::WhyNot),
+    NoKernelClock(WhyNot),
     #[error("timers cannot sample threads here ({0}); leave `--clock timer` out")]
-    NoTimers(super::sampler::kernel_clock::WhyNot),
+    NoTimers(WhyNot),
     #[error("a thread of the collector cannot be started")]
     Thread(#[source] io::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
+}
+
+/// Why the kernel's clock is not to be had, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyNot {
+    #[error("perf_event_open: {source}; {advice}")]
+    Refused { source: io::Error, advice: String },
+    #[error(
+        "this kernel is older than 5.13 ({0}): a signal that is on its way at an exec would reach the new program"
+    )]
+    Old(String),
+    #[error(
+        "this kernel is PREEMPT_RT: it sends the clock's signals late, and they would end system calls"
+    )]
+    RealTime,
+    #[error(
+        "this kernel ({0}) may send the signals of such timers in the middle of system calls, and end these"
+    )]
+    EndsCalls(String),
 }
 
 /// What a user should know about a recording that takes place all the same.

@@ -8,20 +8,30 @@ use std::time::{Duration, Instant, SystemTime};
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::shm::layout::loss;
 use stackbeat_proto::v1::loss::Cause;
-use stackbeat_proto::v1::{self, Footer, Summary, footer, packet, summary};
+use stackbeat_proto::v1::{self, CounterBatch, Footer, Summary, footer, packet, summary};
 
-use super::Ended;
+use super::clocks::own_cpu;
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
-use super::ticker::now_ns;
 use crate::drain::census::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
 use crate::writer::{self, Writer};
 use stackbeat_symbolize::{SymbolCache, Symbolizer};
+
+/// How the program ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub pid: u32,
+    /// `None`: it was not our child, so nobody told us.
+    pub wait_status: Option<i32>,
+    pub cpu: Duration,
+    /// What it has read and written.
+    pub transfers: Option<Vec<CounterBatch>>,
+}
 
 /// The parts of a session that its end needs.
 #[derive(Debug)]
@@ -58,7 +68,7 @@ impl Finisher<'_> {
         if self.options.counters_ns.is_some()
             && let Some(transfers) = ended.transfers
         {
-            for batch in transfers.counters(now_ns()) {
+            for batch in transfers {
                 drain.drainer.census.say(packet::Body::Counters(batch));
             }
         }
@@ -446,13 +456,6 @@ fn losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
         }
     }
     losses
-}
-
-/// CPU time of this process so far.
-pub fn own_cpu() -> Duration {
-    Duration::from_nanos(stackbeat_core::platform::clock_ns(
-        libc::CLOCK_PROCESS_CPUTIME_ID,
-    ))
 }
 
 /// Takes back an output that nothing was recorded into.

@@ -9,8 +9,7 @@ use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1::{Config, SessionHeader, config};
 
-use super::options::Options;
-use super::sampler::kernel_clock::Chosen;
+use super::options::{Chosen, Options};
 use crate::drain::clock_packet;
 
 /// The header for a session that starts now.

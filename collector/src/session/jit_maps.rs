@@ -10,7 +10,7 @@ use std::path::Path;
 use stackbeat_core::platform;
 use stackbeat_proto::v1::{self, packet};
 
-use super::drainer::Order;
+use super::orders::Order;
 use super::shared::Shared;
 
 /// Where compilers leave their maps.

@@ -5,15 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stackbeat_core::probe::{self, Category};
-use stackbeat_core::shm::layout::Mode;
+use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::v1::loss::Cause;
 
-use super::control::protocol::DumpReply;
 use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
-use super::family::Descendants;
-use super::pace::Budget;
-use crate::attach::Visit;
+use super::protocol::DumpReply;
 use stackbeat_model::UnrecordedProgram;
 use stackbeat_symbolize::SymbolCache;
 
@@ -47,6 +44,18 @@ pub enum ClockChoice {
     /// A timer of each thread's CPU time, or an error.
     Timer,
     Tick,
+}
+
+/// What says when the threads of a session are sampled.
+#[derive(Debug)]
+pub struct Chosen {
+    pub clock: SamplingClock,
+    /// Whatever the clock is, processes begin on ticks.
+    pub begins_on_ticks: bool,
+    /// With timers: the shortest time between two samples by one, ns.
+    pub timer_ns: u64,
+    /// Why it is not the clock that was wanted; empty otherwise.
+    pub why_not: String,
 }
 
 /// What to record and how.
@@ -118,6 +127,17 @@ pub enum Systrace {
     /// Where tracefs usually is.
     Usual,
     At(PathBuf),
+}
+
+/// A declared bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// Part of the program's CPU time that the recording may cost, in percent.
+    pub percent: f64,
+    /// Intervals are stretched up to it; longer ones are kept, ns.
+    pub longest_ns: u64,
+    /// The user asked for it: it is kept at the price of exact counts.
+    pub is_declared: bool,
 }
 
 /// When dumps are written by themselves, and how far back they go.
@@ -342,6 +362,19 @@ pub struct Outcome {
     pub visits: Option<Visits>,
 }
 
+/// What a visit to a process cost it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// How long the thread that did the work was kept from its own.
+    pub pause: Duration,
+    /// Everything, with looking for a thread.
+    pub total: Duration,
+    /// Threads that were stopped and let go again because they were at a bad place.
+    pub refused: u32,
+    /// Slots that hold a hook now, or were put back.
+    pub slots: u64,
+}
+
 /// The two visits to a program that was running before.
 #[derive(Clone, Copy, Debug)]
 pub struct Visits {
@@ -350,6 +383,15 @@ pub struct Visits {
     pub detach: Option<Visit>,
     /// What attaching to the processes came to that it had started before; `None`: not asked for.
     pub descendants: Option<Descendants>,
+}
+
+/// What visiting the descendants came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descendants {
+    /// Processes that the agent was brought into.
+    pub attached: u32,
+    /// Longest time that a thread of theirs was kept from its work.
+    pub longest_pause: Duration,
 }
 
 /// How a running program is to be recorded.

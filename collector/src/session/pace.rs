@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 
 use super::cost::{Cost, ThreadCost};
+use super::options::Budget;
 
 /// Part of the budget, in percent, that ticks may take whatever the rest costs, and while more was spent than allowed.
 const LEAST_PERCENT: u64 = 25;
@@ -59,17 +60,6 @@ const BESIDES: (f64, f64) = (0.08, 0.25);
 const MOST_LEISURE: [u32; 2] = [4, 8];
 /// A thread takes notice of at least one in so many ticks.
 const MOST_EVERY: u32 = 64;
-
-/// A declared bound.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Budget {
-    /// Part of the program's CPU time that the recording may cost, in percent.
-    pub percent: f64,
-    /// Intervals are stretched up to it; longer ones are kept, ns.
-    pub longest_ns: u64,
-    /// The user asked for it: it is kept at the price of exact counts.
-    pub is_declared: bool,
-}
 
 /// What is in force, and what it is derived from.
 #[derive(Debug)]

@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::platform;
 use stackbeat_core::shm::buffer::Pool;
 use stackbeat_core::shm::layout::ClockSource;
 use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::{clock, platform};
 
-use super::crash::Crash;
-use super::drainer::Order;
+use super::clocks::now_ns;
 use super::guard::Guard;
 use super::options::{MAX_DEPTH, Status};
+use super::orders::{Order, Reason};
 use super::signs::{Part, Signs};
+use crate::drain::crash::Crash;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -130,21 +131,6 @@ pub struct State {
     reasons: Vec<Reason>,
 }
 
-/// Why a dump is wanted that nobody asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Reason {
-    pub text: String,
-    pub thread_uid: u32,
-    /// How long it took by then, ns.
-    pub value_ns: u64,
-    /// The node of the thread's stack; 0: it says nothing.
-    pub node: u32,
-    /// When it was, if that is not now.
-    pub at_ns: Option<u64>,
-    /// A fault that has ended a process.
-    pub crash: Option<Crash>,
-}
-
 /// One session.
 #[derive(Debug)]
 pub struct Shared {
@@ -217,6 +203,23 @@ impl Shared {
         let ns = control.interval_ns[0].load(Ordering::Relaxed);
         let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
         (u128::from(cycles) * u128::from(ns) / u128::from(of_interval.max(1))) as u64
+    }
+
+    /// Why a dump of a crash is wanted. `who`: the process.
+    pub fn reason_of(&self, crash: Crash, who: &str) -> Reason {
+        let mut reason = Reason {
+            text: format!("{who} died of {}{}", crash.signal, crash.place()),
+            ..Reason::default()
+        };
+        if let Some(thread) = &crash.thread {
+            reason.thread_uid = thread.uid;
+            reason.node = thread.node;
+            let now = clock::now(self.clock_source());
+            let since_ns = self.cycles_to_ns(now.saturating_sub(thread.cycles));
+            reason.at_ns = Some(now_ns().saturating_sub(since_ns));
+        }
+        reason.crash = Some(crash);
+        reason
     }
 
     /// A length in ns, in cycles.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use stackbeat_collector::session::{Options, Progress, record};
+use stackbeat_collector::record;
+use stackbeat_collector::session::{Options, Progress};
 
 /// OUTPUT NOTES PACE COMPRESS
 pub fn main(arguments: &[String]) {

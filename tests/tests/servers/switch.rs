@@ -3,7 +3,7 @@
 
 use super::*;
 use stackbeat_collector::session::control::client;
-use stackbeat_collector::session::control::protocol::Request;
+use stackbeat_collector::session::protocol::Request;
 use stackbeat_tests::processes::{State, file_mappings, status};
 
 /// Switches of each measured stretch.

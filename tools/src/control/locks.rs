@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use serde::Serialize;
 use stackbeat_collector::session::control::client;
-use stackbeat_collector::session::control::protocol::{LockReply, LocksReply, Request};
+use stackbeat_collector::session::protocol::{LockReply, LocksReply, Request};
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 

@@ -213,7 +213,7 @@ fn process_access() -> Check {
 /// Whether the kernel may sample threads by its own clock.
 fn kernel_clock() -> Check {
     const NAME: &str = "kernel clock";
-    match stackbeat_collector::session::probe_kernel_clock() {
+    match stackbeat_collector::probe_kernel_clock() {
         Ok(()) => Check::new(
             NAME,
             Status::Ok,
@@ -232,7 +232,7 @@ fn kernel_clock() -> Check {
 /// Whether threads can have timers that sample them, and how often those go off.
 fn cpu_timers() -> Check {
     const NAME: &str = "CPU timers";
-    match stackbeat_collector::session::probe_cpu_timers() {
+    match stackbeat_collector::probe_cpu_timers() {
         Ok(tick_ns) => Check::new(
             NAME,
             Status::Ok,

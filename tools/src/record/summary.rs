@@ -5,8 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::Serialize;
-use stackbeat_collector::attach::Visit;
-use stackbeat_collector::session::{Options, Outcome, Visits};
+use stackbeat_collector::session::{Options, Outcome, Visit, Visits};
 
 use super::progress::plural;
 use crate::cli::{LogArgs, SortKey};

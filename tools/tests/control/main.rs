@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stackbeat_collector::session::control::client;
-use stackbeat_collector::session::control::protocol::{Request, SessionStatus, Settings};
+use stackbeat_collector::session::protocol::{Request, SessionStatus, Settings};
 use stackbeat_tests::json::{assert_adds_up, figure};
 use stackbeat_tests::processes::send;
 use stackbeat_tests::{compile, python, wait_until};

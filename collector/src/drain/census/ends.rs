@@ -92,13 +92,18 @@ impl Census {
     }
 
     /// Writes what is known of those that live on when the session ends.
-    pub fn conclude_living(&mut self, mapping: &Mapping, converter: &Converter) {
+    pub fn conclude_living(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        system: &dyn System,
+    ) {
         let threads = std::mem::take(&mut self.threads);
         self.now = (0, 0);
         for mut thread in threads.into_values() {
             let process = self.processes.get(&thread.packet.process_uid);
             if !self.dead_world && !process.is_some_and(|p| p.is_foreign) {
-                self.bring_up_to_date(mapping, &mut thread);
+                self.bring_up_to_date(mapping, &mut thread, system);
             }
             self.end_thread(mapping, converter, &thread, false);
         }
@@ -106,7 +111,7 @@ impl Census {
 
     /// Reads what the kernel has counted of a thread that lives on: whether it ran, waited or was kept waiting
     /// after its last record.
-    fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread) {
+    fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread, system: &dyn System) {
         let process = mapping.thread(thread.entry).and_then(|entry| {
             let index = entry.process.load(Ordering::Relaxed);
             mapping.process(index)
@@ -115,22 +120,20 @@ impl Census {
             return;
         };
         let (pid, tid) = (process.pid.load(Ordering::Relaxed), thread.packet.tid);
-        let (Ok(scheduled), Ok((voluntary, involuntary))) =
-            (procfs::scheduled(pid, tid), procfs::switches(pid, tid))
-        else {
+        let Some(usage) = system.usage(pid, tid) else {
             return;
         };
         // In another pid namespace these are somebody else's.
-        let ran_ns = scheduled.run_ns.checked_sub(thread.last_cpu_ns);
+        let ran_ns = usage.cpu_ns.checked_sub(thread.last_cpu_ns);
         let since_ns = self.now_ns.saturating_sub(thread.last_ns);
         let is_its_own = ran_ns.is_some_and(|ran| ran <= since_ns.saturating_add(LATE_NS))
-            && voluntary >= last.voluntary_switches
-            && involuntary >= last.involuntary_switches;
+            && usage.voluntary_switches >= last.voluntary_switches
+            && usage.involuntary_switches >= last.involuntary_switches;
         if is_its_own {
-            thread.last_cpu_ns = scheduled.run_ns;
+            thread.last_cpu_ns = usage.cpu_ns;
             thread.rusage = Some(Rusage {
-                voluntary_switches: voluntary,
-                involuntary_switches: involuntary,
+                voluntary_switches: usage.voluntary_switches,
+                involuntary_switches: usage.involuntary_switches,
                 ..last
             });
         }
@@ -254,9 +257,9 @@ impl Census {
 
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of
     /// these threads may come later: their ends stay known.
-    pub fn release(&mut self, mapping: &Mapping, keep: Keep) {
+    pub fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
         for thread in std::mem::take(&mut self.free_threads) {
-            if self.is_leaving(&thread) {
+            if self.is_leaving(&thread, system) {
                 self.free_threads.push(thread);
                 continue;
             }
@@ -279,11 +282,11 @@ impl Census {
 
     /// Whether the kernel still has a thread whose end is written. Without its entry the sampler would take it for one
     /// that no hook has registered.
-    fn is_leaving(&self, thread: &Concluded) -> bool {
+    fn is_leaving(&self, thread: &Concluded, system: &dyn System) -> bool {
         let process = self.processes.get(&thread.process_uid);
         !self.dead_world
             && process.is_some_and(|p| {
-                !p.ended && !p.is_foreign && procfs::has_thread(p.packet.pid, thread.tid)
+                !p.ended && !p.is_foreign && system.has_thread(p.packet.pid, thread.tid)
             })
     }
 

@@ -31,24 +31,31 @@ impl Census {
         converter: &Converter,
         now: &Snapshot,
         changed: Changed,
+        system: &dyn System,
     ) {
         self.looks += 1;
         self.now_ns = now.monotonic_ns;
-        let images = self.meet_processes(mapping, converter, now);
-        self.notice_ends_of_processes(mapping, converter, now, &images);
+        let images = self.meet_processes(mapping, converter, now, system);
+        self.notice_ends_of_processes(mapping, converter, now, &images, system);
         let changed = match std::mem::take(&mut self.ends_threads) {
             true => Changed::All,
             false => changed,
         };
         self.look_at_threads(mapping, converter, now, changed, true);
-        self.read_names();
+        self.read_names(system);
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
     }
 
     /// Goes through the registry for newcomers only. Who has ended since the last look may have records that
     /// were not found yet: that is for the next one.
-    pub fn meet_newcomers(&mut self, mapping: &Mapping, converter: &Converter, now: &Snapshot) {
-        self.meet_processes(mapping, converter, now);
+    pub fn meet_newcomers(
+        &mut self,
+        mapping: &Mapping,
+        converter: &Converter,
+        now: &Snapshot,
+        system: &dyn System,
+    ) {
+        self.meet_processes(mapping, converter, now, system);
         self.look_at_threads(mapping, converter, now, Changed::All, false);
     }
 
@@ -58,6 +65,7 @@ impl Census {
         mapping: &Mapping,
         converter: &Converter,
         now: &Snapshot,
+        system: &dyn System,
     ) -> HashMap<u32, u32> {
         let mut images: HashMap<u32, u32> = HashMap::new();
         for (i, entry) in registry::processes(mapping) {
@@ -96,8 +104,7 @@ impl Census {
                 let start_ns = converter.to_ns(entry.start_cycles.load(Ordering::Relaxed));
                 self.pids.insert(uid, (pid, start_ns));
                 let is_foreign = !self.dead_world
-                    && procfs::identify(pid, &self.mapping_name, self.first_pid)
-                        == Identity::Foreign
+                    && system.is_foreign(pid)
                     && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
                 if is_foreign {
                     return Process {
@@ -115,6 +122,11 @@ impl Census {
                         ..Default::default()
                     };
                 }
+                let Image {
+                    command_line,
+                    executable,
+                    started_as,
+                } = system.image(pid);
                 Process {
                     entry: i,
                     packet: v1::Process {
@@ -123,13 +135,13 @@ impl Census {
                         parent_pid: entry.parent_pid.load(Ordering::Relaxed),
                         parent_uid: entry.parent_uid.load(Ordering::Relaxed),
                         start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
-                        command_line: procfs::command_line(pid),
-                        executable: procfs::executable(pid),
-                        started_as: procfs::started_as(pid),
+                        command_line,
+                        executable,
+                        started_as,
                         origin: origin.into(),
                         ..Default::default()
                     },
-                    watch: procfs::Watch::open(pid),
+                    watch: system.watch(pid),
                     dirty: true,
                     ..Default::default()
                 }
@@ -169,6 +181,7 @@ impl Census {
         converter: &Converter,
         now: &Snapshot,
         images: &HashMap<u32, u32>,
+        system: &dyn System,
     ) {
         let (now_ns, dead_world) = (self.now_ns, self.dead_world);
         let past_ns = |ns| past_ns(ns, now_ns, dead_world);
@@ -181,7 +194,7 @@ impl Census {
                             && now.monotonic_ns - process.said_ended_ns > FOREIGN_END_NS
                     }
                     Some(watch) => watch.has_ended(),
-                    None => !procfs::exists(process.packet.pid),
+                    None => !system.exists(process.packet.pid),
                 };
             // An image that exec replaced is over when the next one has reported; one that is no
             // program of ours never does, and the end of the process ends both.
@@ -375,7 +388,7 @@ impl Census {
 
     /// Looks for the names that threads have given themselves, at first sight and at growing distances. What a
     /// thread says itself comes with its records.
-    fn read_names(&mut self) {
+    fn read_names(&mut self, system: &dyn System) {
         for _ in 0..NAMES_PER_LOOK {
             let Some(Reverse((look, uid))) = self.names.peek().copied() else {
                 return;
@@ -401,7 +414,7 @@ impl Census {
             let Some(pid) = pid else {
                 continue;
             };
-            if let Some(name) = procfs::thread_name(pid, thread.packet.tid)
+            if let Some(name) = system.thread_name(pid, thread.packet.tid)
                 && name != thread.packet.name
             {
                 thread.packet.name = name;

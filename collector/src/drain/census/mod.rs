@@ -27,9 +27,9 @@ use stackbeat_proto::v1::{self, packet, process::Origin};
 pub use seed::{Seed, SeedThread};
 
 use super::Keep;
+use super::crash::Crash;
 use super::decode::Record;
-use crate::session::crash::Crash;
-use crate::session::procfs::{self, Identity};
+use super::system::{Image, System, Watch, name_of_file};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;
 
@@ -56,7 +56,7 @@ pub struct Process {
     pub packet: v1::Process,
     texts: BTreeMap<u32, Vec<u8>>,
     /// `None`: not opened, or the process was gone before we came.
-    watch: Option<procfs::Watch>,
+    watch: Option<Box<dyn Watch>>,
     /// Its pid is one of another namespace: only its agent can tell that it has ended.
     is_foreign: bool,
     /// When the agent said so, ns.
@@ -185,9 +185,6 @@ pub struct Census {
     /// Sums of the threads that are over.
     past: Sums,
     seed: Seed,
-    /// File name of the mapping and pid of the program: they tell whose pids are ours.
-    mapping_name: Vec<u8>,
-    first_pid: u32,
     /// Looks so far.
     looks: u64,
     /// When names are to be read: look, thread.
@@ -259,15 +256,6 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 }
 
 impl Census {
-    /// A census of a session that is about to begin: pids from `first_pid` on are the program's.
-    pub fn of_session(mapping_name: &[u8], first_pid: u32) -> Census {
-        Census {
-            mapping_name: mapping_name.to_vec(),
-            first_pid,
-            ..Default::default()
-        }
-    }
-
     /// The program's own end, as `wait` gave it.
     pub fn set_wait_status(&mut self, pid: u32, status: i32) {
         self.wait_status = Some((pid, status));

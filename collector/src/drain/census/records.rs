@@ -25,13 +25,13 @@ impl Census {
 
     /// A module's path as the program gave it to the dynamic linker may be relative to where the program
     /// was then; the kernel knows the whole.
-    fn absolute(&self, process_uid: u32, path: String, start: u64) -> String {
+    fn absolute(&self, process_uid: u32, path: String, start: u64, system: &dyn System) -> String {
         if path.starts_with(['/', '[']) || path.is_empty() {
             return path;
         }
         self.processes
             .get(&process_uid)
-            .and_then(|process| procfs::mapped_file(process.packet.pid, start))
+            .and_then(|process| system.mapped_file(process.packet.pid, start))
             // By now something else may lie there.
             .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
             .or_else(|| {
@@ -72,7 +72,7 @@ impl Census {
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
-    pub fn take(&mut self, drained: &Drained, record: Record) {
+    pub fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
         match record {
             Record::Module {
                 start,
@@ -87,7 +87,7 @@ impl Census {
                 if self.ended_processes.contains(&drained.process_uid) && !self.dead_world {
                     return;
                 }
-                let path = self.absolute(drained.process_uid, path, start);
+                let path = self.absolute(drained.process_uid, path, start, system);
                 let module = v1::Module {
                     process_uid: drained.process_uid,
                     epoch,
@@ -176,7 +176,7 @@ impl Process {
         if kind == TextKind::Executable as u32 {
             self.packet.executable = read(text);
         } else if kind == TextKind::StartedAs as u32 {
-            self.packet.started_as = procfs::name_of_file(read(text));
+            self.packet.started_as = name_of_file(read(text));
         } else if kind == TextKind::CommandLine as u32 {
             let text = text.strip_suffix(b"\0").unwrap_or(text);
             self.packet.command_line = text.split(|b| *b == 0).map(read).collect();

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::protocol::{Reply, Request, SessionStatus, encode_request};
 use super::socket;
+use crate::session::protocol::{Reply, Request, SessionStatus, encode_request};
 
 /// How long a session may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

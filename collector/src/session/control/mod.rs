@@ -6,7 +6,6 @@
 //! and shares with the recording only the control block and the drain's list of orders.
 
 pub mod client;
-pub mod protocol;
 mod serve;
 mod socket;
 
@@ -21,15 +20,14 @@ use stackbeat_core::shm::layout::{ClockSource, Mode, ThreadClass, entry_state};
 use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::{Event, event, packet};
 
-use super::drainer::Order;
+use super::clocks::now_ns;
 use super::dump::{self, Window};
-use super::locks::Locks;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
-use super::shared::Shared;
-use super::ticker::now_ns;
-use protocol::{
+use super::orders::Order;
+use super::protocol::{
     DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
 };
+use super::shared::Shared;
 pub use serve::Server;
 use stackbeat_symbolize::SymbolCache;
 
@@ -54,6 +52,8 @@ pub struct Session {
     /// The clocks when it began, for the rate of the cycle counter.
     pub source: ClockSource,
     pub start: Snapshot,
+    /// Who waits for which lock, by the file name of the session's mapping.
+    pub locks: fn(&Arc<Shared>, &[u8]) -> LocksReply,
 }
 
 /// The name of a session.
@@ -102,7 +102,8 @@ impl Session {
                 error: None,
                 session: Some(self.status()),
                 dump,
-                locks: matches!(request, Request::Locks {}).then(|| self.locks()),
+                locks: matches!(request, Request::Locks {})
+                    .then(|| (self.locks)(&self.shared, &self.mapping_name)),
             },
             Err(error) => Reply::error(error),
         }
@@ -249,10 +250,6 @@ impl Session {
             covered_ns: written.covered_ns,
             elapsed_ns: self.began.elapsed().as_nanos() as u64,
         })
-    }
-
-    fn locks(&self) -> LocksReply {
-        Locks::new(Arc::clone(&self.shared), &self.mapping_name).reply()
     }
 
     /// Where the session stands.

@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::protocol::{MAX_REQUEST, Reply, Request, decode_request, line};
 use super::socket;
+use crate::session::protocol::{MAX_REQUEST, Reply, Request, decode_request, line};
 
 /// Connections at a time; further ones wait in the kernel.
 const MAX_CLIENTS: usize = 16;

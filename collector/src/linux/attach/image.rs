@@ -1,0 +1,151 @@
+//! What attaching wants to know of the modules of another process: which is libc, where functions are.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use object::{Object, ObjectSymbol};
+use stackbeat_core::unwind::elf;
+use stackbeat_core::unwind::full::AllRegisters;
+use stackbeat_core::unwind::rule::Rule;
+use stackbeat_core::unwind::walk::{ReadStack, Rules};
+
+use crate::linux::foreign::{self, Module};
+
+/// The modules of a process.
+#[derive(Debug)]
+pub struct Images {
+    pub modules: Vec<Module>,
+    memory: File,
+}
+
+impl Images {
+    /// Reads what is loaded now.
+    pub fn read(pid: u32) -> std::io::Result<Images> {
+        Images::read_besides(pid, &[])
+    }
+
+    /// Reads what has been loaded besides these.
+    pub fn read_besides(pid: u32, known: &[Module]) -> std::io::Result<Images> {
+        let memory = foreign::memory(pid)?;
+        let modules = foreign::first_mappings(pid)?
+            .into_iter()
+            .filter(|(start, _)| !known.iter().any(|m| m.contains(*start)))
+            .filter_map(|(start, path)| Module::read(&memory, start, &path))
+            .collect();
+        Ok(Images { modules, memory })
+    }
+
+    pub fn at(&self, address: u64) -> Option<&Module> {
+        self.modules.iter().find(|m| m.contains(address))
+    }
+
+    /// The address of a function that a module exports.
+    pub fn symbol(&self, module: &Module, name: &str) -> Option<u64> {
+        let mut read =
+            |address, buffer: &mut [u8]| self.memory.read_exact_at(buffer, address).is_ok();
+        elf::symbol(&mut read, module.dynamic, module.bias, name.as_bytes())
+    }
+
+    /// The module that is glibc's libc.
+    pub fn libc(&self) -> Option<&Module> {
+        self.modules.iter().find(|m| {
+            let name = m.file_name();
+            name == "libc.so.6" || name.starts_with("libc-2.")
+        })
+    }
+
+    /// The dynamic linker.
+    pub fn is_loader(&self, module: &Module) -> bool {
+        let name = module.file_name();
+        name.starts_with("ld-linux") || name.starts_with("ld-2.") || name == "ld.so"
+    }
+
+    /// The agent, if it is loaded.
+    pub fn agent(&self) -> Option<&Module> {
+        let is_agent = |m: &&Module| self.symbol(m, "stackbeat_attach").is_some();
+        self.modules.iter().find(is_agent)
+    }
+
+    /// Address of a `syscall` instruction (0f 05) in libc.
+    pub fn syscall_instruction(&self) -> Option<u64> {
+        let function = self.symbol(self.libc()?, "syscall")?;
+        let mut code = [0u8; 64];
+        self.memory.read_exact_at(&mut code, function).ok()?;
+        let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;
+        Some(function + at as u64)
+    }
+}
+
+impl Rules for &Images {
+    fn rule(&self, pc: u64, exact: bool) -> Rule {
+        let module = self.at(foreign::lookup(pc, exact));
+        module.map_or(Rule::NOWHERE, |m| m.rule(pc, exact))
+    }
+
+    fn full_step(
+        &self,
+        registers: &mut AllRegisters,
+        exact: bool,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<bool> {
+        let module = self.at(foreign::lookup(registers.state().0, exact))?;
+        module.full_step(registers, exact, read)
+    }
+
+    fn generation(&self) -> u32 {
+        1
+    }
+}
+
+// SAFETY: no part of the stack is named as one that could be read directly.
+unsafe impl ReadStack for &Images {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    fn own(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    unsafe fn read_own(&self, _address: u64) -> u64 {
+        0
+    }
+}
+
+/// The functions that a library exports, by address.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// Start, end and name.
+    ranges: Vec<(u64, u64, String)>,
+}
+
+impl Functions {
+    /// Those of a module, read from its file as the process sees it.
+    pub fn of(pid: u32, module: &Module) -> Option<Functions> {
+        let data = fs::read(format!("/proc/{pid}/root{}", module.path)).ok()?;
+        let file = object::File::parse(&*data).ok()?;
+        let mut ranges: Vec<_> = file
+            .dynamic_symbols()
+            .filter(|s| s.is_definition() && s.size() > 0)
+            .filter_map(|s| {
+                let start = s.address().wrapping_add(module.bias);
+                Some((start, start + s.size(), s.name().ok()?.to_owned()))
+            })
+            .collect();
+        ranges.sort_unstable();
+        Some(Functions { ranges })
+    }
+
+    /// The names of the functions at an address.
+    pub fn at(&self, address: u64) -> impl Iterator<Item = &str> {
+        let end = self.ranges.partition_point(|r| r.0 <= address);
+        // No exported function of libc is so large that 64 others begin inside of it.
+        let candidates = &self.ranges[end.saturating_sub(64)..end];
+        candidates
+            .iter()
+            .filter(move |r| address < r.1)
+            .map(|r| r.2.as_str())
+    }
+}

@@ -1,0 +1,45 @@
+//! Brings the agent into a process that runs already, and sends it away again.
+//!
+//! One thread of the process is stopped at a place where it may call `dlopen` (`place`), calls it for us
+//! with the agent's path, then the agent's own entrance with the session's, and goes on where it was
+//! (`tracee`). Everything else, patching the slots of modules included, the agent does itself. The other
+//! threads run on all the time.
+
+#[cfg(target_arch = "x86_64")]
+mod asking;
+#[cfg(target_arch = "x86_64")]
+mod image;
+#[cfg(target_arch = "x86_64")]
+mod inject;
+#[cfg(target_arch = "x86_64")]
+mod place;
+mod target;
+#[cfg(target_arch = "x86_64")]
+mod tracee;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod inject {
+    //! Machines whose registers nobody has taught us yet.
+
+    use std::path::Path;
+
+    use super::Target;
+    use crate::session::attach_error::{AttachError, Held};
+    use crate::session::options::Visit;
+
+    pub fn attach(
+        _: &Target,
+        _: &Path,
+        _: &Path,
+        _: &mut dyn FnMut(Held),
+    ) -> Result<Visit, AttachError> {
+        Err(AttachError::Machine)
+    }
+
+    pub fn detach(_: u32, _: &mut dyn FnMut(Held)) -> Result<Visit, AttachError> {
+        Err(AttachError::Machine)
+    }
+}
+
+pub use inject::{attach, detach};
+pub use target::{Target, seen_by};

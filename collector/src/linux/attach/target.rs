@@ -1,0 +1,212 @@
+//! What can be said about a process before it is touched: whether it can be attached to, and why not.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::linux::procfs;
+use crate::linux::program;
+use crate::session::attach_error::AttachError;
+
+/// A process that may be attached to.
+#[derive(Debug)]
+pub struct Target {
+    pub pid: u32,
+    /// The program and its arguments; its name alone when it has overwritten them.
+    pub command: Vec<String>,
+    /// Effective user and group.
+    pub user: (u32, u32),
+    /// It sees other mounts than we do.
+    pub other_mounts: bool,
+}
+
+/// The fields of /proc/PID/status that matter here.
+#[derive(Debug, Default)]
+struct Status {
+    name: String,
+    state: char,
+    process: u32,
+    tracer: u32,
+    user: u32,
+    group: u32,
+    seccomp: u32,
+    is_kernel_thread: bool,
+}
+
+impl Target {
+    /// Looks at a process and refuses those that cannot be attached to.
+    pub fn examine(pid: u32, allow_seccomp: bool) -> Result<Target, AttachError> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err(AttachError::Machine);
+        }
+        let status = Status::read(pid).ok_or(AttachError::NoSuchProcess { pid })?;
+        if pid == std::process::id() {
+            return Err(AttachError::Myself { pid });
+        }
+        if status.process != pid {
+            return Err(AttachError::Thread {
+                pid,
+                process: status.process,
+            });
+        }
+        match status.state {
+            'Z' | 'X' => return Err(AttachError::Zombie { pid }),
+            _ if status.is_kernel_thread || procfs::is_kernel_thread(pid) => {
+                return Err(AttachError::Kernel { pid });
+            }
+            'T' => return Err(AttachError::Stopped { pid }),
+            _ => {}
+        }
+        if status.tracer != 0 {
+            return Err(AttachError::Traced {
+                pid,
+                tracer: status.tracer,
+                name: Status::read(status.tracer).map_or_else(|| "?".into(), |s| s.name),
+            });
+        }
+        // SAFETY: takes nothing and cannot fail.
+        let own_user = unsafe { libc::geteuid() };
+        if own_user != 0 && own_user != status.user {
+            return Err(AttachError::OtherUser {
+                pid,
+                owner: user_name(status.user),
+            });
+        }
+        judge_executable(pid)?;
+        match status.seccomp {
+            1 => return Err(AttachError::SeccompStrict { pid }),
+            2 if !allow_seccomp => return Err(AttachError::Seccomp { pid }),
+            _ => {}
+        }
+        if let Some(collector) = recorder(pid) {
+            return Err(AttachError::Recorded { pid, collector });
+        }
+        let mut command = procfs::command_line(pid);
+        if command.first().is_none_or(String::is_empty) {
+            command = vec![status.name];
+        }
+        Ok(Target {
+            pid,
+            command,
+            user: (status.user, status.group),
+            other_mounts: !is_same_file(Path::new("/"), &seen_by(pid, Path::new("/")))
+                || !is_same_file(Path::new("/dev/shm"), &seen_by(pid, Path::new("/dev/shm"))),
+        })
+    }
+
+    /// Whether the process finds the same file at a path.
+    pub fn sees(&self, path: &Path) -> bool {
+        is_same_file(path, &seen_by(self.pid, path))
+    }
+}
+
+/// A path as the process sees it, for us.
+pub fn seen_by(pid: u32, path: &Path) -> PathBuf {
+    let inside = path.strip_prefix("/").unwrap_or(path);
+    PathBuf::from(format!("/proc/{pid}/root")).join(inside)
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// Why the kernel would not let us trace, when it said no.
+pub fn forbidden(pid: u32) -> AttachError {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let reason = match scope.trim() {
+        "1" | "2" if !is_root => {
+            "kernel.yama.ptrace_scope lets only root attach to running programs; run as root, or \
+             `sysctl kernel.yama.ptrace_scope=0`"
+        }
+        "3" => {
+            "kernel.yama.ptrace_scope is 3: nobody may attach until the machine starts anew; \
+             record the program from its start instead"
+        }
+        _ if is_root => {
+            "a security module or a missing capability (CAP_SYS_PTRACE, in containers) forbids it"
+        }
+        _ => {
+            "it has more rights than you have, or is not dumpable (setuid, setgid, capabilities, \
+             prctl); attach as root"
+        }
+    };
+    AttachError::Forbidden {
+        pid,
+        reason: reason.to_owned(),
+    }
+}
+
+impl Status {
+    fn read(pid: u32) -> Option<Status> {
+        let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+        let mut status = Status::default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            let Some((key, value)) = line.split_once(':') else {
+                continue;
+            };
+            let value = value.trim();
+            let number = |i: usize| {
+                let word = value.split_ascii_whitespace().nth(i);
+                word.and_then(|w| w.parse().ok()).unwrap_or(0)
+            };
+            match key {
+                "Name" => status.name = value.to_owned(),
+                "State" => status.state = value.chars().next().unwrap_or('?'),
+                "Tgid" => status.process = number(0),
+                "TracerPid" => status.tracer = number(0),
+                "Uid" => status.user = number(1),
+                "Gid" => status.group = number(1),
+                "Seccomp" => status.seccomp = number(0),
+                "Kthread" => status.is_kernel_thread = number(0) == 1,
+                _ => {}
+            }
+        }
+        Some(status)
+    }
+}
+
+fn user_name(user: u32) -> String {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then(|| name.to_owned())
+    });
+    found.unwrap_or_else(|| format!("uid {user}"))
+}
+
+fn judge_executable(pid: u32) -> Result<(), AttachError> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let name = fs::read_link(&link).map_err(|e| match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => forbidden(pid),
+        _ => AttachError::NoSuchProcess { pid },
+    })?;
+    let file = File::open(&link).map_err(|_| forbidden(pid))?;
+    let mut head = [0u8; 256];
+    let length = file.read_at(&mut head, 0).unwrap_or(0);
+    match program::judge_elf(&name, &file, &head[..length], &mut true) {
+        None => Ok(()),
+        Some(warning) => Err(AttachError::Executable {
+            pid,
+            what: program::obstacle(&warning),
+        }),
+    }
+}
+
+/// The live process whose session this one takes part in.
+fn recorder(pid: u32) -> Option<u32> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = String::from_utf8_lossy(&maps);
+    maps.lines().find_map(|line| {
+        let name = line.rsplit('/').next()?;
+        let mut parts = name.strip_prefix("stackbeat.")?.split(['.', ' ']);
+        let collector: u32 = parts.next()?.parse().ok()?;
+        parts.next()?;
+        procfs::exists(collector).then_some(collector)
+    })
+}

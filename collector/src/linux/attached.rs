@@ -1,0 +1,256 @@
+//! Recording a program that runs already: the agent is brought in at the beginning and sent away at the
+//! end, or when the program ends by itself.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stackbeat_core::shm::layout::entry_state;
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::{gate, registry};
+use stackbeat_core::sync::Ordering;
+
+use super::attach::{self, Target};
+use super::procfs::{self, Identity, Watch};
+use super::record::{Subject, Teller, begin};
+use super::sharing::{Place, give};
+use super::transfers::Transfers;
+use super::{family, program};
+use crate::session::attach_error::AttachError;
+use crate::session::clocks::now_ns;
+use crate::session::error::{RecordError, Warning};
+use crate::session::finish::{self, Ended};
+use crate::session::options::{Attachment, Options, Outcome, Progress, Visit, Visits};
+use crate::session::shared::Shared;
+use crate::session::storage;
+
+/// Distance between two looks whether the program still runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long captures and signals under way are waited for before the agent leaves.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Records a process that runs already, until the time is over, SIGINT, SIGTERM or SIGHUP arrives, or it
+/// ends. `options.command` only names it.
+///
+/// # Errors
+///
+/// When the recording could not begin: the process is as it was.
+pub fn attach(
+    options: &Options,
+    target: &Target,
+    attachment: &Attachment,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, RecordError> {
+    options.validate()?;
+    program::check_agent(&options.agent)?;
+    let mut options = options.clone();
+    let place = Place::choose(target, &mut options)?;
+    let options = &options;
+    let pid = target.pid;
+    let subject = Subject {
+        first_pid: pid.min(std::process::id()),
+        working_directory: std::fs::read_link(format!("/proc/{pid}/cwd"))
+            .ok()
+            .map(|path| path.to_string_lossy().into_owned()),
+        started: None,
+        began_at: procfs::started_at(pid),
+    };
+    let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;
+    let mut warnings = Vec::new();
+    let begun = begin(options, &subject, &mut warnings, progress)?;
+    let shared = &*Arc::clone(&begun.shared);
+    let session = Arc::clone(&begun.session);
+    session.program_pid.store(pid, Ordering::Relaxed);
+    let cpu_before = cpu_ns(pid);
+    let attached = give(&begun.storage, target).and_then(|()| {
+        let session = place.inside(&begun.storage);
+        attach::attach(target, &options.agent, &session, &mut |held| {
+            let warning = Warning::ThreadHeld(held);
+            progress(&Progress::Warning(warning.clone()));
+            warnings.push(warning);
+        })
+    });
+    let arrival = match attached {
+        Ok(visit) => visit,
+        Err(error) => {
+            begun.give_up(options);
+            return Err(error.into());
+        }
+    };
+    note(shared, &arrival, true);
+    let mut warn = |warning: Warning| {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
+    };
+    let descendants = attachment.descendants.then(|| {
+        let session = place.inside(&begun.storage);
+        family::attach(
+            target,
+            attachment.allow_seccomp,
+            &options.agent,
+            &begun.storage,
+            &session,
+            &mut warn,
+        )
+    });
+    let left_out = family::descendants(pid).len();
+    if !attachment.descendants && options.follow_children && left_out > 0 {
+        warn(Warning::DescendantsLeftOut { count: left_out });
+    }
+    progress(&Progress::Started { pid });
+
+    let transfers_before = Transfers::of_process(pid);
+    let began = Instant::now();
+    let mut teller = Teller::new(began);
+    let mut cpu_after = cpu_before;
+    let end = attachment.duration.map(|d| began + d);
+    while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
+        let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+        if is_told_to_leave(&begun.signal_descriptor, left.min(LOOK)) {
+            break;
+        }
+        cpu_after = cpu_ns(pid).max(cpu_after);
+        teller.tell(shared, progress);
+    }
+    // Of a program that has ended, its parent only could tell.
+    let transfers = Transfers::of_process(pid).filter(|_| !watch.has_ended());
+    let transfers = transfers.zip(transfers_before);
+    begun.besides.stop(None);
+
+    shared.mapping.control().switch.store(0, Ordering::SeqCst);
+    let drain_thread = begun.threads.join(shared);
+    settle(&shared.mapping);
+    let departure = leave(&shared.mapping, pid, &begun.storage, &mut |warning| {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
+    });
+    if let Some(visit) = &departure {
+        note(shared, visit, false);
+    }
+    let finisher = finish::Finisher {
+        options,
+        shared,
+        storage: begun.storage,
+        warnings,
+        program_began_at: session.program_began_at,
+        start_ns: session.start.monotonic_ns,
+        cpu_before: begun.cpu_before,
+        preloaded: false,
+    };
+    let ended = Ended {
+        pid,
+        wait_status: None,
+        cpu: Duration::from_nanos(cpu_after.saturating_sub(cpu_before)),
+        transfers: transfers
+            .map(|(after, before)| after.since(before).counters(now_ns()).collect()),
+    };
+    let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
+        is_told_to_leave(&begun.signal_descriptor, Duration::ZERO)
+    });
+    outcome.visits = Some(Visits {
+        attach: arrival,
+        detach: departure,
+        descendants,
+    });
+    drop(begun.signals);
+    Ok(outcome)
+}
+
+fn note(shared: &Shared, visit: &Visit, arrival: bool) {
+    let figures = &shared.figures;
+    let (pause, total) = if arrival {
+        (&figures.attach_pause_ns, &figures.attach_ns)
+    } else {
+        (&figures.detach_pause_ns, &figures.detach_ns)
+    };
+    pause.store(
+        visit.pause.as_nanos() as u64,
+        std::sync::atomic::Ordering::Relaxed,
+    );
+    total.store(
+        visit.total.as_nanos() as u64,
+        std::sync::atomic::Ordering::Relaxed,
+    );
+}
+
+/// CPU time of a process so far; 0 when it is gone.
+fn cpu_ns(pid: u32) -> u64 {
+    procfs::process_cpu_ns(pid).unwrap_or(0)
+}
+
+/// Waits for a signal that asks us to end.
+fn is_told_to_leave(signals: &OwnedFd, timeout: Duration) -> bool {
+    let mut polled = libc::pollfd {
+        fd: signals.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let timeout_ms = timeout.as_micros().div_ceil(1000) as libc::c_int;
+    // SAFETY: one valid element.
+    if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } <= 0 {
+        return false;
+    }
+    // SAFETY: plain data for which all zeros is valid.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let bytes = size_of_val(&info);
+    // SAFETY: reads at most its size into `info`.
+    let got = unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), bytes) };
+    match info.ssi_signo as libc::c_int {
+        _ if usize::try_from(got) != Ok(bytes) => false,
+        libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => true,
+        signal @ (libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
+            let _ = signal;
+            // SAFETY: stops this process, as the terminal wants; the program is not its job.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            false
+        }
+        _ => false,
+    }
+}
+
+/// Waits until no capture is under way and no signal of ours is.
+fn settle(mapping: &Mapping) {
+    let deadline = Instant::now() + SETTLE;
+    let is_busy = || {
+        registry::processes(mapping).any(|(_, e)| gate::is_announced(&e.stranger))
+            || registry::threads(mapping).any(|(_, e)| {
+                e.state.load(Ordering::Acquire) == entry_state::LIVE
+                    && (e.capturing.load(Ordering::SeqCst) != 0
+                        || e.in_flight.load(Ordering::SeqCst) != 0)
+            })
+    };
+    while is_busy() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends the agent away from the process and from the children that it has started meanwhile. Gives the
+/// visit to the process itself.
+fn leave(
+    mapping: &Mapping,
+    pid: u32,
+    storage: &storage::Storage,
+    warn: &mut dyn FnMut(Warning),
+) -> Option<Visit> {
+    let name = storage.path.file_name().unwrap_or_default();
+    let name = name.as_encoded_bytes();
+    let mut own = None;
+    for (_, entry) in registry::processes(mapping) {
+        let process = entry.pid.load(Ordering::Relaxed);
+        if entry.state.load(Ordering::Acquire) != entry_state::LIVE
+            || procfs::identify(process, name, 0) != Identity::Ours
+        {
+            continue;
+        }
+        let visited = attach::detach(process, &mut |held| warn(Warning::ThreadHeld(held)));
+        match visited {
+            Ok(visit) if process == pid => own = Some(visit),
+            Ok(_) | Err(AttachError::Ended { .. }) => {}
+            Err(error) => warn(Warning::NotDetached {
+                pid: process,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    own
+}

@@ -1,0 +1,32 @@
+//! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
+//!
+//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `witness`, `supervise`,
+//!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
+//! - `foreign`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
+//!   run already;
+//! - `sampler`, `ticker`: when and how threads are interrupted; `outside`, `locks`: threads that wait; `meter`:
+//!   counters; `unrecorded`: processes without an agent;
+//! - `record`, `attached`: a recording from its begin to its end.
+
+pub mod attach;
+pub mod attached;
+pub mod death;
+mod family;
+mod foreign;
+mod locks;
+mod meter;
+mod outside;
+mod procfs;
+mod program;
+pub mod record;
+mod sampler;
+mod sharing;
+mod spawn;
+mod supervise;
+pub mod system;
+mod systrace;
+mod ticker;
+mod transfers;
+mod unix_peers;
+mod unrecorded;
+mod witness;

@@ -1,0 +1,588 @@
+//! What /proc says about a process, and the end of processes that are not our children.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, SystemTime};
+
+use stackbeat_core::platform;
+
+use crate::drain::system::name_of_file;
+
+/// Notices the end of a process.
+#[derive(Debug)]
+pub struct Watch(OwnedFd);
+
+impl Watch {
+    /// `None` when there is no such process (any more), or the kernel has no pidfds (before 5.3).
+    pub fn open(pid: u32) -> Option<Watch> {
+        // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the descriptor is new and nobody else's.
+        Some(Watch(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Whether all its threads have ended.
+    pub fn has_ended(&self) -> bool {
+        let mut polled = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid element; a timeout of 0 does not wait.
+        unsafe { libc::poll(&raw mut polled, 1, 0) == 1 }
+    }
+}
+
+/// Who has a pid that an agent named. An agent in a pid namespace of its own (a sandbox) names a number
+/// that means somebody else here, or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// A process that has the session's mapping mapped. Of one that does not let us look: that it descends from
+    /// such a process, or from `first_pid`, in our pid namespace.
+    Ours,
+    /// Another process: the agent's number is not ours.
+    Foreign,
+    /// Nobody, a process that has just ended, or one that may be anybody: it does not let us look.
+    Gone,
+}
+
+/// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
+/// program: kernels count pids up, so that one of its descendants has a lower one only after the
+/// numbers have begun anew; and none has started before.
+pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
+    let maps = match fs::read(format!("/proc/{pid}/maps")) {
+        // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            if is_descendant(pid, mapping, first_pid) {
+                return Identity::Ours;
+            }
+            Vec::new()
+        }
+        maps => maps.unwrap_or_default(),
+    };
+    if maps.is_empty() {
+        let wrapped = last_pid().is_none_or(|last| last < first_pid);
+        let is_older = (pid < first_pid && !wrapped) || has_started_before(pid, first_pid);
+        return if is_kernel_thread(pid) || is_older {
+            Identity::Foreign
+        } else {
+            Identity::Gone
+        };
+    }
+    if is_mapped(&maps, mapping) {
+        Identity::Ours
+    } else {
+        Identity::Foreign
+    }
+}
+
+fn is_mapped(maps: &[u8], mapping: &[u8]) -> bool {
+    maps.split(|b| *b == b'\n')
+        .any(|line| line.ends_with(mapping))
+}
+
+/// Whether a process of our pid namespace descends from one with the mapping, or from `first_pid`. Needs no
+/// rights: parents and namespaces are for all to read (proc(5), stat and status).
+fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
+    // Deeper than programs go.
+    const GENERATIONS: usize = 64;
+    let is_in_our_namespace = fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .is_some_and(|pids| pids.split_ascii_whitespace().count() == 1);
+    is_in_our_namespace
+        && std::iter::successors(parent(pid), |pid| parent(*pid))
+            .take_while(|pid| *pid > 1)
+            .take(GENERATIONS)
+            .any(|pid| {
+                let maps = || fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+                pid == first_pid || is_mapped(&maps(), mapping)
+            })
+}
+
+/// The parent: the second field behind the name (proc(5), stat).
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+/// The parent of a process, its parent, and so on.
+pub fn ancestors(pid: u32) -> Vec<u32> {
+    // The parent of a parent that has ended meanwhile may be anybody.
+    const GENERATIONS: usize = 1024;
+    std::iter::successors(parent(pid), |pid| parent(*pid))
+        .take_while(|pid| *pid != 0)
+        .take(GENERATIONS)
+        .collect()
+}
+
+/// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
+/// dumpable belongs to root here (proc(5), /proc/pid).
+pub fn may_be_looked_into(pid: u32) -> bool {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
+}
+
+/// When a process started, in clock ticks since boot: the twentieth field behind the name (proc(5), stat).
+fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(19)?.parse().ok()
+}
+
+/// Whether one process started before another, and both are there.
+fn has_started_before(pid: u32, other: u32) -> bool {
+    let started = start_ticks(pid).zip(start_ticks(other));
+    started.is_some_and(|(one, other)| one < other)
+}
+
+/// When a process started.
+pub fn started_at(pid: u32) -> Option<SystemTime> {
+    let ticks = start_ticks(pid)?;
+    // SAFETY: asks for a number.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    let start_ns = ticks.checked_mul(1_000_000_000)?.checked_div(per_second)?;
+    let age_ns = platform::clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(start_ns);
+    SystemTime::now().checked_sub(Duration::from_nanos(age_ns))
+}
+
+/// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Every process and its parent.
+pub fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect()
+}
+
+/// The pid that was given out last (proc(5), loadavg).
+pub fn last_pid() -> Option<u32> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().last()?.parse().ok()
+}
+
+/// Whether a process with this pid exists.
+pub fn exists(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Whether a pid is that of a process, not of one of its further threads, which are numbered with them.
+pub fn is_process(pid: u32) -> bool {
+    // A thread has no descriptor of this kind (pidfd_open(2), PIDFD_THREAD aside).
+    Watch::open(pid).is_some()
+}
+
+/// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
+/// CPUCLOCK_SCHED)).
+pub fn process_clock(pid: u32) -> libc::clockid_t {
+    const CPUCLOCK_SCHED: libc::clockid_t = 2;
+    (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
+}
+
+/// CPU time of a process so far, also of one that has ended and nobody has waited for.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    match platform::clock_ns(process_clock(pid)) {
+        0 => None,
+        ns => Some(ns),
+    }
+}
+
+/// Whether a process is in a pid namespace below ours, so that it has another pid for itself.
+pub fn is_in_other_pid_namespace(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
+}
+
+/// The command line, empty when it cannot be read.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let Some(bytes) = bytes.strip_suffix(b"\0") else {
+        return Vec::new();
+    };
+    bytes
+        .split(|b| *b == 0)
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect()
+}
+
+/// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the rights of a
+/// debugger.
+pub fn has_in_environment(pid: u32, entry: &[u8]) -> bool {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|b| *b == 0).any(|e| e == entry)
+}
+
+/// The path of the executable, empty when it cannot be read.
+pub fn executable(pid: u32) -> String {
+    fs::read_link(format!("/proc/{pid}/exe"))
+        .map(|path| path.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
+pub fn started_as(pid: u32) -> String {
+    let auxv = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let entries = auxv
+        .chunks_exact(16)
+        .map(|e| (word(&e[..8]), word(&e[8..])));
+    let Some((_, address)) = entries.into_iter().find(|e| e.0 == libc::AT_EXECFN) else {
+        return String::new();
+    };
+    let mut path = [0; 4096];
+    let length = platform::read_memory(pid, address, &mut path).unwrap_or(0);
+    let path = &path[..length];
+    let end = path.iter().position(|b| *b == 0).unwrap_or(0);
+    name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
+}
+
+/// The path of the file that is mapped at an address, while it is.
+pub fn mapped_file(pid: u32, address: u64) -> Option<String> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = String::from_utf8_lossy(&maps);
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, rest) = rest.split_once(' ')?;
+        let parse = |hex| u64::from_str_radix(hex, 16).ok();
+        let path = rest.find('/').map(|at| rest[at..].to_owned());
+        (parse(start)?..parse(end)?)
+            .contains(&address)
+            .then_some(path)?
+    })
+}
+
+/// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of fs/proc/base.c).
+/// The kernel has this number at hand.
+pub fn thread_count(pid: u32) -> Option<u64> {
+    let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
+    links.checked_sub(2)
+}
+
+/// The name of a thread.
+pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// What a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InCall {
+    /// On a processor, or ready for one.
+    Running,
+    /// Not running, in a system call.
+    Call {
+        number: i64,
+        arguments: [u64; 6],
+        sp: u64,
+        pc: u64,
+    },
+    /// Not running, and in no system call: it waits for a page, or is stopped.
+    Elsewhere { sp: u64, pc: u64 },
+}
+
+/// What a thread is in. Takes the rights of a debugger.
+///
+/// # Errors
+///
+/// When the thread is gone, or we have not these rights.
+pub fn in_call(pid: u32, tid: u32) -> io::Result<InCall> {
+    let mut text = [0; 256];
+    let read = read_task(pid, tid, "syscall", &mut text)?;
+    parse_in_call(read).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number of the call, its six arguments, sp and pc; or `running`; or -1, sp and pc (proc(5),
+/// `/proc/pid/syscall`).
+fn parse_in_call(text: &str) -> Option<InCall> {
+    let mut words = text.split_ascii_whitespace();
+    let first = words.next()?;
+    if first == "running" {
+        return Some(InCall::Running);
+    }
+    let number: i64 = first.parse().ok()?;
+    let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    if number < 0 {
+        let (sp, pc) = (next()?, next()?);
+        return Some(InCall::Elsewhere { sp, pc });
+    }
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = next()?;
+    }
+    Some(InCall::Call {
+        number,
+        arguments,
+        sp: next()?,
+        pc: next()?,
+    })
+}
+
+/// A thread's state, as a letter: R, S, D, T, Z, … (proc(5), stat).
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
+    let mut text = [0; 128];
+    let read = read_task(pid, tid, "stat", &mut text)?;
+    // Behind the name, which ends with the last parenthesis.
+    let state = read.rsplit_once(") ").map(|(_, rest)| rest);
+    let letter = state.and_then(|rest| rest.bytes().next());
+    letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the kernel's own
+/// that stand among a process' threads (those of io_uring and vhost).
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
+    let mut text = [0; 128];
+    parse_is_waiting(read_task(pid, tid, "stat", &mut text)?)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The state and the flags (proc(5), `/proc/pid/stat`; the latter of include/linux/sched.h).
+fn parse_is_waiting(read: &str) -> Option<bool> {
+    const PF_EXITING: u64 = 0x4;
+    const PF_IO_WORKER: u64 = 0x10;
+    // Since Linux 6.4; before, tasks that load modules had it.
+    const PF_USER_WORKER: u64 = 0x4000;
+    const NOT_THE_PROGRAMS: u64 = PF_EXITING | PF_IO_WORKER | PF_USER_WORKER;
+    let rest = read.rsplit_once(") ").map(|(_, rest)| rest);
+    let mut fields = rest.unwrap_or_default().split(' ');
+    let waits = matches!(fields.next(), Some("S" | "D" | "T"));
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    Some(waits && flags & NOT_THE_PROGRAMS == 0)
+}
+
+/// Whether a process has a thread with this tid; true when that cannot be told.
+pub fn has_thread(pid: u32, tid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
+}
+
+/// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status); signal 1 is
+/// bit 0.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
+    signal_set("SigPnd:", pid, tid)
+}
+
+/// The signals that this thread blocks; signal 1 is bit 0.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn blocked_signals(pid: u32, tid: u32) -> io::Result<u64> {
+    signal_set("SigBlk:", pid, tid)
+}
+
+fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
+    let mut text = [0; 4096];
+    let read = read_task(pid, tid, "status", &mut text)?;
+    let set = read.lines().find_map(|line| line.strip_prefix(name));
+    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// CPU time of a thread in user mode, ns, to one tick of the kernel's (field 14 of proc_pid_stat(5)).
+pub fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
+    let mut text = [0; 1024];
+    let read = read_task(pid, tid, "stat", &mut text)?;
+    // After the name, which may hold anything, stands the state, which is the third field.
+    let fields = read
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_ascii_whitespace());
+    let ticks = fields.and_then(|mut fields| fields.nth(11)?.parse::<u64>().ok());
+    let ticks = ticks.ok_or(io::ErrorKind::InvalidData)?;
+    // SAFETY: asks for a constant of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Ok(ticks.saturating_mul(1_000_000_000 / per_second))
+}
+
+/// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
+pub fn seccomp_filters(pid: u32) -> u32 {
+    let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    stackbeat_core::platform::sandbox::Status::parse(&text).filters
+}
+
+/// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Time on a processor and time ready for one, ns.
+    pub run_ns: u64,
+    pub ready_ns: u64,
+    /// How often it was put on a processor.
+    pub times: u64,
+}
+
+/// What the scheduler has counted of a thread.
+///
+/// # Errors
+///
+/// When the thread is gone, or the kernel counts nothing.
+pub fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
+    let mut text = [0; 128];
+    let mut words = read_task(pid, tid, "schedstat", &mut text)?.split_ascii_whitespace();
+    let mut next = || {
+        let word = words.next().and_then(|word| word.parse().ok());
+        word.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    };
+    Ok(Scheduled {
+        run_ns: next()?,
+        ready_ns: next()?,
+        times: next()?,
+    })
+}
+
+/// How often a thread has given the CPU up and had it taken away.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
+    let mut text = [0; 4096];
+    let text = read_task(pid, tid, "status", &mut text)?;
+    let number = |name: &str| {
+        let mut lines = text.lines();
+        let number = lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    };
+    Ok((
+        number("voluntary_ctxt_switches:")?,
+        number("nonvoluntary_ctxt_switches:")?,
+    ))
+}
+
+/// The begin of one of a thread's files.
+fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Result<&'a str> {
+    let file = fs::File::open(format!("/proc/{pid}/task/{tid}/{file}"))?;
+    let read = file.read_at(text, 0)?;
+    std::str::from_utf8(&text[..read]).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestors_reach_to_the_first_process() {
+        let own = ancestors(std::process::id());
+        assert_eq!(own.first(), parent(std::process::id()).as_ref());
+        assert!(own.iter().all(|pid| parent(*pid).is_some()));
+        assert!(own.last().is_some_and(|pid| parent(*pid) == Some(0)));
+        assert!(ancestors(u32::MAX).is_empty());
+        assert!(may_be_looked_into(std::process::id()));
+    }
+
+    #[test]
+    fn who_was_there_before_the_program_is_none_of_it() {
+        let own = std::process::id();
+        assert!(has_started_before(1, own));
+        assert!(!has_started_before(own, 1));
+        assert!(!has_started_before(own, own));
+        assert!(!has_started_before(u32::MAX, own) && !has_started_before(1, u32::MAX));
+    }
+
+    #[test]
+    fn a_number_from_another_namespace_is_not_taken_for_ours() {
+        let own = std::process::id();
+        let executable = std::env::current_exe().expect("own path");
+        let name = executable.file_name().expect("a name").as_encoded_bytes();
+        assert_eq!(identify(own, name, own), Identity::Ours);
+        assert_eq!(identify(own, b"no such mapping", own), Identity::Foreign);
+        // The kernel's own threads map nothing, and were there long before the program.
+        assert_eq!(identify(2, name, own), Identity::Foreign);
+        let mut child = std::process::Command::new("true").spawn().expect("started");
+        child.wait().expect("waited");
+        assert_eq!(identify(child.id(), name, own), Identity::Gone);
+    }
+
+    #[test]
+    fn the_kernel_says_what_a_thread_is_in() {
+        assert_eq!(parse_in_call("running\n"), Some(InCall::Running));
+        let number = libc::SYS_poll;
+        let line = format!("{number} 0x1 0x2 0x3 0x4 0x5 0x6 0x7ffe 0x401000\n");
+        let call = InCall::Call {
+            number,
+            arguments: [1, 2, 3, 4, 5, 6],
+            sp: 0x7ffe,
+            pc: 0x40_1000,
+        };
+        assert_eq!(parse_in_call(&line), Some(call));
+        let elsewhere = InCall::Elsewhere { sp: 16, pc: 32 };
+        assert_eq!(parse_in_call("-1 0x10 0x20\n"), Some(elsewhere));
+        assert_eq!(parse_in_call("7 0x1"), None);
+        let own = std::process::id();
+        assert_eq!(state(own, sys_thread_id()).ok(), Some(b'R'));
+        assert_eq!(is_waiting(own, sys_thread_id()).ok(), Some(false));
+        assert!(has_thread(own, sys_thread_id()) && !has_thread(own, 1));
+        // A thread that is new has run for no time until the scheduler looks.
+        while scheduled(own, sys_thread_id()).expect("counted").run_ns == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sys_thread_id() -> u32 {
+        stackbeat_core::platform::thread_id()
+    }
+
+    #[test]
+    fn workers_of_the_kernel_do_not_wait_as_threads_do() {
+        let waits = |flags: u32, state: char| {
+            let line = format!("7 (a b) c) {state} 1 2 3 0 -1 {flags} 10 0 0 0");
+            parse_is_waiting(&line)
+        };
+        assert_eq!(waits(0x40_0100, 'S'), Some(true));
+        assert_eq!(waits(0x40_0100, 'R'), Some(false));
+        assert_eq!(waits(0x40_0104, 'D'), Some(false));
+        // One of io_uring's on Linux 6.18, and one like vhost's.
+        assert_eq!(waits(0x40_4050, 'S'), Some(false));
+        assert_eq!(waits(0x40_4040, 'S'), Some(false));
+        assert_eq!(parse_is_waiting("7 (cat) S 1"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_noticed() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("started");
+        let watch = Watch::open(child.id()).expect("a pidfd");
+        assert!(!watch.has_ended());
+        drop(child.stdin.take());
+        child.wait().expect("waited");
+        assert!(watch.has_ended());
+        assert!(Watch::open(child.id()).is_none());
+    }
+}

@@ -1,0 +1,529 @@
+//! A recording from its begin to its end: makes the mapping, starts the program, keeps the clock of the tick, drains
+//! the sub-buffers into the trace and finishes it when the program has ended.
+//!
+//! Several threads share the work, all in the process that called [`record`]: the calling thread waits for the program
+//! and for signals, one advances the ticks and interrupts running threads, one drains and writes. What a session can do
+//! without has threads of its own ([`Besides`]): control, counters, the look at threads that wait, and the one at
+//! processes without an agent.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use stackbeat_core::clock::{self, Snapshot};
+use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::columns::time_unit_ns;
+
+use super::locks::Locks;
+use super::meter::Meter;
+use super::outside::Watcher;
+use super::program::{self, Program};
+use super::sampler::{Sampler, kernel_clock};
+use super::spawn::{self, SignalState, Start};
+use super::supervise::{self, Supervisor, Wake};
+use super::system::Linux;
+use super::transfers::Transfers;
+use super::unrecorded::{Started, TreeWatch};
+use super::witness::Witness;
+use super::{systrace, ticker};
+use crate::drain::Drainer;
+use crate::session::auto_dump::AutoDump;
+use crate::session::clocks::{self, now_ns};
+use crate::session::control::{self, Server, Session};
+use crate::session::drainer::DrainThread;
+use crate::session::error::{RecordError, Warning};
+use crate::session::finish::{self, Ended};
+use crate::session::header;
+use crate::session::options::{Options, Outcome, Progress};
+use crate::session::shared::Shared;
+use crate::session::storage;
+use crate::writer::Writer;
+
+/// Distance between two reports of progress.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// How the program ended, as its parent knows it.
+#[derive(Clone, Copy, Debug)]
+struct Exit {
+    pid: u32,
+    wait_status: i32,
+    cpu: Duration,
+    /// Of it, that of the program's own process, where it is known.
+    own_cpu: Option<Duration>,
+    /// What it has read and written.
+    transfers: Option<Transfers>,
+}
+
+/// Whether the kernel would sample threads by its own clock (`ClockChoice::Auto`).
+///
+/// # Errors
+/// Why not, and what to do about it.
+pub fn probe_kernel_clock() -> Result<(), String> {
+    kernel_clock::probe().map_err(|why_not| why_not.to_string())
+}
+
+/// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
+///
+/// # Errors
+/// Why not.
+pub fn probe_cpu_timers() -> Result<u64, String> {
+    kernel_clock::probe_timers().map_err(|why_not| why_not.to_string())
+}
+
+/// Records one run of a program. Returns when the program has ended and the trace is complete.
+///
+/// While it runs, the calling thread's signals are taken over; everything the program inherits is as
+/// if the caller had started it.
+///
+/// # Errors
+///
+/// When the recording could not begin: the program then did not run. What goes wrong later (a full
+/// disk) is said in the [`Outcome`], because the program's end is the caller's business too.
+pub fn record(
+    options: &Options,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, RecordError> {
+    options.validate()?;
+    let program = program::resolve(options)?;
+    program::check_agent(&options.agent)?;
+    let mut warnings = program.warnings().to_vec();
+
+    let started = Started::new(&program, &options.command);
+    let subject = Subject::of_command(started);
+    let begun = begin(options, &subject, &mut warnings, progress)?;
+    let shared = &*Arc::clone(&begun.shared);
+    let session = Arc::clone(&begun.session);
+    let witness = Witness::post().ok();
+    let child = match start_program(options, &program, &begun.storage, &begun.signals) {
+        Ok(child) => child,
+        Err(source) => {
+            begun.give_up(options);
+            return Err(RecordError::Start {
+                program: program.path().to_path_buf(),
+                source,
+            });
+        }
+    };
+    let mut supervisor = Supervisor::new(
+        child,
+        begun.signal_descriptor,
+        witness,
+        options.dumps.signal,
+    );
+    let mut dump = AutoDump::new(
+        Arc::clone(&session),
+        options.dumps.clone(),
+        options.symbolize,
+    );
+    let pid = supervisor.pid() as u32;
+    session.program_pid.store(pid, Ordering::Relaxed);
+    progress(&Progress::Started { pid });
+    let exit = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
+    dump.program_ended(exit.wait_status);
+    if options.wait_children {
+        let tree = begun.besides.tree.as_ref();
+        wait_for_children(&mut supervisor, shared, tree, &mut dump, progress);
+    }
+    for (reason, result) in dump.finish() {
+        progress(&Progress::Dumped { reason, result });
+    }
+    begun.besides.stop(exit.own_cpu);
+    // The key that ended the program reached us too, and does not mean what follows.
+    supervisor.leave_wanted();
+    let drain_thread = begun.threads.join(shared);
+    let finisher = finish::Finisher {
+        options,
+        shared,
+        storage: begun.storage,
+        warnings,
+        program_began_at: session.program_began_at,
+        start_ns: session.start.monotonic_ns,
+        cpu_before: begun.cpu_before,
+        preloaded: program.preload(),
+    };
+    let ended = Ended {
+        pid: exit.pid,
+        wait_status: Some(exit.wait_status),
+        cpu: exit.cpu,
+        transfers: exit.transfers.map(|t| t.counters(now_ns()).collect()),
+    };
+    let outcome = finisher.finish(drain_thread, ended, progress, &mut || {
+        supervisor.leave_wanted()
+    });
+    drop(begun.signals);
+    Ok(outcome)
+}
+
+/// Whom a session is about.
+pub(super) struct Subject {
+    /// Pids from here on are the program's.
+    pub(super) first_pid: u32,
+    pub(super) working_directory: Option<String>,
+    /// What is started; `None`: it runs already.
+    pub(super) started: Option<Started>,
+    /// When it was started, if it runs already: files that are older are not its own.
+    pub(super) began_at: Option<SystemTime>,
+}
+
+impl Subject {
+    /// A program that is about to be started.
+    fn of_command(started: Started) -> Subject {
+        Subject {
+            first_pid: std::process::id(),
+            working_directory: None,
+            started: Some(started),
+            began_at: None,
+        }
+    }
+}
+
+/// A session that is ready: its threads work, and wait for somebody to record.
+pub(super) struct Begun {
+    pub(super) session: Arc<Session>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) storage: storage::Storage,
+    pub(super) signals: SignalState,
+    pub(super) signal_descriptor: OwnedFd,
+    pub(super) threads: Threads,
+    pub(super) besides: Besides,
+    pub(super) cpu_before: Duration,
+}
+
+/// What a session can do without.
+pub(super) struct Besides {
+    server: Option<Server>,
+    meter: Option<Meter>,
+    watcher: Option<Watcher>,
+    tree: Option<TreeWatch>,
+}
+
+impl Besides {
+    /// `program_cpu`: CPU time of the program's own process, where it is known.
+    pub(super) fn stop(self, program_cpu: Option<Duration>) {
+        if let Some(tree) = self.tree {
+            tree.stop(program_cpu);
+        }
+        if let Some(watcher) = self.watcher {
+            watcher.stop();
+        }
+        if let Some(server) = self.server {
+            server.stop();
+        }
+        if let Some(meter) = self.meter {
+            meter.stop();
+        }
+    }
+}
+
+impl Begun {
+    /// Nobody was recorded: leaves nothing behind.
+    pub(super) fn give_up(self, options: &Options) {
+        self.besides.stop(None);
+        self.threads.join(&self.shared);
+        finish::remove_output(&options.output);
+    }
+}
+
+/// Makes the mapping and the output, and starts the session's threads.
+pub(super) fn begin(
+    options: &Options,
+    subject: &Subject,
+    warnings: &mut Vec<Warning>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Begun, RecordError> {
+    let cpu_before = clocks::own_cpu();
+    let source = clock::best_source();
+    if source == ClockSource::Monotonic {
+        warnings.push(Warning::NoCycleCounter);
+    }
+    let chosen = kernel_clock::choose(options)?;
+    let start = Snapshot::take(source);
+    let session_id = header::session_id();
+    // The mapping first: an output that is to be replaced is only touched when recording can begin.
+    let (mapping, storage, moved) = storage::create(options, session_id)?;
+    let mut writer = create_output(options)?;
+    let control = mapping.control();
+    control
+        .sampling_clock
+        .store(chosen.clock as u32, Ordering::Relaxed);
+    if chosen.begins_on_ticks {
+        control
+            .begins_on_ticks
+            .store(on_ticks::AT_FIRST, Ordering::Relaxed);
+    }
+    control
+        .timer_ns
+        .store(chosen.timer_ns as u32, Ordering::Relaxed);
+    let mut header = header::header(options, session_id, &start, &chosen);
+    if let Some(directory) = &subject.working_directory {
+        header.working_directory.clone_from(directory);
+    }
+    writer.write_header(header).map_err(|source| {
+        finish::remove_output(&options.output);
+        RecordError::Output {
+            path: options.output.clone(),
+            source,
+        }
+    })?;
+    warnings.extend(moved);
+    warnings.extend(systrace::prepare(options, &mapping));
+    for warning in &*warnings {
+        progress(&Progress::Warning(warning.clone()));
+    }
+
+    let shared = Arc::new(Shared::new(mapping));
+    let mapping_name = storage
+        .path
+        .file_name()
+        .unwrap_or_default()
+        .as_encoded_bytes();
+    let mut drainer = Drainer::new(
+        Box::new(Linux::of_session(mapping_name, subject.first_pid)),
+        source,
+        &start,
+        time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
+        options.compress,
+    );
+    let second = Snapshot::take(source);
+    drainer.add_snapshot(&second);
+    let cycles_in = |ns| drainer.converter.to_cycles(ns);
+    storage::set_clock(&shared.mapping, source, options.long_wait_ns, cycles_in);
+
+    let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
+    let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
+    let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer);
+    let sampler = Sampler::new(options.interrupt_running, mapping_name);
+    if options.count_calls {
+        ticker::count_all_calls(&shared);
+    }
+    let threads = Threads::start(&shared, drain_thread, sampler, options, cpu_before)
+        .map_err(RecordError::Thread)?;
+
+    let session = Arc::new(Session {
+        shared: Arc::clone(&shared),
+        mapping_name: mapping_name.to_vec(),
+        name: control::session_name(session_id),
+        command: header::command_line(options),
+        trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
+        program_pid: AtomicU32::new(0),
+        began: Instant::now(),
+        program_began_at: subject.began_at.unwrap_or_else(SystemTime::now),
+        symbol_cache: options.symbol_cache.clone(),
+        source,
+        start,
+        locks: |shared, mapping_name| Locks::new(Arc::clone(shared), mapping_name).reply(),
+    });
+    session.begin(!options.start_disabled);
+    let server = match Server::start(Arc::clone(&session)) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            let warning = Warning::NoControl(error.to_string());
+            progress(&Progress::Warning(warning.clone()));
+            warnings.push(warning);
+            None
+        }
+    };
+    // Without its thread the trace has no counters, which is no reason not to record.
+    let meter = options
+        .counters_ns
+        .map(Duration::from_nanos)
+        .and_then(|period| Meter::start(Arc::clone(&shared), mapping_name, period).ok());
+    // Without its thread, waits are seen when they have ended.
+    let watcher = (!options.count_calls)
+        .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
+        .flatten();
+    // Without its thread, what runs without an agent has no name.
+    let started = subject.started.clone();
+    let tree = TreeWatch::start(Arc::clone(&session), &storage.path, started).ok();
+    Ok(Begun {
+        session,
+        shared,
+        storage,
+        signals,
+        signal_descriptor,
+        threads,
+        besides: Besides {
+            server,
+            meter,
+            watcher,
+            tree,
+        },
+        cpu_before,
+    })
+}
+
+fn create_output(options: &Options) -> Result<Writer, RecordError> {
+    Writer::create(&options.output, options.overwrite).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => RecordError::OutputExists {
+            path: options.output.clone(),
+        },
+        _ => RecordError::Output {
+            path: options.output.clone(),
+            source,
+        },
+    })
+}
+
+fn start_program(
+    options: &Options,
+    program: &Program,
+    storage: &storage::Storage,
+    signals: &SignalState,
+) -> std::io::Result<spawn::Child> {
+    let session: &OsStr = storage.path.as_os_str();
+    let start = Start {
+        path: program.path(),
+        command: &options.command,
+        preload: program.preload().then_some(options.agent.as_path()),
+        variables: &[(SESSION_VARIABLE, session)],
+    };
+    match &options.cpus {
+        Some(cpus) => cpus.run(|| spawn::spawn(&start, signals))?,
+        None => spawn::spawn(&start, signals),
+    }
+}
+
+/// Waits for the program's end.
+fn supervise(
+    supervisor: &mut Supervisor,
+    shared: &Shared,
+    dump: &mut AutoDump,
+    began: Instant,
+    progress: &mut dyn FnMut(&Progress),
+) -> Exit {
+    let mut teller = Teller::new(began);
+    loop {
+        match supervisor.wait(PROGRESS) {
+            Wake::Ended {
+                wait_status,
+                user,
+                system,
+                own_cpu,
+                transfers,
+            } => {
+                return Exit {
+                    pid: supervisor.pid() as u32,
+                    wait_status,
+                    cpu: user + system,
+                    own_cpu,
+                    transfers: transfers.map(|t| t.without_agents(shared.mapping.control())),
+                };
+            }
+            Wake::Timeout | Wake::Signal | Wake::Leave => {}
+        }
+        if supervisor.take_dump_wanted() {
+            dump.want();
+        }
+        dump.attend(progress);
+        teller.tell(shared, progress);
+    }
+}
+
+/// Tells now and then where the recording stands.
+pub(super) struct Teller {
+    began: Instant,
+    last_report: Instant,
+    write_error: Option<String>,
+    /// Deadlocks that were told.
+    deadlocks: u64,
+}
+
+impl Teller {
+    pub(super) fn new(began: Instant) -> Teller {
+        Teller {
+            began,
+            last_report: Instant::now(),
+            write_error: None,
+            deadlocks: 0,
+        }
+    }
+
+    pub(super) fn tell(&mut self, shared: &Shared, progress: &mut dyn FnMut(&Progress)) {
+        if self.last_report.elapsed() < PROGRESS {
+            return;
+        }
+        self.last_report = Instant::now();
+        let (mut status, error) = {
+            let state = shared.state();
+            (state.status, state.write_error.clone())
+        };
+        status.elapsed = self.began.elapsed();
+        if error != self.write_error {
+            if let Some(error) = &error {
+                progress(&Progress::Warning(Warning::WriteFailed(error.clone())));
+            }
+            self.write_error = error;
+        }
+        let deadlocks = shared.figures.deadlocks.load(Ordering::Relaxed);
+        if deadlocks > self.deadlocks {
+            self.deadlocks = deadlocks;
+            progress(&Progress::Warning(Warning::Deadlock { count: deadlocks }));
+        }
+        progress(&Progress::Recording(status));
+    }
+}
+
+/// Goes on until the program's children have ended, or somebody wants us to leave.
+fn wait_for_children(
+    supervisor: &mut Supervisor,
+    shared: &Shared,
+    tree: Option<&TreeWatch>,
+    dump: &mut AutoDump,
+    progress: &mut dyn FnMut(&Progress),
+) {
+    // The drain has to see the end of the program before its count means the others.
+    let mut looked = 0;
+    loop {
+        shared.want_drain();
+        let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
+        let unrecorded = tree.map_or(0, TreeWatch::living);
+        let processes = shared.state().status.live_processes + unrecorded;
+        looked += 1;
+        dump.attend(progress);
+        if leave || (processes == 0 && looked > 1) {
+            return;
+        }
+        progress(&Progress::WaitingForChildren { processes });
+    }
+}
+
+/// The session's two threads.
+pub(super) struct Threads {
+    ticker: JoinHandle<()>,
+    drain: JoinHandle<DrainThread>,
+}
+
+impl Threads {
+    fn start(
+        shared: &Arc<Shared>,
+        drain_thread: DrainThread,
+        sampler: Sampler,
+        options: &Options,
+        cpu_before: Duration,
+    ) -> std::io::Result<Threads> {
+        let drain = thread::Builder::new()
+            .name("stackbeat drain".to_owned())
+            .spawn(move || drain_thread.run())?;
+        let of_ticker = Arc::clone(shared);
+        let (budget, has_counters) = (options.budget(), options.counters_ns.is_some());
+        let ticker = thread::Builder::new()
+            .name("stackbeat ticker".to_owned())
+            .spawn(move || ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before))?;
+        Ok(Threads { ticker, drain })
+    }
+
+    /// Ends both and gives the drain's state back.
+    pub(super) fn join(self, shared: &Shared) -> DrainThread {
+        shared.stop();
+        if let Err(panic) = self.ticker.join() {
+            std::panic::resume_unwind(panic);
+        }
+        self.drain
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}

@@ -1,0 +1,583 @@
+//! The sampler, running part: interrupts threads where they run, so that a sample is as likely at one moment
+//! as at any other.
+//!
+//! With each tick the threads that are due fall into two kinds. Those that pass hooks all the time are left
+//! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
+//! are looked at before the tick advances. Threads inside a published wait are left alone; of the others the
+//! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
+//! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that waits in a
+//! hook gives a sign when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
+//! (*doubtful*) is asked about at growing distances.
+
+mod busy;
+mod cold;
+mod found;
+mod kernel;
+pub mod kernel_clock;
+mod signals;
+mod stranger;
+mod strangers;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::fs::File;
+
+use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
+use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::{gate, registry, throttle};
+use stackbeat_core::sync::Ordering;
+use stackbeat_core::{clock, platform};
+use stackbeat_proto::v1::{self, packet};
+
+use super::procfs::{self, process_clock};
+use crate::session::clocks::now_ns;
+use crate::session::orders::Order;
+use crate::session::shared::{Shared, count};
+use kernel::Kernel;
+use signals::{Mask, Signals};
+use stranger::Stranger;
+
+/// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
+/// each such thread, because each look is a question to the kernel (2 to 8 µs).
+const MAX_BACKOFF_NS: u64 = 30_000_000;
+const BACKOFF_EACH_NS: u64 = 2_000_000;
+/// Overdue intervals after which a thread that is not seen running is no longer hot.
+const COOL_AFTER: u32 = 4;
+/// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Above
+/// three quarters its hooks are so dense that they capture for it; the other threads get time for their
+/// hooks only now and then, at each so many ticks, to see whether that has changed.
+const HOOK_SHARE_WHOLE: u32 = 256;
+const HOOK_SHARE_WORTH: u32 = 192;
+pub const HOOK_TRIAL: u64 = 16;
+/// A signal that was not handled for so long and does not pend will not come any more: the program took it by
+/// sigwait or signalfd. ns.
+const SIGNAL_LOST_NS: u64 = 200_000_000;
+/// Waits without a signal after which a thread's gate is made light: what they saved together by then is
+/// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
+const LIGHT_AFTER_WAITS: u32 = 1_000;
+
+/// A registered thread as the sampler sees it.
+#[derive(Debug)]
+struct Thread {
+    entry: u32,
+    uid: u32,
+    /// Its process: entry, uid and pid.
+    process: u32,
+    process_uid: u32,
+    pid: u32,
+    tid: u32,
+    tick_seen: u32,
+    misses: u32,
+    /// Records that it had written when the last step found it capturing.
+    captured_at: Option<u64>,
+    /// Not asked about before, ns, and the distance that led there.
+    next_look_ns: u64,
+    backoff_ns: u64,
+    /// How many of the ticks of late it took notice of in the time that hooks are given.
+    hook_share: u32,
+    /// The signal for the next step is sent already.
+    is_announced: bool,
+    /// When the last signal was sent, ns.
+    sent_ns: u64,
+    /// What its count of waits was then.
+    episode_sent: u32,
+    state_file: Option<File>,
+    /// Cold and doubtful: when its turn comes, ns; 0: it is not doubtful.
+    turn_ns: u64,
+    /// It was to start a timer and did not.
+    stays_on_ticks: bool,
+}
+
+impl Thread {
+    /// Still in the capture in which the last step found it: stopped there, or without a processor. It
+    /// tells nothing, and a signal would find it busy.
+    fn is_stuck(&mut self, entry: &ThreadEntry) -> bool {
+        let is_capturing = entry.capturing.load(Ordering::Relaxed) != 0;
+        let records = is_capturing.then(|| entry.records.load(Ordering::Relaxed));
+        let before = std::mem::replace(&mut self.captured_at, records);
+        is_capturing && before == records
+    }
+
+    fn is_worth_waiting_for(&self) -> bool {
+        self.hook_share > HOOK_SHARE_WORTH
+    }
+}
+
+/// A thread that was found running, to be interrupted by one of these signals.
+#[derive(Debug)]
+struct Running {
+    entry: u32,
+    pid: u32,
+    tid: u32,
+    signals: Signals,
+}
+
+/// A live process of the program.
+#[derive(Debug)]
+struct Process {
+    uid: u32,
+    pid: u32,
+    /// The pid means this process here, too.
+    is_ours: bool,
+    /// When a thread of it without an entry was last interrupted.
+    meeting_ns: u64,
+    /// Its threads have been looked through for such.
+    is_searched: bool,
+    /// Registered threads that are not known to have ended.
+    threads: u64,
+    /// Its CPU time when it was met, and when it is asked for again, ns.
+    cpu_before_ns: u64,
+    next_cpu_look_ns: u64,
+    /// Its threads have the session's clock, or are to have it, but for single ones.
+    is_clocked: bool,
+}
+
+/// The sampler's state.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    /// By class and phase: threads that were active of late.
+    hot: [[Vec<Thread>; PHASES]; CLASSES],
+    /// Those that the kernel's clock is to sample, and that it does not know yet.
+    unclocked: Vec<Thread>,
+    /// By entry.
+    cold: HashMap<u32, Thread>,
+    /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
+    doubtful: BinaryHeap<Reverse<(u64, u32)>>,
+    doubts: usize,
+    /// Entries that have given a sign, and those of them whose process was not known.
+    signs: Vec<u32>,
+    unmet: Vec<u32>,
+    known: HashSet<u32>,
+    processes: HashMap<u32, Process>,
+    /// By the uid of the process, and tid.
+    strangers: HashMap<(u32, u32), Stranger>,
+    /// Some of them are to be looked at once more, soon.
+    awaits_strangers: bool,
+    running: Vec<Running>,
+    /// What threads block, by uid, of processes with a second signal.
+    masks: HashMap<u32, Mask>,
+    /// Pids that the kernel did not let us signal; said once.
+    unreachable: HashSet<u32>,
+    next_cold_look_ns: u64,
+    next_sign_look_ns: u64,
+    next_suspicion_ns: u64,
+    next_refresh_ns: u64,
+    next_stranger_look_ns: u64,
+    next_busy_look_ns: u64,
+    /// Threads on ticks that are to have a timer and were not active of late.
+    untimed: Vec<Thread>,
+    next_untimed_look_ns: u64,
+    /// Threads have timers in this session.
+    has_timers: bool,
+    /// `Control::announced` when the registry was looked at.
+    announced: u32,
+    files: usize,
+    interrupt: bool,
+    /// The kernel runs barriers for us, so that gates may be light.
+    has_barriers: bool,
+    mapping_name: Vec<u8>,
+    /// CPU time of the program when strangers were last looked for.
+    stranger_cpu_ns: u64,
+}
+
+impl Sampler {
+    /// `interrupt` false: only keeps the books that ticking needs. `mapping_name` is the file name of
+    /// the session's mapping.
+    pub fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
+        Sampler {
+            interrupt,
+            has_barriers: platform::barrier_everywhere(),
+            mapping_name: mapping_name.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    /// Bit set of the phases of a class that have threads.
+    pub fn phases(&self, class: usize) -> u32 {
+        let occupied = self.hot[class].iter().enumerate();
+        occupied.fold(0, |mask, (phase, threads)| {
+            mask | u32::from(!threads.is_empty()) << phase
+        })
+    }
+
+    fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
+        thread.misses = 0;
+        self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
+        if entry.has_kernel_clock() {
+            // Nobody asks for its state any more.
+            self.files -= usize::from(thread.state_file.take().is_some());
+            self.unclocked.push(thread);
+            return;
+        }
+        let index = entry.tick_index.load(Ordering::Relaxed) as usize;
+        let class = (index / PHASES).min(CLASSES - 1);
+        self.hot[class][index % PHASES].push(thread);
+    }
+
+    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to [`Sampler::warm`] when
+    /// they are on ticks.
+    fn take_threads(&mut self) -> impl Iterator<Item = Thread> + use<> {
+        std::mem::take(&mut self.unclocked).into_iter()
+    }
+
+    /// Whether ticks are any thread's.
+    pub fn has_ticks(&self) -> bool {
+        !self.cold.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
+    }
+
+    /// Whether the pids of the process with this entry mean its threads here.
+    fn is_ours(&self, process: u32) -> bool {
+        self.processes.get(&process).is_some_and(|p| p.is_ours)
+    }
+
+    /// Threads of a class that were active of late.
+    pub fn hot_threads(&self, class: usize) -> usize {
+        self.hot[class].iter().map(Vec::len).sum()
+    }
+
+    /// Whether hooks are worth waiting for: threads of this class and phase captured by one of late,
+    /// or may have begun to.
+    pub fn expects_hooks(&self, class: usize, phase: usize, is_trial: bool) -> bool {
+        let threads = &self.hot[class][phase];
+        !threads.is_empty() && (is_trial || threads.iter().any(Thread::is_worth_waiting_for))
+    }
+
+    /// Whether all those have taken notice of the last tick for whose hooks it is worth waiting.
+    pub fn hooks_came(
+        &self,
+        mapping: &Mapping,
+        class: usize,
+        phase: usize,
+        is_trial: bool,
+    ) -> bool {
+        let tick = mapping.control().ticks[class][phase]
+            .0
+            .load(Ordering::Relaxed);
+        self.hot[class][phase]
+            .iter()
+            .filter(|t| is_trial || t.is_worth_waiting_for())
+            .filter_map(|t| mapping.thread(t.entry))
+            .all(|entry| has_noticed(entry, tick))
+    }
+
+    /// The tick word of this class and phase is about to advance: looks for running threads whose next
+    /// hook would come too late. Follow with [`Sampler::announce`], and when the words have advanced with
+    /// [`Sampler::send`].
+    pub fn look_for_running(
+        &mut self,
+        shared: &Shared,
+        (class, phase): (usize, usize),
+        is_trial: bool,
+        now_ns: u64,
+    ) {
+        if is_trial {
+            return;
+        }
+        let word = &shared.mapping.control().ticks[class][phase];
+        let tick = throttle::after(word.0.load(Ordering::Relaxed));
+        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
+            let entry = live_entry(&shared.mapping, thread);
+            if let Some(entry) = entry.filter(|e| e.is_turn(tick) && !e.has_kernel_clock()) {
+                let before = self.running.len();
+                self.attend(shared, thread, entry, now_ns);
+                thread.is_announced = self.running.len() > before;
+            }
+        }
+        threads.append(&mut self.hot[class][phase]);
+        self.hot[class][phase] = threads;
+    }
+
+    /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
+    /// call that it would disturb get none.
+    pub fn announce(&mut self, shared: &Shared) {
+        self.running.retain(|thread| {
+            let entry = shared.mapping.thread(thread.entry);
+            let may_send = entry.is_some_and(|e| gate::try_send(e, platform::barrier_everywhere));
+            count(&shared.figures.signals_held_back, u64::from(!may_send));
+            may_send
+        });
+    }
+
+    /// Sends the signals that were announced, to those who still wait for them.
+    pub fn send(&mut self, shared: &Shared) {
+        let mut running = std::mem::take(&mut self.running);
+        for thread in running.drain(..) {
+            let Some(entry) = shared.mapping.thread(thread.entry) else {
+                continue;
+            };
+            // While it is announced the thread does not change what it blocks by a call that has a hook.
+            let signal = self.open_signal(entry, &thread, now_ns());
+            if !gate::commit(entry) {
+                continue;
+            }
+            let now = clock::now(shared.clock_source());
+            entry.sent_cycles.store(now, Ordering::Relaxed);
+            match platform::signal_thread(thread.pid, thread.tid, signal as i32) {
+                Ok(()) => {
+                    gate::sent(entry);
+                    count(&shared.figures.signals_sent, 1);
+                }
+                Err(error) => {
+                    gate::cancel(entry);
+                    if error.0 == libc::EPERM && self.unreachable.insert(thread.pid) {
+                        shared.order(Order::Say(Box::new(unreachable(thread.pid))));
+                    }
+                }
+            }
+        }
+        self.running = running;
+    }
+
+    /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
+    /// notice of it. `waited`: they were given the time for hooks. Gives how many were active.
+    pub fn step(
+        &mut self,
+        shared: &Shared,
+        (class, phase): (usize, usize),
+        waited: bool,
+        now_ns: u64,
+    ) -> usize {
+        let tick = shared.mapping.control().ticks[class][phase]
+            .0
+            .load(Ordering::Relaxed);
+        let mut active = 0;
+        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        let mut i = 0;
+        while i < threads.len() {
+            let thread = &mut threads[i];
+            let Some(entry) = live_entry(&shared.mapping, thread) else {
+                let gone = threads.swap_remove(i);
+                self.forget(gone);
+                continue;
+            };
+            if entry.has_kernel_clock() {
+                let clocked = threads.swap_remove(i);
+                self.warm(clocked, entry);
+                active += 1;
+                continue;
+            }
+            let seen = entry.last_tick.load(Ordering::Relaxed);
+            if std::mem::take(&mut thread.is_announced) {
+                thread.misses = 0;
+                thread.tick_seen = seen;
+                active += 1;
+                i += 1;
+                continue;
+            }
+            if !entry.is_turn(tick) {
+                active += usize::from(seen != thread.tick_seen);
+                thread.tick_seen = seen;
+                i += 1;
+                continue;
+            }
+            let is_stuck = thread.is_stuck(entry);
+            // Woke the ticker with its last hook, long ago.
+            let is_old = seen == TICK_RUNNING && thread.tick_seen == seen;
+            if has_noticed(entry, tick) && !is_stuck && !is_old {
+                thread.hook_share += (HOOK_SHARE_WHOLE - thread.hook_share) / 8;
+                thread.misses = 0;
+                thread.backoff_ns = 0;
+                active += 1;
+                let waits = entry.episode.load(Ordering::Relaxed);
+                if self.has_barriers
+                    && waits.wrapping_sub(thread.episode_sent) / 2 > LIGHT_AFTER_WAITS
+                {
+                    lighten(&shared.mapping, thread, entry);
+                }
+            } else {
+                if waited {
+                    thread.hook_share -= thread.hook_share.div_ceil(8);
+                }
+                if seen != thread.tick_seen {
+                    // It captured since the last step: it lives, only not at this moment.
+                    thread.misses = 0;
+                    thread.next_look_ns = 0;
+                }
+                thread.misses += 1;
+                let runs = !is_stuck && self.interrupt(shared, thread, entry, now_ns);
+                if runs {
+                    thread.misses = 1;
+                }
+                active += usize::from(runs || seen != thread.tick_seen);
+            }
+            thread.tick_seen = seen;
+            if thread.misses > COOL_AFTER {
+                let cool = threads.swap_remove(i);
+                self.chill(cool, entry, now_ns);
+                continue;
+            }
+            i += 1;
+        }
+        // Threads may have been added meanwhile.
+        threads.append(&mut self.hot[class][phase]);
+        self.hot[class][phase] = threads;
+        active
+    }
+
+    /// Interrupts an overdue thread if it runs. True when it runs.
+    fn interrupt(
+        &mut self,
+        shared: &Shared,
+        thread: &mut Thread,
+        entry: &ThreadEntry,
+        now_ns: u64,
+    ) -> bool {
+        let runs = self.attend(shared, thread, entry, now_ns);
+        self.announce(shared);
+        self.send(shared);
+        runs
+    }
+
+    /// Asks the kernel about an overdue thread, and notes it if it runs. True when it runs.
+    fn attend(
+        &mut self,
+        shared: &Shared,
+        thread: &mut Thread,
+        entry: &ThreadEntry,
+        now_ns: u64,
+    ) -> bool {
+        // Odd: inside a call that says itself when it ends.
+        let process = entry.process.load(Ordering::Relaxed);
+        if !self.interrupt
+            || entry.capturing.load(Ordering::Relaxed) != 0
+            || !self.processes.get(&process).is_some_and(|p| p.is_ours)
+            || entry.episode.load(Ordering::Relaxed) % 2 == 1
+            || now_ns < thread.next_look_ns
+        {
+            return false;
+        }
+        let signals = || {
+            let process = shared.mapping.process(process);
+            process.map_or_else(Signals::default, Signals::of)
+        };
+        if entry.in_flight.load(Ordering::Relaxed) != 0 {
+            // It was running when the signal was sent and has not gone on since.
+            if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
+                return true;
+            }
+            // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
+            let pending = procfs::pending_signals(thread.pid, thread.tid).unwrap_or(0);
+            if pending & signals().set() != 0 {
+                thread.sent_ns = now_ns;
+                return false;
+            }
+            gate::cancel(entry);
+        }
+        count(&shared.figures.state_reads, 1);
+        match self.ask_kernel(thread) {
+            Kernel::Gone => {
+                // It ended without its agent's notice (a bare exit system call).
+                registry::end_thread(entry, clock::now(shared.clock_source()));
+                registry::show_sign(&shared.mapping, thread.entry, entry);
+                false
+            }
+            Kernel::Blocked => {
+                let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.doubts as u64);
+                thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, longest_ns);
+                thread.next_look_ns = now_ns + thread.backoff_ns;
+                false
+            }
+            Kernel::Running => {
+                thread.backoff_ns = 0;
+                thread.sent_ns = now_ns;
+                thread.episode_sent = entry.episode.load(Ordering::Relaxed);
+                let signals = signals();
+                if signals.first != 0 {
+                    self.running.push(Running {
+                        entry: thread.entry,
+                        pid: thread.pid,
+                        tid: thread.tid,
+                        signals,
+                    });
+                }
+                true
+            }
+        }
+    }
+
+    /// The program's live processes: uid and pid.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
+        let ours = self.processes.values().filter(|p| p.is_ours);
+        ours.map(|p| (p.uid, p.pid))
+    }
+
+    /// CPU time of each by its uid, ns: a clock is read when its process' turn comes.
+    pub fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.processes()
+            .map(|(uid, pid)| (uid, platform::clock_ns(process_clock(pid))))
+    }
+
+    /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
+    pub fn program_cpu_ns(&self) -> u64 {
+        self.cpu_ns_of(|_| true)
+    }
+
+    /// The same of threads on ticks that may run without giving a sign. Where single threads of a process are on ticks, only these.
+    pub fn cpu_ns_on_ticks(&self) -> u64 {
+        let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
+        let hot = self.hot.iter().flatten().flatten();
+        let doubtful = self.cold.values().filter(|thread| thread.turn_ns != 0);
+        let single = hot
+            .chain(doubtful)
+            .filter(|thread| is_clocked(&thread.process));
+        let of_single = single.map(|thread| procfs::scheduled(thread.pid, thread.tid));
+        let single_ns: u64 = of_single.flatten().map(|scheduled| scheduled.run_ns).sum();
+        single_ns + self.cpu_ns_of(|process| !process.is_clocked || process.threads == 0)
+    }
+
+    fn cpu_ns_of(&self, is_one: impl Fn(&Process) -> bool) -> u64 {
+        self.processes
+            .values()
+            .filter(|p| p.is_ours && is_one(p))
+            .map(|p| platform::clock_ns(process_clock(p.pid)))
+            .sum()
+    }
+
+    fn forget(&mut self, thread: Thread) {
+        self.known.remove(&thread.uid);
+        self.masks.remove(&thread.uid);
+        self.doubts -= usize::from(thread.turn_ns != 0);
+        let process = self.processes.get_mut(&thread.process);
+        if let Some(process) = process.filter(|p| p.uid == thread.process_uid) {
+            process.threads = process.threads.saturating_sub(1);
+        }
+        self.files -= usize::from(thread.state_file.is_some());
+    }
+}
+
+/// What the trace says when a process may not be signalled.
+fn unreachable(pid: u32) -> packet::Body {
+    packet::Body::Event(v1::Event {
+        time_ns: now_ns(),
+        name: format!(
+            "process {pid} may not be signalled: only its hooks capture, so there is no evidence of what computes \
+             between them; record it with CAP_KILL (docker --cap-add=KILL), or do not let it change its user"
+        ),
+        kind: v1::event::Kind::Note.into(),
+        ..v1::Event::default()
+    })
+}
+
+/// The entry of a thread, if it is still the same thread's and that lives.
+fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEntry> {
+    mapping.thread(thread.entry).filter(|entry| {
+        entry.state.load(Ordering::Acquire) == entry_state::LIVE
+            && entry.uid.load(Ordering::Relaxed) == thread.uid
+    })
+}
+
+/// Spares a thread the expensive half of closing its gate until the next signal, where the kernel can
+/// stand in for it.
+fn lighten(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
+    let process = mapping.process(entry.process.load(Ordering::Relaxed));
+    if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
+        gate::lighten(entry, thread.uid);
+    }
+}
+
+/// Whether a thread captured at this tick, or does so at this moment.
+fn has_noticed(entry: &ThreadEntry, tick: u32) -> bool {
+    let seen = entry.last_tick.load(Ordering::Relaxed);
+    seen == tick || seen == TICK_RUNNING || entry.capturing.load(Ordering::Relaxed) != 0
+}

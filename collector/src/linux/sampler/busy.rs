@@ -1,0 +1,144 @@
+//! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
+//! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
+
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
+use stackbeat_core::sync::Ordering;
+use stackbeat_proto::v1::{Event, event, packet};
+
+use super::signals::Signals;
+use super::{Sampler, Thread, live_entry};
+use crate::linux::procfs::process_clock;
+use crate::session::clocks::now_ns;
+use crate::session::orders::Order;
+use crate::session::shared::Shared;
+
+/// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
+pub const AT_FIRST_NS: u64 = 1_000_000_000;
+/// Distance between two looks, ns; and for each thread that is to be asked about.
+const LOOK_NS: u64 = 50_000_000;
+const LOOK_EACH_NS: u64 = 2_000_000;
+/// Looks that find a thread active without a timer before it is on ticks again.
+const PATIENT_LOOKS: u32 = 3;
+
+impl Sampler {
+    /// Looks, when it is time, which processes have computed for long.
+    pub fn look_for_busy(&mut self, shared: &Shared, now_ns: u64) {
+        if now_ns < self.next_busy_look_ns {
+            return;
+        }
+        self.next_busy_look_ns = now_ns + LOOK_NS;
+        let control = shared.mapping.control();
+        self.has_timers = control.has_timers();
+        let timer_ns = control.timer_ns.load(Ordering::Relaxed);
+        let begins = &control.begins_on_ticks;
+        if begins.load(Ordering::Relaxed) == on_ticks::AT_FIRST
+            && shared.keeps_interval.load(Ordering::Relaxed)
+            && (control.interval_ns.iter()).any(|ns| ns.load(Ordering::Relaxed) < timer_ns)
+        {
+            begins.store(on_ticks::FOR_GOOD, Ordering::Relaxed);
+        }
+        let is_over = begins.load(Ordering::Relaxed) == on_ticks::FOR_GOOD;
+        let mut found = Vec::new();
+        for (i, process) in &mut self.processes {
+            let Some(entry) = shared.mapping.process(*i) else {
+                continue;
+            };
+            if is_over {
+                // Those that began meanwhile as well.
+                let before = entry.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst);
+                if before == on_ticks::NO {
+                    say(shared, process.uid, 0);
+                }
+            }
+            let on_ticks = entry.on_ticks.load(Ordering::Relaxed);
+            process.is_clocked = control.has_kernel_clock() && on_ticks == on_ticks::NO;
+            let is_due = process.is_ours && now_ns >= process.next_cpu_look_ns;
+            if on_ticks != on_ticks::AT_FIRST || !is_due || !has_signal(entry) {
+                continue;
+            }
+            let cpu_ns = platform::clock_ns(process_clock(process.pid));
+            let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns);
+            if used_ns < AT_FIRST_NS {
+                // One thread needs that long for the rest; many are found somewhat later.
+                process.next_cpu_look_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
+                continue;
+            }
+            entry.on_ticks.store(on_ticks::NO, Ordering::SeqCst);
+            process.is_clocked = true;
+            say(shared, process.uid, timer_ns);
+            found.push(*i);
+        }
+        let cold = (self.cold).extract_if(|_, thread| found.contains(&thread.process));
+        for thread in cold.map(|(_, thread)| thread).collect::<Vec<_>>() {
+            self.await_timer(thread);
+        }
+    }
+
+    /// Whether the thread, which is on ticks, is to leave them.
+    pub(super) fn is_to_have_timer(&self, thread: &Thread, entry: &ThreadEntry) -> bool {
+        let process = self.processes.get(&thread.process);
+        self.has_timers
+            && process.is_some_and(|p| p.uid == thread.process_uid && p.is_clocked)
+            && !thread.stays_on_ticks
+            && entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED == 0
+    }
+
+    /// A thread that is to have a timer and was not active of late: no ticks are needed for it any more.
+    pub(super) fn await_timer(&mut self, mut thread: Thread) {
+        thread.misses = 0;
+        self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
+        self.untimed.push(thread);
+    }
+
+    /// Whether threads are waited for to start their timers: their tick words are to move now and then, so that their next hook
+    /// captures.
+    pub fn awaits_timers(&self) -> bool {
+        !self.untimed.is_empty()
+    }
+
+    /// Looks at those, and interrupts the ones that run.
+    pub fn look_at_untimed(&mut self, shared: &Shared, now_ns: u64) {
+        if now_ns < self.next_untimed_look_ns {
+            return;
+        }
+        let each_ns = LOOK_EACH_NS * self.untimed.len() as u64;
+        self.next_untimed_look_ns = now_ns + LOOK_NS.max(each_ns);
+        for mut thread in std::mem::take(&mut self.untimed) {
+            let Some(entry) = live_entry(&shared.mapping, &thread) else {
+                self.forget(thread);
+                continue;
+            };
+            let is_awaited = !entry.has_kernel_clock() && self.is_to_have_timer(&thread, entry);
+            thread.stays_on_ticks = is_awaited && thread.misses >= PATIENT_LOOKS;
+            if !is_awaited || thread.stays_on_ticks {
+                self.warm(thread, entry);
+                continue;
+            }
+            let seen = entry.last_tick.load(Ordering::Relaxed);
+            let has_captured = std::mem::replace(&mut thread.tick_seen, seen) != seen;
+            let runs = self.interrupt(shared, &mut thread, entry, now_ns);
+            thread.misses += u32::from(has_captured || runs);
+            self.untimed.push(thread);
+        }
+    }
+}
+
+/// Whether timers may send their signal to the process.
+fn has_signal(process: &ProcessEntry) -> bool {
+    Signals::of(process).first == libc::SIGURG as u32
+        && process.handles_signal.load(Ordering::Relaxed) == 0
+}
+
+/// Says in the trace that a process' threads are sampled by timers from here on, which go off no more often than this, ns; 0: not
+/// any more.
+pub(super) fn say(shared: &Shared, process_uid: u32, timer_ns: u32) {
+    shared.order(Order::Say(Box::new(packet::Body::Event(Event {
+        process_uid,
+        time_ns: now_ns(),
+        name: "process".to_owned(),
+        kind: event::Kind::IntervalChanged.into(),
+        value: timer_ns.into(),
+        ..Event::default()
+    }))));
+}

@@ -1,0 +1,165 @@
+//! Finds the trace_marker that agents write programs' own events to, and judges it. The agents open it themselves;
+//! what they find has to be what was judged here.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use stackbeat_core::shm::mapping::{Mapping, Marker};
+
+use crate::session::error::Warning;
+use crate::session::options::{Options, Systrace};
+
+/// Where tracefs is mounted, and where it was before Linux 4.1 (Documentation/trace/ftrace.rst).
+const USUAL: [&str; 2] = [
+    "/sys/kernel/tracing/trace_marker",
+    "/sys/kernel/debug/tracing/trace_marker",
+];
+/// The file's name in tracefs.
+const NAME: &str = "trace_marker";
+/// `TRACEFS_MAGIC` and `DEBUGFS_MAGIC` of include/uapi/linux/magic.h.
+const FILE_SYSTEMS: [i64; 2] = [0x7472_6163, 0x6462_6720];
+
+/// Tells the agents where to write, if that was asked for. What does not work is a warning: the trace has the same
+/// events.
+pub fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
+    let path = match options.systrace.as_ref()? {
+        Systrace::At(path) => path.clone(),
+        Systrace::Usual => usual(),
+    };
+    // The program may be in another folder when it opens it.
+    let path = std::path::absolute(&path).unwrap_or(path);
+    match judge(&path) {
+        Ok(file) => {
+            let marker = Marker {
+                path: path.as_os_str().as_bytes(),
+                device: file.device,
+                inode: file.inode,
+                is_pipe: file.is_pipe,
+            };
+            match mapping.set_marker(&marker) {
+                true => is_off(&path),
+                false => Some(Warning::NoSystrace {
+                    path,
+                    reason: "the path is too long".to_owned(),
+                }),
+            }
+        }
+        Err(reason) => Some(Warning::NoSystrace { path, reason }),
+    }
+}
+
+fn usual() -> PathBuf {
+    let is_there = |path: &&&str| Path::new(path).exists();
+    PathBuf::from(USUAL.iter().find(is_there).unwrap_or(&USUAL[0]))
+}
+
+struct File {
+    device: u64,
+    inode: u64,
+    is_pipe: bool,
+}
+
+/// Opens it as the agents will. Other files are refused: writing to one could send the program a signal (SIGXFSZ at
+/// its limit of file sizes, SIGTTOU at a terminal), and the other files of tracefs are the kernel's settings.
+fn judge(path: &Path) -> Result<File, String> {
+    let before = fs::metadata(path).map_err(|error| explain(&error))?;
+    let is_pipe = before.file_type().is_fifo();
+    let is_named = path.file_name().is_some_and(|name| name == NAME);
+    if !(is_pipe || before.is_file() && is_named) {
+        return Err(
+            "it is neither the kernel's trace_marker nor a named pipe (`mkfifo`)".to_owned(),
+        );
+    }
+    let file = OpenOptions::new()
+        .write(true)
+        // A pipe nobody reads cannot be opened for writing alone without waiting.
+        .read(is_pipe)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+        .map_err(|error| explain(&error))?;
+    let status = file.metadata().map_err(|error| explain(&error))?;
+    let is_right = match is_pipe {
+        true => status.file_type().is_fifo(),
+        false => is_in_tracefs(&file),
+    };
+    if !is_right {
+        return Err("it is no file of tracefs, where the kernel's trace_marker is".to_owned());
+    }
+    Ok(File {
+        device: status.dev(),
+        inode: status.ino(),
+        is_pipe,
+    })
+}
+
+fn is_in_tracefs(file: &fs::File) -> bool {
+    // SAFETY: plain data for which all zeros is valid.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the pointer is to a valid object.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) };
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the types differ between architectures"
+    )]
+    let kind = status.f_type as i64;
+    result == 0 && FILE_SYSTEMS.contains(&kind)
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "permission denied; record as root, or let users in: \
+             `mount -o remount,mode=755 /sys/kernel/tracing` and `chmod a+w` for the file"
+            .to_owned(),
+        io::ErrorKind::NotFound => {
+            "there is no such file; `mount -t tracefs nodev /sys/kernel/tracing` makes the kernel's appear"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the kernel takes nothing at the moment.
+fn is_off(marker: &Path) -> Option<Warning> {
+    let switch = marker.with_file_name("tracing_on");
+    let is_off = fs::read_to_string(&switch).is_ok_and(|text| text.trim() == "0");
+    is_off.then(|| Warning::SystraceOff {
+        marker: marker.to_owned(),
+        switch,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pipes_and_trace_markers_are_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at(NAME), "").expect("writes");
+        fs::write(at("plain"), "").expect("writes");
+        for (path, part) in [
+            (at(NAME), "no file of tracefs"),
+            (at("plain"), "neither"),
+            (folder.path().to_owned(), "neither"),
+            ("/dev/null".into(), "neither"),
+            (at("missing"), "no such file"),
+        ] {
+            let reason = judge(&path).err().unwrap_or_default();
+            assert!(reason.contains(part), "{}: {reason}", path.display());
+        }
+        assert_eq!(fs::read(at("plain")).expect("reads"), b"");
+
+        let pipe = at("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        let file = judge(&pipe).unwrap_or_else(|reason| panic!("{reason}"));
+        let status = fs::metadata(&pipe).expect("is there");
+        assert!(file.is_pipe);
+        assert_eq!((file.device, file.inode), (status.dev(), status.ino()));
+    }
+}

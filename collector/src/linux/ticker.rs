@@ -1,0 +1,540 @@
+//! Advances the ticks, and has the sampler interrupt the running threads whose hooks would come too late.
+//! Parks when nothing runs.
+//!
+//! A sample shall be as likely at one moment of a thread's running time as at any other. A thread that
+//! passes its next hook long after the tick would charge everything before to that hook's caller. So
+//! running threads are interrupted, and learn before they see the tick that a signal is on its way, for
+//! which their hooks then leave the capture. Only threads that pass hooks all the time (they come within
+//! [`HOOK_TIME_NS`], nearly always) capture by themselves, which is cheaper.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stackbeat_core::shm::layout::{CLASSES, Mode, PHASES, buffer_state};
+use stackbeat_core::shm::throttle::{self, Ticker};
+use stackbeat_core::{clock, platform};
+
+use super::sampler::kernel_clock::KernelClock;
+use super::sampler::{HOOK_TRIAL, Sampler};
+use super::unix_peers::UnixPeers;
+use crate::session::budget::Keeper;
+use crate::session::clocks::now_ns;
+use crate::session::jit_maps::JitMaps;
+use crate::session::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
+use crate::session::shared::{Shared, count};
+
+/// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
+const HOOK_TIME_NS: u64 = 2_000;
+const HOOK_TIME_PART: u64 = 10;
+/// Looks in that time at whether they all have come.
+const HOOK_LOOKS: u64 = 5;
+/// Phases advance one after the other, at the price of a wake-up each, only when so many threads were
+/// active of late and a step is not shorter than this, ns.
+const SPREAD_THREADS: usize = 16;
+const MIN_STEP_NS: u64 = 200_000;
+/// Intervals without a sign of life before the ticker parks.
+const QUIET_INTERVALS: u64 = 8;
+/// At least that long without a sign of life, ns.
+const QUIET_NS: u64 = 10_000_000;
+/// Looks at the program's CPU clocks while parked: first and longest distance, ns. They find threads
+/// that run without passing a hook.
+const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
+/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
+/// are no further apart than that, ns. Where that is rarer than above, few threads that wait outside of hooks are
+/// asked about one by one.
+const CLOCK_SHARE: u64 = 500;
+const CLOCK_LONGEST_NS: u64 = 500_000_000;
+/// Thread entries in reserve, so that threads started until the next tick find one.
+const SPARE_THREADS: u32 = 1024;
+
+/// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
+/// `__setparam_fair`).
+const SLICE_NS: u64 = 100_000;
+/// Parts of an interval in which the first tick after a pause may fall.
+const PARTS: u64 = 1024;
+/// While switched off: distance between two looks whether threads need entries, ns.
+const RESTING_LOOK_NS: u64 = 100_000_000;
+/// Distance between two looks at what changes while the kernel samples threads, ns.
+const CLOCK_LOOK_NS: u64 = 50_000_000;
+/// Longest sleep, ns: a change of the intervals is noticed by then.
+const LONGEST_SLEEP_NS: u64 = 100_000_000;
+
+/// When the words of one class advance.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    interval_ns: u64,
+    next_ns: u64,
+    phase: usize,
+}
+
+/// Runs until the session stops.
+///
+/// `cpu_before`: CPU time that this process had used when the session began.
+pub fn run(
+    shared: &Shared,
+    mut sampler: Sampler,
+    budget: Option<Budget>,
+    has_counters: bool,
+    cpu_before: Duration,
+) {
+    // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
+    // SAFETY: sets a number of the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    ask_for_short_slices();
+    let control = shared.mapping.control();
+    let mut ticker = Ticker::default();
+    if shared.mapping.layout().capacity.call_rows > 0 {
+        return keep_counting(shared);
+    }
+    let mut random = Random(clock::cycles() | 1);
+    let mut upkeep = Upkeep::new();
+    let mut schedules = begin(shared, now_ns());
+    ticker.advance_all(control);
+    let asked = asked_ns(&schedules);
+    let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
+    keeper.begin(shared, sampler.cpu_by_process(), asked);
+    let mut kernel = control.has_kernel_clock().then(KernelClock::default);
+    let mut last_activity_ns = now_ns();
+    let mut due = Vec::new();
+    let mut program_clock = ProgramClock::default();
+    while !shared.stopping() {
+        if !is_on(shared) {
+            if let Some(clock) = &mut kernel {
+                clock.end_all(shared);
+            }
+            rest(shared, &mut ticker);
+            sampler.suspect_all(true, now_ns());
+            ticker.advance_all(control);
+            schedules = begin(shared, now_ns());
+            last_activity_ns = now_ns();
+            keeper.start_over(shared, sampler.cpu_by_process());
+            continue;
+        }
+        if let Some(clock) = &mut kernel
+            && !sampler.has_ticks()
+        {
+            let calls = control.clock_calls.load(Ordering::SeqCst);
+            upkeep.step(shared, &sampler, now_ns());
+            let now = now_ns();
+            count(&shared.figures.ticks, 1);
+            let next_ns = sampler.look_for_threads(shared, now);
+            look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
+            if sampler.awaits_timers() {
+                ticker.advance_ticks(control);
+            }
+            if !sampler.has_ticks() {
+                let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
+                let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
+                platform::wait(&control.clock_calls, calls, Some(wait_ns));
+            }
+            // Somebody may be on ticks from here on.
+            schedules = begin(shared, now_ns());
+            last_activity_ns = now_ns();
+            continue;
+        }
+        sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
+        let now = now_ns();
+        count(&shared.figures.ticks, 1);
+        let ticks = shared.figures.ticks.load(Ordering::Relaxed);
+        let mut hook_time_ns = HOOK_TIME_NS;
+        for (class, schedule) in schedules.iter_mut().enumerate() {
+            if schedule.set_interval(interval_ns(shared, class), now) {
+                keeper.asked(class, schedule.interval_ns);
+            }
+            let interval_ns = keeper.interval_ns(schedule.interval_ns);
+            while schedule.next_ns <= now {
+                let phases = sampler.phases(class);
+                let steps = u64::from(phases.count_ones()).max(1);
+                let spread = sampler.hot_threads(class) >= SPREAD_THREADS
+                    && interval_ns / steps >= MIN_STEP_NS;
+                let step_ns = if spread {
+                    interval_ns / steps
+                } else {
+                    interval_ns
+                };
+                hook_time_ns = hook_time_ns.min(schedule.interval_ns / HOOK_TIME_PART);
+                for _ in 0..PHASES {
+                    let phase = schedule.phase % PHASES;
+                    schedule.phase += 1;
+                    let used = phases & 1 << phase != 0;
+                    if used || !spread {
+                        due.push((class, phase));
+                    }
+                    if used && spread {
+                        break;
+                    }
+                }
+                // Jitter of an eighth of a step keeps captures from beating with the program's own
+                // periods; the grid itself does not move.
+                let jitter = random.below(step_ns / 8);
+                schedule.next_ns =
+                    schedule.next_ns - schedule.next_ns % (step_ns / 8).max(1) + step_ns + jitter;
+                if schedule.next_ns <= now {
+                    count(&shared.figures.ticks_late, 1);
+                    schedule.next_ns = now + step_ns / 2;
+                }
+            }
+        }
+        sampler.refresh(shared, now);
+        upkeep.step(shared, &sampler, now);
+        if let Some(clock) = &mut kernel {
+            let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
+            sampler.look_for_busy(shared, now);
+            sampler.look_at_untimed(shared, now);
+            clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
+        }
+        let mut active = usize::from(sampler.look_around(shared, now));
+        let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
+        // Those that are going to be interrupted know it before their hooks see the tick.
+        for word in &due {
+            sampler.look_for_running(shared, *word, is_trial, now);
+        }
+        sampler.announce(shared);
+        for (class, phase) in &due {
+            ticker.advance(control, *class, *phase);
+        }
+        let tick_ns = now_ns();
+        sampler.send(shared);
+        let waits = due
+            .iter()
+            .any(|(class, phase)| sampler.expects_hooks(*class, *phase, is_trial));
+        if waits {
+            wait_for_hooks(tick_ns, hook_time_ns, || {
+                let mut words = due.iter();
+                words.all(|(class, phase)| {
+                    sampler.hooks_came(&shared.mapping, *class, *phase, is_trial)
+                })
+            });
+        }
+        for word in due.drain(..) {
+            active += sampler.step(shared, word, waits, now);
+        }
+        if active > 0 {
+            last_activity_ns = now;
+        }
+        let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
+        keeper.woke(
+            shared,
+            sampler.cpu_by_process(),
+            active,
+            asked_ns(&schedules),
+        );
+        let kept_ns = keeper.interval_ns(shortest);
+        count(&shared.figures.intervals_kept_ns, kept_ns);
+        count(&shared.figures.intervals_asked_ns, shortest);
+        let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
+        let longest_ns = keeper.interval_ns(longest);
+        if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
+            park(
+                shared,
+                &mut ticker,
+                &mut sampler,
+                &mut program_clock,
+                |ticker, sampler| {
+                    if let Some(clock) = &mut kernel {
+                        // Their threads go on.
+                        upkeep.step(shared, sampler, now_ns());
+                        look_after_kernel_clock(shared, sampler, ticker, clock, &mut keeper);
+                    }
+                },
+            );
+            ticker.resume(control);
+            last_activity_ns = now_ns();
+            // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
+            // any other.
+            schedules = begin(shared, last_activity_ns);
+            let part = random.below(PARTS);
+            for schedule in &mut schedules {
+                schedule.next_ns += schedule.interval_ns * part / PARTS;
+            }
+        }
+    }
+    if let Some(clock) = &mut kernel {
+        clock.end_all(shared);
+    }
+    upkeep.jit_maps.look(shared, now_ns());
+    keeper.finish(shared);
+    shared
+        .figures
+        .ticker_cpu_ns
+        .store(platform::thread_cpu_ns(), Ordering::Relaxed);
+}
+
+/// A session that counts calls, before its program starts: the words hold a value that sends every hook to
+/// its slow path, where it is counted, and captures are an endless time apart.
+pub fn count_all_calls(shared: &Shared) {
+    let control = shared.mapping.control();
+    for (class, interval) in control.interval_cycles.iter().enumerate() {
+        interval.store(u64::MAX, stackbeat_core::sync::Ordering::Relaxed);
+        Ticker::default().by_cycles(control, class);
+    }
+}
+
+/// The words stay as they are; threads need entries all the same.
+fn keep_counting(shared: &Shared) {
+    while !shared.stopping() {
+        reserve_threads(shared);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Gives newcomers to the kernel's clock while nobody advances the words.
+fn look_after_kernel_clock(
+    shared: &Shared,
+    sampler: &mut Sampler,
+    ticker: &mut Ticker,
+    clock: &mut KernelClock,
+    keeper: &mut Keeper,
+) {
+    let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
+    let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
+    sampler.look_for_busy(shared, now_ns());
+    sampler.look_at_untimed(shared, now_ns());
+    let active = clock.follow(shared, sampler, ticker, periods_ns);
+    for (class, asked) in asked_ns.into_iter().enumerate() {
+        keeper.asked(class, asked);
+    }
+    keeper.woke(shared, sampler.cpu_by_process(), active, asked_ns);
+    let shortest = asked_ns.into_iter().min().unwrap_or(1);
+    let kept_ns = keeper.interval_ns(shortest);
+    count(&shared.figures.intervals_asked_ns, shortest);
+    count(&shared.figures.intervals_kept_ns, kept_ns);
+}
+
+/// What goes on beside the sampling of threads.
+#[derive(Debug)]
+struct Upkeep {
+    pool_looks: u16,
+    random: Random,
+    unix_peers: UnixPeers,
+    jit_maps: JitMaps,
+}
+
+impl Upkeep {
+    fn new() -> Upkeep {
+        Upkeep {
+            pool_looks: 0,
+            random: Random(clock::cycles() | 1),
+            unix_peers: UnixPeers::new(),
+            jit_maps: JitMaps::default(),
+        }
+    }
+
+    fn step(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64) {
+        reserve_threads(shared);
+        watch_pool(shared, &mut self.pool_looks, &mut self.random);
+        self.unix_peers.step(&shared.mapping, now_ns);
+        self.jit_maps.step(shared, sampler.processes(), now_ns);
+    }
+}
+
+/// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes
+/// for less than a slice. One that asks for short slices itself is let in before (Linux 6.12; older ones take no notice).
+fn ask_for_short_slices() {
+    // SAFETY: all fields are numbers.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&attributes);
+    // SAFETY: the kernel writes `size` bytes at most.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    attributes.sched_runtime = SLICE_NS;
+    // SAFETY: changes the calling thread only, whose other attributes are those that it has. Where it is refused,
+    // all stays as it was.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+/// Classes without threads are no reason to wake up: their ticks advance along with the others'.
+fn next_wake(schedules: &[Schedule; CLASSES], sampler: &Sampler) -> u64 {
+    let occupied = (0..CLASSES).filter(|class| sampler.phases(*class) != 0);
+    let wake = occupied.map(|class| schedules[class].next_ns).min();
+    let any = schedules.iter().map(|s| s.next_ns).min();
+    wake.or(any).unwrap_or_default()
+}
+
+fn begin(shared: &Shared, now: u64) -> [Schedule; CLASSES] {
+    std::array::from_fn(|class| Schedule {
+        interval_ns: interval_ns(shared, class),
+        next_ns: now,
+        phase: 0,
+    })
+}
+
+fn asked_ns(schedules: &[Schedule; CLASSES]) -> [u64; CLASSES] {
+    schedules.map(|s| s.interval_ns)
+}
+
+fn interval_ns(shared: &Shared, class: usize) -> u64 {
+    let intervals = &shared.mapping.control().interval_ns;
+    let ns = u64::from(intervals[class].load(Ordering::Relaxed));
+    // The program can write there, too.
+    ns.clamp(MIN_INTERVAL_NS, MAX_INTERVAL_NS)
+}
+
+impl Schedule {
+    /// Takes a changed interval over; a shorter one does not wait for the end of the longer one.
+    /// True when it has changed.
+    fn set_interval(&mut self, interval_ns: u64, now: u64) -> bool {
+        let is_new = interval_ns != self.interval_ns;
+        if is_new {
+            self.interval_ns = interval_ns;
+            self.next_ns = self.next_ns.min(now + interval_ns);
+        }
+        is_new
+    }
+}
+
+fn is_on(shared: &Shared) -> bool {
+    shared.mapping.control().switch.load(Ordering::SeqCst) == 1
+}
+
+/// Until the session is switched on. The words keep an ordinary value meanwhile: each thread takes the
+/// slow path once and is quiet from then on.
+fn rest(shared: &Shared, ticker: &mut Ticker) {
+    let control = shared.mapping.control();
+    ticker.advance_all(control);
+    while !is_on(shared) && !shared.stopping() {
+        platform::wait(&control.switch, 0, Some(RESTING_LOOK_NS));
+        reserve_threads(shared);
+    }
+}
+
+/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile` is done with each look.
+fn park(
+    shared: &Shared,
+    ticker: &mut Ticker,
+    sampler: &mut Sampler,
+    clock: &mut ProgramClock,
+    mut meanwhile: impl FnMut(&mut Ticker, &mut Sampler),
+) {
+    let control = shared.mapping.control();
+    count(&shared.figures.parks, 1);
+    let mut cpu_before = clock.read(sampler);
+    let doubtful_before = sampler.doubtful_cpu_ns();
+    ticker.park(control);
+    let mut look_ns = PARKED_LOOK_NS.0;
+    let mut has_moved = false;
+    while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
+        meanwhile(ticker, sampler);
+        platform::wait(&control.parked, 1, Some(look_ns));
+        sampler.refresh(shared, now_ns());
+        if control.has_kernel_clock() {
+            // Of processes that nobody on ticks belongs to.
+            sampler.look_for_strangers_in_time(shared, now_ns());
+        }
+        has_moved = match clock.read(sampler) {
+            Some(cpu_ns) => cpu_ns != *cpu_before.get_or_insert(cpu_ns),
+            None => doubtful_before.is_some() && sampler.doubtful_cpu_ns() != doubtful_before,
+        };
+        look_ns = (look_ns * 2).min(PARKED_LOOK_NS.1);
+    }
+    throttle::unpark(control);
+    sampler.suspect_all(has_moved, now_ns());
+    shared.want_drain();
+}
+
+/// The CPU clocks of the program's processes, which may be dear.
+#[derive(Debug, Default)]
+struct ProgramClock {
+    next_ns: u64,
+}
+
+impl ProgramClock {
+    /// CPU time so far, ns; `None`: it is too early for another look.
+    fn read(&mut self, sampler: &Sampler) -> Option<u64> {
+        if now_ns() < self.next_ns {
+            return None;
+        }
+        // By the clock of this thread: who has to wait for a processor in between learns nothing of the price.
+        let used_ns = platform::thread_cpu_ns();
+        let cpu_ns = sampler.cpu_ns_on_ticks();
+        let distance_ns = platform::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
+        // What is cheap is read with each look.
+        if distance_ns > PARKED_LOOK_NS.1 {
+            self.next_ns = now_ns() + distance_ns.min(CLOCK_LONGEST_NS);
+        }
+        Some(cpu_ns)
+    }
+}
+
+/// Gives hooks their time after a tick, or less when all who were waited for have come. Few looks: each
+/// takes a cache line away from the thread that is looked at.
+fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> bool) {
+    for look in 1..=HOOK_LOOKS {
+        while now_ns() < tick_ns + time_ns * look / HOOK_LOOKS {
+            std::hint::spin_loop();
+        }
+        if have_come() {
+            return;
+        }
+    }
+}
+
+/// Looks at one random sub-buffer (a cache line that is seldom near): when most of those that were looked
+/// at of late were taken, the drain is wanted now.
+fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
+    let buffers = u64::from(shared.mapping.buffers());
+    let header = shared.mapping.buffer(random.below(buffers) as u32);
+    let is_taken =
+        header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE);
+    *looks = *looks << 1 | u16::from(is_taken);
+    if looks.count_ones() > u16::BITS / 2 {
+        shared.want_drain();
+    }
+}
+
+/// Gives more thread entries and sub-buffers their storage before agents need them.
+fn reserve_threads(shared: &Shared) {
+    let control = shared.mapping.control();
+    let capacity = shared.mapping.layout().capacity.threads;
+    let used = control.threads_used.load(Ordering::Relaxed).min(capacity);
+    let limit = control.threads_limit.load(Ordering::Relaxed);
+    if used.saturating_add(SPARE_THREADS) > limit && limit < capacity {
+        // Without room threads stay unregistered, and agents count them.
+        let _ = shared.mapping.extend_threads(limit.saturating_mul(2));
+    }
+    // A thread holds one sub-buffer at a time. What is there now has room for those of usual programs.
+    let buffers = used.saturating_add(SPARE_THREADS);
+    if buffers > shared.mapping.buffers()
+        && control.mode.load(Ordering::Relaxed) == Mode::Endless as u32
+    {
+        // Without room records are lost, and agents count them.
+        let _ = shared
+            .mapping
+            .extend_buffers(buffers.next_multiple_of(SPARE_THREADS));
+    }
+}
+
+fn sleep_until(ns: u64) {
+    let time = libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the pointer is to a valid object, no remainder is wanted.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut(),
+        )
+    };
+}
+
+/// xorshift64* (Vigna 2016): good enough to spread ticks.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        match bound {
+            0 => 0,
+            _ => (word >> 32) % bound,
+        }
+    }
+}
