@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
 
+pub mod agent;
 pub mod decode;
 pub mod json;
 pub mod processes;

@@ -3,8 +3,6 @@
 //! The harness stands in for the collector: it makes the mapping, publishes ticks, interrupts threads,
 //! and reads what they wrote.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
 use stackbeat_core::shm::gate;
@@ -23,6 +21,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::{target_folder, workspace};
+
 /// The agent as it is shipped, built by cargo (which does not build a cdylib for tests by itself), or the
 /// one that `STACKBEAT_AGENT` names.
 pub fn agent() -> &'static Path {
@@ -31,8 +31,8 @@ pub fn agent() -> &'static Path {
         if let Some(path) = std::env::var_os("STACKBEAT_AGENT") {
             return path.into();
         }
-        let test = std::env::current_exe().expect("the test's own path");
-        let target = test.ancestors().nth(3).expect("target/PROFILE/deps/TEST");
+        let profile = target_folder();
+        let target = profile.parent().expect("target/PROFILE");
         let status = Command::new(env!("CARGO"))
             .args([
                 "build",
@@ -43,7 +43,7 @@ pub fn agent() -> &'static Path {
                 "stackbeat-hooks-linux",
             ])
             .arg("--manifest-path")
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+            .arg(workspace().join("Cargo.toml"))
             .arg("--target-dir")
             .arg(target)
             .status()
@@ -60,13 +60,12 @@ fn lighten(mapping: &Mapping, entry: &ThreadEntry) {
     }
 }
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/programs")
-        .join(name)
+/// The source of a program of these tests.
+pub fn source(name: &str) -> PathBuf {
+    workspace().join("hooks-linux/tests/programs").join(name)
 }
 
-/// Compiles `tests/programs/SOURCE` into `folder` and returns the result's path.
+/// Compiles `hooks-linux/tests/programs/SOURCE` into `folder` and returns the result's path.
 pub fn compile(folder: &Path, file: &str, options: &[&str]) -> PathBuf {
     let source = source(file);
     let cpp = file.ends_with(".cpp");
@@ -108,6 +107,12 @@ pub struct Session {
     threads: Vec<JoinHandle<()>>,
     /// Signals sent by the sampler.
     pub sent: Arc<AtomicU64>,
+}
+
+impl Default for Session {
+    fn default() -> Session {
+        Session::new()
+    }
 }
 
 impl Session {
