@@ -7,4 +7,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export STACKBEAT_CRASHES=${1:-10000}
 if [[ $# -ge 2 ]]; then export STACKBEAT_CRASH_SEED=$2; fi
-exec cargo test --locked -p stackbeat-collector --test crash
+exec cargo test --locked -p stackbeat-collector --test main crash:: -- --nocapture

@@ -3,4 +3,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 RUSTFLAGS="--cfg loom ${RUSTFLAGS:-}" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
-  cargo test --release -p stackbeat-core --test loom "$@"
+  cargo test --release -p stackbeat-core --test main "$@"

@@ -9,4 +9,4 @@ cargo +nightly miri --version >/dev/null || {
 }
 # The unwinder's tests work on large tables and take hours there.
 cargo +nightly miri test -p stackbeat-core --lib "$@" -- --skip unwind
-MIRIFLAGS="${MIRIFLAGS:--Zmiri-many-seeds=0..8}" cargo +nightly miri test -p stackbeat-core --test protocols "$@"
+MIRIFLAGS="${MIRIFLAGS:--Zmiri-many-seeds=0..8}" cargo +nightly miri test -p stackbeat-core --test main "$@"

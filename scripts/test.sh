@@ -2,8 +2,10 @@
 # The test command: everything that must hold before a change lands. About half an hour on two cores from
 # a clean clone.
 #
-#   scripts/test.sh          all
-#   scripts/test.sh quick    only cargo's tests: no other targets, model checking or crash runs
+#   scripts/test.sh                all
+#   scripts/test.sh unit           only unit tests: less than two minutes once built
+#   scripts/test.sh integration    these, and what each crate's tests/ has: no recordings of real programs
+#   scripts/test.sh quick          all of cargo's tests: no other targets or model checking
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
@@ -11,8 +13,16 @@ log=$(mktemp) again=$(mktemp)
 trap 'rm -f "$log" "$again"' EXIT
 # More failures than this are no accident.
 most_again=3
-# A test binary that takes longer, in seconds, is ended and has failed.
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="scripts/test-limit.sh 900"
+case $mode in
+  unit) selected=(--lib --bins) ;;
+  integration) selected=(--exclude stackbeat-tests) ;;
+  quick | all) selected=() ;;
+  *) echo "test.sh: unit, integration, quick or all, not $mode" >&2; exit 2 ;;
+esac
+# A test binary that takes longer, in seconds, is ended and has failed. All recordings of real programs are one binary.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="scripts/test-limit.sh 2700"
+# The programs that tests run are built with all tests: none builds them again (`tests/src/lib.rs`).
+export STACKBEAT_TESTS_BUILT=1
 # What a second build would reuse takes a third of the disk that a build takes.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
@@ -31,9 +41,11 @@ run() {
   echo "== $((SECONDS - begin)) s"
 }
 
-# What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test, if one is named.
+# What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test. When the binary
+# did not come to its end no test is named: another tab follows, and the tests that have passed.
 failures() {
-  awk '/^ +Running |^ +Doc-tests / { count = ended = 0 }
+  awk '/^ +Running |^ +Doc-tests / { count = ended = 0; passed = "" }
+  /^test [^ ]+( - should panic)? \.\.\. ok$/ { passed = passed " " $2 }
   /^test .* \.\.\. FAILED$/ {
     name = $0
     gsub(/^test | \.\.\. FAILED$| - should panic/, "", name)
@@ -43,31 +55,33 @@ failures() {
   /^error: (doc)?test failed, to rerun pass `/ {
     split($0, part, "`")
     # Without a result it crashed, and nobody knows what else would have failed.
-    if (!count || !ended) print part[2] "\t"
+    if (!count || !ended) print part[2] "\t\t" passed
     else for (i = 1; i <= count; i++) print part[2] "\t" names[i]
     count = ended = 0
+    passed = ""
   }' "$log"
 }
 
 # Many tests watch real programs by real clocks, and a machine that is busy elsewhere can make one miss its moment.
-# A few that failed get one more try, each alone, and a binary that was ended the same as a whole; what fails again has
-# failed. The others are named at the end.
-unsteady=() ended=()
+# A few that failed get one more try, each alone, and what had not passed in a binary that was ended; what fails again
+# has failed. The others are named at the end.
+unsteady=() ended=() passed_before=0
 run_tests() {
-  local failed target name
-  cargo test --workspace --locked --no-fail-fast && return
+  local failed row target name passed
+  cargo test --workspace --locked --no-fail-fast "${selected[@]}" && return
   mapfile -t failed < <(sleep 1; failures)
   ((${#failed[@]} > 0 && ${#failed[@]} <= most_again)) || return 1
-  echo "== once more, alone: ${failed[*]}"
   for row in "${failed[@]}"; do
-    target=${row%$'\t'*} name=${row#*$'\t'}
-    if [[ -z $name ]]; then
-      # None of its tests has a result so far.
-      # shellcheck disable=SC2086 # a target is several words
-      cargo test --locked $target 2>&1 || return 1
+    target=${row%%$'\t'*} name=${row#*$'\t'} passed=${row##*$'\t'}
+    if [[ $name == *$'\t'* ]]; then
+      echo "== once more: $target, without what has passed"
+      # shellcheck disable=SC2046,SC2086 # a target is several words
+      cargo test --locked $target -- --exact ${passed:+$(printf -- ' --skip %s' $passed)} 2>&1 || return 1
       ended+=("$target")
+      passed_before=$((passed_before + $(wc -w <<<"$passed")))
       continue
     fi
+    echo "== once more, alone: $target $name"
     # shellcheck disable=SC2086 # a target is several words
     cargo test --locked $target -- --exact "$name" 2>&1 | tee "$again" | sed 's/^test result/alone/' || return 1
     # That is what has run, and nothing else.
@@ -77,8 +91,10 @@ run_tests() {
 }
 
 run "packages that tests need" scripts/install-test-packages.sh
-run "unit, integration and end-to-end tests" run_tests
-run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked
+run "tests of cargo's: $mode" run_tests
+if [[ $mode != unit ]]; then
+  run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked
+fi
 if [[ $mode == all ]]; then
   run "models of the shared protocols, every interleaving" scripts/loom.sh
   run "Android, Apple and arm64 Linux" scripts/cross/cross-check.sh
@@ -88,7 +104,7 @@ for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; do
 for target in "${ended[@]}"; do echo "was ended or crashed at first, passed alone: $target"; done
 
 # One line for all runs together, last, in the form that cargo uses.
-awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} '/^test result: / {
+awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} -v passed=$passed_before '/^test result: / {
   gsub(/[;.]/, " ")
   for (i = 1; i < NF; i++) {
     if ($(i + 1) == "passed") passed += $i

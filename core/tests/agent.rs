@@ -1,5 +1,5 @@
 //! The agent in a real process: hits become records, with the right stacks and counters, across
-//! threads and forks. One test function: there is one agent in a process.
+//! threads and forks. One test function: there is one agent in a process, which nothing else may use.
 #![cfg(target_os = "linux")]
 
 use stackbeat_core::agent;
@@ -15,6 +15,8 @@ use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::system_call::SystemCall;
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
+
+use super::alone::is_alone;
 
 struct Seen {
     thread_uid: u32,
@@ -127,6 +129,9 @@ fn stack_of(mapping: &Mapping, node: u32) -> Vec<u64> {
 
 #[test]
 fn a_session_in_this_process() {
+    if !is_alone("agent::a_session_in_this_process") {
+        return;
+    }
     let path = CString::new(format!(
         "/dev/shm/stackbeat-test-agent.{}",
         std::process::id()

@@ -13,6 +13,8 @@ use std::ffi::CString;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
+use super::alone::is_alone;
+
 fn session(number: u32) -> (Mapping, CString) {
     let path = format!(
         "/dev/shm/stackbeat-attached.{}.{number}",
@@ -51,6 +53,9 @@ fn samples(entry: Option<&ThreadEntry>) -> u32 {
 
 #[test]
 fn sessions_come_and_go() {
+    if !is_alone("attached::sessions_come_and_go") {
+        return;
+    }
     // A thread that is there before the agent, and passes a hook whenever it is told.
     let (go, orders) = mpsc::channel::<()>();
     let (done, answers) = mpsc::channel::<u32>();

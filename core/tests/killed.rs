@@ -66,7 +66,7 @@ impl Drop for Victim {
 
 fn start(path: &CString) -> Victim {
     let child = Command::new(std::env::current_exe().expect("known"))
-        .args(["--exact", "child", "--test-threads=1"])
+        .args(["--exact", "killed::child", "--test-threads=1"])
         .env(CHILD, path.to_str().expect("ASCII"))
         .stdout(Stdio::null())
         .spawn()

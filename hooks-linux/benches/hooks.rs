@@ -2,10 +2,7 @@
 //! with it recording at 1 ms (gates light, as a recording makes them for such loops), in alternation. Run with `cargo bench -p stackbeat-hooks-linux`;
 //! `STACKBEAT_AGENT` names another library than the one cargo built.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
-use common::{Session, agent, compile, run};
+use stackbeat_tests::agent::{Session, agent, compile, run};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;

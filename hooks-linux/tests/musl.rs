@@ -1,19 +1,16 @@
 //! The agent asks nothing of libc that another one lacks: musl and older versions of glibc load it.
 
-mod common;
-
-use common::{Session, agent, assert_same, run};
 use stackbeat_core::shm::registry;
+use stackbeat_tests::agent::{Session, agent, assert_same, run, source};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiles `tests/programs/FILE` for musl.
 fn compile(folder: &Path, file: &str) -> PathBuf {
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let out = folder.join(file.trim_end_matches(".c"));
     let status = Command::new("musl-gcc")
         .args(["-O2", "-w", "-pthread", "-o"])
-        .args([&out, &programs.join(file)])
+        .args([&out, &source(file)])
         .status()
         .expect("musl-gcc runs (scripts/install-test-packages.sh)");
     assert!(status.success(), "{file} does not compile");

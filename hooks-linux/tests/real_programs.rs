@@ -2,9 +2,7 @@
 //!
 //! A program that is not installed is passed over (named in the test's output).
 
-mod common;
-
-use common::{Session, assert_same, compile, run};
+use stackbeat_tests::agent::{Session, agent, assert_same, compile, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -145,7 +143,7 @@ fn shells_and_pipes() {
 #[test]
 fn other_allocators_and_sanitizers() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let agent = common::agent().to_str().expect("UTF-8");
+    let agent = agent().to_str().expect("UTF-8");
     let program = compile(folder.path(), "threads.cpp", &[]);
     let plain = run(&mut Command::new(&program));
     for allocator in [
@@ -234,7 +232,7 @@ fn withdrawn_hooks_are_out_of_the_way() {
 #[test]
 fn withdrawn_hooks_stay_out_of_a_process_that_is_visited() {
     let folder = tempfile::tempdir().expect("a folder");
-    let agent = common::agent().to_str().expect("UTF-8");
+    let agent = agent().to_str().expect("UTF-8");
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
         let program = compile(folder.path(), "late.c", &["-Wl,-z,relro", binding, "-ldl"]);
         let visit = |session: Session, visits: &str, blocks: &str| {

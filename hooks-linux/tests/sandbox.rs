@@ -1,10 +1,8 @@
 //! Programs that give up system calls do under the agent what they do without it: no call of the agent's is one that
 //! their filters do not allow.
 
-mod common;
-
-use common::{Session, assert_same, compile, run};
 use stackbeat_core::shm::layout::sandboxed;
+use stackbeat_tests::agent::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::time::Duration;
 

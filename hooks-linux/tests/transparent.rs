@@ -1,12 +1,10 @@
 //! Every hooked call does under the agent what it does without: results, errno, side effects, exit
 //! status; and each is seen.
 
-mod common;
-
-use common::{Session, assert_same, compile, run};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{entry_state, loss};
 use stackbeat_core::shm::registry;
+use stackbeat_tests::agent::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,9 +1,12 @@
 //! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
 
+pub mod agent;
 pub mod decode;
 pub mod json;
 pub mod processes;
 pub mod servers;
+pub mod tool;
+pub mod viewers;
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -16,15 +19,32 @@ use std::time::{Duration, Instant};
 pub fn stackbeat() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        build(&["--package", "stackbeat"]);
-        target_folder().join("stackbeat")
+        // For tests of its own package, cargo has built it, and names it (since 1.94).
+        if let Some(built) = std::env::var_os("CARGO_BIN_EXE_stackbeat") {
+            return built.into();
+        }
+        built(
+            target_folder().join("stackbeat"),
+            &["--package", "stackbeat"],
+        )
     })
 }
 
 /// An example of this package, a program to record. `cargo test --test NAME` does not build them.
 pub fn example(name: &str) -> PathBuf {
-    build(&["--package", "stackbeat-tests", "--example", name]);
-    target_folder().join("examples").join(name)
+    built(
+        target_folder().join("examples").join(name),
+        &["--package", "stackbeat-tests", "--example", name],
+    )
+}
+
+/// The program at `path`, built by these arguments of cargo. Tests of the whole workspace have built it, with other
+/// features of dependencies: whoever runs those sets `STACKBEAT_TESTS_BUILT`, and nothing is built twice.
+fn built(path: PathBuf, what: &[&str]) -> PathBuf {
+    if std::env::var_os("STACKBEAT_TESTS_BUILT").is_none() {
+        build(what);
+    }
+    path
 }
 
 /// Builds with the profile of the test itself.

@@ -1,15 +1,13 @@
 //! Reports of damaged traces: never a panic, never without end, never called complete.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{json, stackbeat, text};
 use stackbeat_model::Trace;
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::summary::Outcome;
 use stackbeat_proto::v1::{Summary, packet::Body};
+use stackbeat_tests::tool::{json, stackbeat, text};
 use stackbeat_tools::page;
 use stackbeat_tools::report;
 

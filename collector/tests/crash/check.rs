@@ -8,7 +8,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, loss::Cause, packet, summary};
 
-use crate::writer::{leaf, seal};
+use super::writer::{leaf, seal};
 
 /// Sums over all rounds.
 #[derive(Debug, Default)]

@@ -1,27 +1,40 @@
 //! The collector of the crash test: a real session over the writer.
 
+use std::iter;
 use std::path::PathBuf;
 
+use super::Work;
 use stackbeat_collector::record;
 use stackbeat_collector::session::{Options, Progress};
 
-/// OUTPUT NOTES PACE COMPRESS
-pub fn main(arguments: &[String]) {
-    let [output, notes, pace_ns, compress] = arguments else {
-        panic!("four arguments");
-    };
+/// Stands before the program's pid.
+pub const STARTED: &str = "program ";
+
+/// Not a test: the collector.
+#[test]
+#[ignore = "is run by another test"]
+fn collector() {
+    let work = Work::given();
     let own = std::env::current_exe().expect("own path");
-    let command = vec![own.into(), "writer".into(), notes.into(), pace_ns.into()];
+    let test = [
+        "--ignored",
+        "--exact",
+        "crash::writer::writer",
+        "--test-threads=1",
+    ];
+    let command = iter::once(own.into()).chain(test.map(Into::into)).collect();
     // Something harmless to preload: the writer is an agent itself.
     let agent = loaded_library("libc.so.6");
-    let mut options = Options::new(command, agent, PathBuf::from(output));
+    let mut options = Options::new(command, agent, work.output);
     options.symbolize = false;
     options.interrupt_running = false;
     options.buffer_bytes = 1 << 20;
-    options.compress = compress == "true";
+    options.compress = work.compress;
     let outcome = record(&options, &mut |progress| {
         if let Progress::Started { pid } = progress {
-            println!("{pid}");
+            // At once: the program has the same output.
+            let line = format!("\n{STARTED}{pid}\n");
+            print!("{line}");
         }
     });
     if let Err(error) = outcome {

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Work;
 use stackbeat_core::clock;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
@@ -79,13 +80,15 @@ impl Notes {
     }
 }
 
-/// NOTES PACE
-pub fn main(arguments: &[String]) {
+/// Not a test: the program that is recorded.
+#[test]
+#[ignore = "is run by another test"]
+fn writer() {
+    let work = Work::given();
     let session = std::env::var(SESSION_VARIABLE).expect("a session");
     let path = CString::new(session).expect("no NUL");
     let mapping: &'static Mapping = Box::leak(Box::new(Mapping::open(&path).expect("the mapping")));
-    let notes = Notes::map(Path::new(&arguments[0]));
-    let pace_ns: u64 = arguments[1].parse().expect("a number");
+    let notes = Notes::map(&work.notes);
     let (process, process_uid) = add_process(
         mapping,
         &NewProcess {
@@ -97,7 +100,7 @@ pub fn main(arguments: &[String]) {
     .expect("an entry");
     std::thread::scope(|scope| {
         for note in notes.0 {
-            scope.spawn(move || write(mapping, note, pace_ns, process, process_uid));
+            scope.spawn(move || write(mapping, note, work.pace_ns, process, process_uid));
         }
     });
 }

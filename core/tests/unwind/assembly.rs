@@ -8,7 +8,7 @@ use stackbeat_core::native::modules;
 use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::WalkEnd;
 
-use crate::in_process::{Comparison, bounds, compare};
+use super::in_process::{Comparison, bounds, compare};
 
 core::arch::global_asm!(
     // Like glibc's `_dl_runtime_resolve_xsavec`: the stack is realigned, rbx knows the frame.

@@ -11,7 +11,7 @@ use stackbeat_core::native::modules;
 use stackbeat_core::native::walk::NativeWalker;
 use stackbeat_core::unwind::{StackBounds, WalkEnd};
 
-use crate::in_process::{Comparison, bounds, compare};
+use super::in_process::{Comparison, bounds, compare};
 
 /// What the callback found in one run of a library's chains.
 struct Run {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{Registers, WalkEnd};
 
-use crate::foreign::Process;
+use super::foreign::Process;
 
 /// Prints the registers a walk begins with, then the pc of every frame that is not inlined.
 const SCRIPT: &str = "
@@ -154,7 +154,12 @@ fn rust_asleep_in_a_sort() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let this = std::env::current_exe().expect("it has a path");
     let mut command = Command::new(this);
-    command.args(["--ignored", "--exact", "gdb::sleeper", "--test-threads=1"]);
+    command.args([
+        "--ignored",
+        "--exact",
+        "unwind::gdb::sleeper",
+        "--test-threads=1",
+    ]);
     let program = Program::start(&mut command);
     equals_gdb(&program, folder.path(), 4);
 }

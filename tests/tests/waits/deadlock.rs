@@ -1,6 +1,6 @@
 //! Deadlocks: seen while the program hangs, and in its trace.
 
-use crate::{contains, report};
+use super::{contains, report};
 use serde_json::Value;
 use stackbeat_tests::{Background, Program, compile, run, scratch, stackbeat, wait_until};
 use std::collections::BTreeSet;

@@ -1,0 +1,17 @@
+//! What core does in a real process, its protocols between threads and processes, and its unwinder against others.
+
+#[cfg(loom)]
+mod loom;
+
+#[cfg(not(any(loom, miri)))]
+mod agent;
+#[cfg(not(any(loom, miri)))]
+mod alone;
+#[cfg(not(any(loom, miri)))]
+mod attached;
+#[cfg(not(any(loom, miri)))]
+mod killed;
+#[cfg(not(loom))]
+mod protocols;
+#[cfg(not(any(loom, miri)))]
+mod unwind;

@@ -1,0 +1,45 @@
+//! The tool as tests call it: no agent but its own, no colours, nothing to read.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The binary's path, for commands that are made of text.
+pub fn binary() -> &'static str {
+    crate::stackbeat().to_str().expect("UTF-8")
+}
+
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(crate::stackbeat());
+    command
+        .args(arguments)
+        .env_remove("STACKBEAT_AGENT")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+pub fn command_in(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = command(arguments);
+    command.current_dir(folder);
+    command
+}
+
+/// Runs it in a folder.
+pub fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
+    command_in(folder, arguments).output().expect("runs")
+}
+
+/// Runs it in a folder; gives what it says, which must be JSON.
+#[track_caller]
+pub fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let output = stackbeat(folder, arguments);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

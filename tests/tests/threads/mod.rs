@@ -1,0 +1,4 @@
+//! Programs with thousands of threads.
+
+mod idle;
+mod many;
