@@ -12,9 +12,9 @@
 pub mod drain;
 #[cfg(target_os = "linux")]
 pub mod functions;
-mod numbers;
 #[cfg(target_os = "linux")]
 mod linux;
+mod numbers;
 #[cfg(target_os = "linux")]
 pub mod recover;
 #[cfg(target_os = "linux")]
