@@ -9,23 +9,21 @@ mod layout;
 mod sides;
 
 use std::collections::HashSet;
-use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use std::{iter, mem};
+use std::{fs, iter, mem};
 
 use anyhow::{Context, Result, bail};
-use stackbeat_gate::budget::{Budget, BudgetRow, Uncounted};
-use stackbeat_gate::compare::{Pairing, Rules};
-use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Finding, Verdict, Way};
-use stackbeat_gate::explain;
+use stackbeat_gate::budget::{BudgetRow, Uncounted};
+use stackbeat_gate::decide::{Confirmation, Finding, Verdict, Way};
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::random::Random;
+use stackbeat_gate::rules::{Budget, Pairing, Rules};
 use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
 use stackbeat_gate::table::Table;
+use stackbeat_gate::{confirm, explain};
 
 use super::summarize::Reader;
 use super::view::Gate;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use stackbeat_gate::compare::Pairing;
 use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::Side;
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;

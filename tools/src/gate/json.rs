@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 use stackbeat_gate::budget::Uncounted;
 use stackbeat_gate::compare::Comparison;
-use stackbeat_gate::confirm::Confirmation;
-use stackbeat_gate::decide::{Finding, Row, Way};
+use stackbeat_gate::decide::{Confirmation, Finding, Row, Way};
 use stackbeat_gate::explain::Part;
 use stackbeat_gate::run::{RoleId, Side};
 

@@ -16,17 +16,16 @@ pub mod trend;
 mod view;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::thread;
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
-use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::decide::{Outcome, Verdict, judge};
 use stackbeat_gate::metric::Metric;
 use stackbeat_gate::names::is_like;
+use stackbeat_gate::rules::{Pairing, Rules};
 use stackbeat_gate::run::{Kin, Names, Run, Side, kin};
 use stackbeat_gate::table::Table;
 

@@ -5,9 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use stackbeat_gate::budget::{Budget, Per, Scoped};
-use stackbeat_gate::compare::Rules;
 use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::rules::{Budget, Per, Rules, Scoped};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

@@ -9,8 +9,8 @@ use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::names;
+use stackbeat_gate::run::wait_sums::{End, Party, WaitKey};
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
-use stackbeat_gate::waits::{End, Party, WaitKey};
 use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
 
 use crate::report::counters::CounterRow;
@@ -415,7 +415,7 @@ fn amounts(amounts: &stackbeat_model::Amounts) -> Values {
 mod tests {
     use stackbeat_core::system_call::SystemCall;
     use stackbeat_gate::metric::METRICS;
-    use stackbeat_gate::waits::WaitSum;
+    use stackbeat_gate::run::wait_sums::WaitSum;
     use stackbeat_model::{FunctionIndex, LongWait, StackIndex};
 
     use super::*;

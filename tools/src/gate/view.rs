@@ -1,11 +1,14 @@
 //! The words and numbers that all outputs share.
 
-use stackbeat_gate::budget::{Budget, BudgetRow, Per};
-use stackbeat_gate::compare::{Answer, Comparison, Pairing};
-use stackbeat_gate::confirm::{self, Confirmation};
-use stackbeat_gate::decide::{Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way};
+use stackbeat_gate::budget::BudgetRow;
+use stackbeat_gate::compare::{Answer, Comparison};
+use stackbeat_gate::confirm;
+use stackbeat_gate::decide::{
+    Confirmation, Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way,
+};
 use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
+use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
 use stackbeat_gate::waits::{Tie, WaitedFor};

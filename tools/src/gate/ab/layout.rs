@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_core::probe::Cause;
-use stackbeat_gate::compare::{Pairing, Rules};
 use stackbeat_gate::metric::Metric;
+use stackbeat_gate::rules::{Pairing, Rules};
 use stackbeat_gate::stats::median;
 
 use super::progress;

@@ -1,18 +1,17 @@
 //! The two commands of `ab`, and how runs of them are recorded.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::Instant;
+use std::{fmt, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use stackbeat_collector::session::CpuList;
-use stackbeat_gate::compare::Pairing;
+use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::Side;
 use stackbeat_proto::stream::write_packet;
 use stackbeat_proto::v1::{CounterBatch, Packet, packet::Body};

@@ -12,7 +12,7 @@ mod text;
 mod view;
 
 use anyhow::Result;
-use stackbeat_gate::compare::Rules;
+use stackbeat_gate::rules::Rules;
 
 use super::{check_files, exit_code, policy, write};
 use crate::cli::{GateFormat, TrendArgs};

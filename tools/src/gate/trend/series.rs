@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_gate::budget::{self, BudgetRow};
-use stackbeat_gate::compare::Rules;
+use stackbeat_gate::rules::Rules;
 use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::table::Table;
 use stackbeat_gate::trend::history::History;
