@@ -3,7 +3,6 @@
 
 pub mod control;
 mod machine;
-mod print;
 mod record;
 mod shared;
 mod verdict;
@@ -12,7 +11,6 @@ mod view;
 use clap::{ColorChoice, Parser, Subcommand};
 
 pub use machine::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub use print::{print_completions, print_man_page};
 pub use record::{AttachArgs, RecordArgs, RecoverArgs};
 pub use shared::{
     CaptureArgs, DumpArgs, DumpSignal, LogArgs, ModeArg, OutputArgs, SwitchArgs, SystraceArg,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use stackbeat_model::{Reason, UnrecordedProgram};
 
-use crate::record::progress::plural;
+use crate::commands::record::progress::plural;
 use crate::units;
 
 /// Programs named in a line.

@@ -1,0 +1,4 @@
+//! Summaries as text: tables for a terminal.
+
+pub(crate) mod focus;
+pub(crate) mod tables;
