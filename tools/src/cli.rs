@@ -17,7 +17,7 @@ pub use shared::{
     TraceArgs, WatchArgs,
 };
 pub use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs, WritingArgs};
-pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs, SortKey};
+pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
 
 /// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
 /// the calling thread's stack.

@@ -11,10 +11,9 @@ use stackbeat_model::{
     Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
 };
 
+use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
-use crate::summary::facts::{
-    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts,
-};
+use crate::summary::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::summary::load::Report;
 use crate::summary::system_calls::CallSites;
 use crate::summary::timeline::{Bar, Timeline};

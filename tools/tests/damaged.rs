@@ -5,7 +5,6 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{json, stackbeat, text};
 use stackbeat_model::Trace;
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::summary::Outcome;
@@ -13,6 +12,8 @@ use stackbeat_proto::v1::{Summary, packet::Body};
 use stackbeat_tools::commands::report;
 use stackbeat_tools::render::html;
 use stackbeat_tools::summary::load;
+
+use common::{json, stackbeat, text};
 
 /// A trace of the first format, as it is kept for readers.
 fn kept_traces() -> Vec<(String, Vec<u8>)> {

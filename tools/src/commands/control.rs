@@ -15,12 +15,11 @@ use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_NEGATIVE;
 use crate::cli::control::{DumpArgs, MarkArgs, SetArgs, StartArgs, StatusArgs, StopArgs, Target};
-use crate::commands::record::progress::plural;
 use crate::commands::record::{interval, parse_probes};
-use crate::commands::{record, recover};
+use crate::commands::recover;
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
-use crate::units::{bytes, count, duration};
+use crate::units::{bytes, count, duration, plural};
 
 #[derive(Serialize)]
 struct StatusJson {
@@ -115,11 +114,11 @@ fn sorted(found: Vec<Found>) -> (Vec<SessionStatus>, usize) {
             Ok(status) => sessions.push(status),
             Err(ControlError::NotAllowed { .. }) => others += 1,
             Err(ControlError::Unreachable { .. }) => silent += 1,
-            Err(error) => record::warn(&error.to_string()),
+            Err(error) => terminal::warn(&error.to_string()),
         }
     }
     if silent > 0 {
-        record::warn(&format!(
+        terminal::warn(&format!(
             "{} no answer",
             plural(silent, "session gives", "sessions give")
         ));
@@ -273,7 +272,7 @@ pub fn mark(args: &MarkArgs) -> Result<u8> {
 pub fn dump(args: &DumpArgs) -> Result<u8> {
     let output = absolute(&args.output)
         .with_context(|| format!("{}: no name for a trace", args.output.display()))?;
-    record::refuse_to_replace(&output, args.force)?;
+    terminal::refuse_to_replace(&output, args.force)?;
     let (session, reply) = ask(
         &args.target,
         &Request::Dump(DumpRequest {
@@ -305,7 +304,7 @@ pub fn dump(args: &DumpArgs) -> Result<u8> {
         && dump.samples > 0
         && dump.covered_ns < asked.min(dump.elapsed_ns) / 2
     {
-        record::warn(&format!(
+        terminal::warn(&format!(
             "the session reaches back {} only; a larger --buffer keeps more",
             duration(dump.covered_ns)
         ));

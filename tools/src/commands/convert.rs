@@ -1,6 +1,5 @@
 //! `stackbeat export`: hands a trace to other tools.
 
-use crate::summary::load;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -9,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use stackbeat_model::Trace;
 
 use crate::cli::ExportArgs;
-use crate::commands::record;
 use crate::export::{self, Options, Summary};
+use crate::summary::load;
 use crate::{terminal, units};
 
 /// Runs the command.
@@ -92,7 +91,7 @@ fn to_file(trace: &Trace, args: &ExportArgs, options: &Options, output: &Path) -
             output.display()
         );
     }
-    record::refuse_to_replace(output, args.force)?;
+    terminal::refuse_to_replace(output, args.force)?;
     let is_new = !output.exists();
     let mut file =
         File::create(output).with_context(|| format!("{}: cannot be written", output.display()))?;

@@ -3,7 +3,6 @@
 //! The second program is this binary itself, started with a hidden command that runs the bundled
 //! example, so that an installed `stackbeat` needs neither its sources nor a compiler.
 
-use crate::summary::load;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -16,6 +15,7 @@ use stackbeat_collector::session::Options;
 use crate::cli::{DemoArgs, WorkerArgs};
 use crate::commands::{record, report, self_test};
 use crate::render::html;
+use crate::summary::load;
 use crate::summary::load::Report;
 use crate::{agent, terminal};
 

@@ -8,11 +8,11 @@ use serde::Serialize;
 use stackbeat_model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
-use crate::commands::record::progress::plural;
 use crate::summary::facts::Recording;
 use crate::summary::load::recording;
 use crate::terminal::{self, Style, clean};
-use crate::{EXIT_NEGATIVE, losses, units};
+use crate::units::{self, plural};
+use crate::{EXIT_NEGATIVE, losses};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
 pub fn run(args: &InfoArgs) -> Result<u8> {

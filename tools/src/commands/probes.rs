@@ -132,7 +132,7 @@ impl Counted {
         options.symbolize = false;
         let outcome = record::record(&options, true)?;
         for warning in &outcome.warnings {
-            record::warn(&warning.to_string());
+            terminal::warn(&warning.to_string());
         }
         if let Some(error) = &outcome.write_error {
             anyhow::bail!("the counts could not be kept: {error}");

@@ -15,12 +15,13 @@ use rustix::process::Signal;
 use stackbeat_collector::session::{self, Dumps, Options, Outcome, Systrace};
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
-use stackbeat_symbolize::SymbolCache;
 
+use crate::EXIT_ERROR;
+use crate::agent::{self, symbol_cache};
 use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
 use crate::commands::recover;
+use crate::terminal::refuse_to_replace;
 use crate::units::{self, Period};
-use crate::{EXIT_ERROR, agent, terminal};
 
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
 const MIN_INTERVAL_NS: u64 = 50_000;
@@ -116,11 +117,6 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
     Ok(options)
 }
 
-/// What of names is kept from one recording to the next.
-pub fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
-    (!is_unwanted).then(SymbolCache::of_user).flatten()
-}
-
 fn dumps(args: &DumpArgs) -> Dumps {
     Dumps {
         signal: args.dump_on.map(|signal| match signal {
@@ -198,17 +194,6 @@ fn program_name(program: &OsStr) -> String {
     }
 }
 
-/// A file is only replaced by who says so. Pipes and devices are there before.
-pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
-    if output.is_file() && !force {
-        bail!(
-            "{}: exists already; choose another name with -o, or replace it with --force",
-            output.display()
-        );
-    }
-    Ok(())
-}
-
 /// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.
 fn default_output(program: &OsStr, force: bool) -> PathBuf {
     let name = program_name(program);
@@ -230,12 +215,6 @@ pub(crate) fn exit_code(wait_status: i32) -> u8 {
         (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
         (None, None) => EXIT_ERROR,
     }
-}
-
-/// Prints a warning in the style of all messages.
-pub(crate) fn warn(text: &str) {
-    let label = terminal::Style::stderr().warning("stackbeat: warning");
-    terminal::say(&format!("{label}: {text}"));
 }
 
 #[cfg(test)]

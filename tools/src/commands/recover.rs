@@ -9,9 +9,8 @@ use stackbeat_collector::recover::leftovers::{self, Removed};
 use stackbeat_collector::recover::{self, Orphan, RecoverOptions, RecoverySummary};
 
 use crate::cli::RecoverArgs;
-use crate::commands::record;
-use crate::commands::record::progress::plural;
-use crate::{terminal, units};
+use crate::units::{self, plural};
+use crate::{agent, terminal};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -29,7 +28,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8> {
         overwrite: args.force,
         keep_mapping: args.keep,
         symbolize: true,
-        symbol_cache: record::symbol_cache(args.no_symbol_cache),
+        symbol_cache: agent::symbol_cache(args.no_symbol_cache),
     };
     let summary = recover::recover(file, &output, &options)?;
     if args.json {

@@ -1,8 +1,5 @@
 //! `stackbeat report`: sums a trace up and shows it as tables, JSON or a page.
 
-use crate::render::json;
-use crate::render::text::{focus, tables};
-use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use std::fs;
 use std::path::Path;
 
@@ -10,8 +7,10 @@ use anyhow::{Context, Result, bail};
 use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
-use crate::render::html;
+use crate::render::text::{focus, layout, tables};
+use crate::render::{html, json};
 use crate::summary::facts::Facts;
+use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use crate::terminal;
 
 /// Lines per table when nothing else is asked for.
@@ -47,7 +46,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
             Some(n) => n,
             None => DEFAULT_TOP,
         };
-        let layout = tables::Layout {
+        let layout = layout::Layout {
             width: terminal::width(),
             style: terminal::Style::stdout(),
             top,
@@ -79,12 +78,17 @@ pub fn write_page(report: &Report, output: &Path) -> Result<()> {
 
 /// The text of the tables of a whole trace, for the demo.
 pub fn text(report: &Report, top: usize) -> String {
-    let layout = tables::Layout {
+    let layout = layout::Layout {
         width: terminal::width(),
         style: terminal::Style::stdout(),
         top,
     };
-    tables::report(report, &|_| true, crate::cli::SortKey::SelfTime, &layout)
+    tables::report(
+        report,
+        &|_| true,
+        crate::summary::sort_key::SortKey::SelfTime,
+        &layout,
+    )
 }
 
 /// Which threads are asked for, by index. All when nothing is said.

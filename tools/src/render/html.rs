@@ -21,12 +21,11 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex};
 
+use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
-use crate::summary::facts::{
-    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts,
-};
+use crate::summary::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::summary::load::Report;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::terminal::clean;

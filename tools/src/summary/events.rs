@@ -1,16 +1,10 @@
 //! What happened at one moment: marks of users and of the program, and settings that were changed.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 use stackbeat_collector::session::control::{mode_name, names_of};
 use stackbeat_model::{ThreadIndex, Trace, WITHDRAWN};
 use stackbeat_proto::v1::{Event, event};
 
-use super::facts::Facts;
-use crate::render::text::tables::{Layout, chain, more, title};
-use crate::summary::call_tree::{Profile, ROOT};
-use crate::table::{Column, Table};
 use crate::units::duration;
 
 /// Events that a report keeps; there may be millions of marks in a trace.
@@ -112,45 +106,4 @@ fn setting(event: &Event) -> String {
         ("mode", mode) => format!("mode {}", mode_name(mode as u32)),
         (name, value) => format!("{name} {value}"),
     }
-}
-
-/// The table, with where its thread was below an event that says so; empty when nothing happened.
-pub fn table(
-    facts: &Facts,
-    profile: &Profile,
-    threads: &[(u32, String)],
-    layout: &Layout,
-) -> String {
-    let (rows, left_out) = (&facts.events, facts.events_left_out);
-    let mut out = String::new();
-    if rows.is_empty() {
-        return out;
-    }
-    title(&mut out, layout, "Marks and changes");
-    let mut table = Table::new(vec![
-        Column::number("AT", 0),
-        Column::text("KIND", 2),
-        Column::text("THREAD", 1),
-        Column::list("WHAT", 0),
-    ]);
-    for row in rows.iter().take(layout.top) {
-        let thread = threads.iter().find(|(uid, _)| *uid == row.thread_uid);
-        table.row(vec![
-            duration(row.at_ns),
-            row.kind.to_owned(),
-            thread.map_or(String::new(), |(_, name)| name.clone()),
-            row.text.clone(),
-        ]);
-        if row.place != ROOT {
-            let stack = chain(facts, profile.tree.outwards(row.place));
-            let place = format!("in {stack}");
-            table.row(vec![String::new(), String::new(), String::new(), place]);
-        }
-    }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
-    if left_out > 0 {
-        let _ = writeln!(out, "  {left_out} later ones are not in this report");
-    }
-    out
 }

@@ -66,13 +66,6 @@ pub fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
     ))
 }
 
-/// An interval of a share: `1.2 … 4.5 %`; empty when there is none.
-pub fn text(interval: Option<(f64, f64)>) -> String {
-    interval.map_or_else(String::new, |(low, high)| {
-        format!("{:.1} … {:.1} %", low * 100.0, high * 100.0)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,7 +85,6 @@ mod tests {
             assert!((found_high - high).abs() < 1e-4, "{part}: {found_high}");
         }
         assert_eq!(interval(1, 1, 0.0), None);
-        assert_eq!(text(Some((0.0123, 0.5))), "1.2 … 50.0 %");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use stackbeat_model::ThreadIndex;
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
 use super::long_waits::LongWaitRow;
+use crate::summary::call_bytes::CallBytes;
 use crate::terminal::Style;
 use crate::unrecorded::{self, UnrecordedRow};
 
@@ -118,25 +119,6 @@ pub struct ThreadFacts {
     /// Threads that this row sums up; 0: it is one thread.
     #[serde(skip_serializing_if = "is_zero")]
     pub merged: u32,
-}
-
-/// Bytes that system calls have moved, as far as they passed hooks. `None`: no hook has seen any. That is not 0, because
-/// what the C library does inside itself passes no hook.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CallBytes {
-    pub read: Option<u64>,
-    pub written: Option<u64>,
-}
-
-impl CallBytes {
-    /// Those among counts of all kinds.
-    pub fn of(calls: &SystemCalls) -> CallBytes {
-        let seen = |kind| Some(calls.of(kind)).filter(|bytes| *bytes > 0);
-        CallBytes {
-            read: seen(SystemCall::BytesRead),
-            written: seen(SystemCall::BytesWritten),
-        }
-    }
 }
 
 /// Kinds of calls that occur, by name.

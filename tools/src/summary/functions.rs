@@ -7,8 +7,8 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use super::evidence::Known;
-use crate::cli::SortKey;
 use crate::summary::call_tree::{Cell, Label, Profile};
+use crate::summary::sort_key::SortKey;
 
 /// Amounts of a function, or of a place and all below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

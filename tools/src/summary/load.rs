@@ -18,11 +18,12 @@ use stackbeat_proto::v1::summary::Outcome;
 use super::counters::Collected;
 use super::deadlocks::{Deadlocks, Places};
 use super::events::Events;
-use super::facts::{CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::long_waits::LongWaits;
 use super::rows::Rows;
 use super::system_calls::CallSites;
 use super::waits::Waits;
+use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::timeline::{Bar, Timeline};
 use crate::{losses, unrecorded};
@@ -58,7 +59,7 @@ pub fn load(path: &Path, bar_budget: usize) -> Result<Report> {
 /// Says on standard error what of a trace cannot be shown.
 pub fn warn_of_damage(path: &Path, trace: &Trace) {
     for line in damage(trace) {
-        crate::commands::record::warn(&format!("{}: {line}", path.display()));
+        crate::terminal::warn(&format!("{}: {line}", path.display()));
     }
 }
 

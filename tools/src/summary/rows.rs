@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use stackbeat_gate::names;
 use stackbeat_model::ThreadIndex;
 
-use super::facts::{CallBytes, Facts, LossRow, ProcessRow, ThreadFacts};
-use crate::commands::gate::summarize::role_of_thread;
+use super::facts::{Facts, LossRow, ProcessRow, ThreadFacts};
+use crate::summary::call_bytes::CallBytes;
+use crate::summary::roles::role_of_thread;
 
 /// One part in so many of the rows is for roles.
 const PART_FOR_ROLES: usize = 10;

@@ -28,7 +28,7 @@ pub fn run(args: &DiffArgs) -> Result<u8> {
     let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     for run in &table.runs {
         for damage in &run.about.damage {
-            crate::commands::record::warn(&format!("{}: {damage}", run.about.label));
+            crate::terminal::warn(&format!("{}: {damage}", run.about.label));
         }
     }
     if let Some(output) = &args.html {

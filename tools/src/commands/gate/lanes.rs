@@ -225,10 +225,11 @@ fn name(report: &Report, label: Label) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::ThreadIndex;
+
     use super::*;
     use crate::summary::timeline::Timeline;
     use crate::testing;
-    use stackbeat_model::ThreadIndex;
 
     #[test]
     fn both_lanes_have_states_and_frames_on_one_axis() {

@@ -8,7 +8,6 @@ use anyhow::Result;
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::metric::{Metric, Values};
-use stackbeat_gate::names;
 use stackbeat_gate::run::wait_sums::{End, Party, WaitKey};
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
 use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
@@ -17,6 +16,7 @@ use crate::summary::call_tree::{Cell, Label, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
 use crate::summary::facts::{Facts, FunctionName, Recording};
 use crate::summary::load::{Report, summarize_by};
+use crate::summary::roles::role_of_thread;
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
@@ -179,16 +179,6 @@ impl Reader {
             })
         });
         threads.collect()
-    }
-}
-
-pub(crate) fn role_of_thread(is_main: bool, name: &str, process: &str) -> String {
-    if is_main {
-        "main".to_string()
-    } else if name == process || name.is_empty() {
-        "thread".to_string()
-    } else {
-        names::role(name)
     }
 }
 
@@ -413,13 +403,13 @@ fn amounts(amounts: &stackbeat_model::Amounts) -> Values {
 
 #[cfg(test)]
 mod tests {
-    use crate::summary::load::load;
     use stackbeat_core::system_call::SystemCall;
     use stackbeat_gate::metric::METRICS;
     use stackbeat_gate::run::wait_sums::WaitSum;
     use stackbeat_model::{FunctionIndex, LongWait, StackIndex};
 
     use super::*;
+    use crate::summary::load::load;
     use crate::testing;
 
     #[test]

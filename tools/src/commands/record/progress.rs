@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::{Progress, Status};
 
-use crate::{terminal, units};
+use crate::terminal;
+use crate::units::{self, plural};
 
 /// A quick recording needs no progress.
 const FIRST_AFTER: Duration = Duration::from_millis(500);
@@ -45,7 +46,7 @@ impl Display {
             Progress::Warning(warning) => {
                 self.clear();
                 if !self.quiet {
-                    super::warn(&warning.to_string());
+                    crate::terminal::warn(&warning.to_string());
                 }
             }
             Progress::Started { .. } => {}
@@ -56,7 +57,7 @@ impl Display {
                     terminal::say(&format!("stackbeat: {reason}"));
                 }
                 match result {
-                    Err(error) => super::warn(&format!("no dump was written: {error}")),
+                    Err(error) => crate::terminal::warn(&format!("no dump was written: {error}")),
                     Ok(dump) if !self.quiet => {
                         terminal::say(&format!(
                             "stackbeat: dumped the last {}, {} → {}",
@@ -81,7 +82,9 @@ impl Display {
         if status.write_failing && !self.said_write_failing && !self.quiet {
             self.said_write_failing = true;
             self.clear();
-            super::warn("the trace cannot be written at the moment; what comes is counted as lost");
+            crate::terminal::warn(
+                "the trace cannot be written at the moment; what comes is counted as lost",
+            );
         }
         if self.shared || status.elapsed < FIRST_AFTER {
             return;
@@ -121,9 +124,4 @@ impl Display {
             self.drawn = false;
         }
     }
-}
-
-/// `1 thread`, `12.3 k threads`.
-pub fn plural(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", units::count(n), if n == 1 { one } else { many })
 }

@@ -1,7 +1,5 @@
 //! What is said at the end of a recording.
 
-use crate::render::text::tables;
-use crate::summary::load;
 use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -10,12 +8,15 @@ use serde::Serialize;
 use stackbeat_collector::attach::Visit;
 use stackbeat_collector::session::{Options, Outcome, Visits};
 
-use super::progress::plural;
-use crate::cli::{LogArgs, SortKey};
-use crate::summary::evidence::{self, interval};
+use crate::cli::LogArgs;
+use crate::render::text::evidence;
+use crate::summary::evidence::interval;
 use crate::summary::functions::{evidence, functions};
+use crate::summary::sort_key::SortKey;
+use crate::summary::{labels, load};
+use crate::terminal;
+use crate::units::{self, plural};
 use crate::unrecorded::{self, UnrecordedRow};
-use crate::{terminal, units};
 
 /// Functions named in the summary.
 const TOP: usize = 5;
@@ -155,14 +156,14 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
         return Vec::new();
     };
     let known = evidence(&report.profile, &|_| true);
-    let whole = known.time_ns + tables::gap_cpu_ns(&report.profile, &|_| true);
+    let whole = known.time_ns + labels::gap_cpu_ns(&report.profile, &|_| true);
     functions(&report.profile, &|_| true, SortKey::SelfTime)
         .iter()
         .take(TOP)
         .filter(|row| row.own.running_ns() > 0)
         .map(|row| {
             let own = row.own.running_ns();
-            let name = tables::function_text(&report.facts, row.function.0);
+            let name = labels::function_text(&report.facts, row.function.0);
             let name = terminal::clean(&name).into_owned();
             let ends = interval(own, whole, known.effective_samples());
             [

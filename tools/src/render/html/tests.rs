@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use stackbeat_model::ThreadIndex;
 
-use crate::cli::SortKey;
 use crate::summary::call_tree::Label;
 use crate::summary::functions::functions;
 use crate::summary::load::Report;
 use crate::summary::long_waits::LongWaitRow;
+use crate::summary::sort_key::SortKey;
 use crate::testing::{self, browser, browser::Browser};
 
 /// A page in a browser, with the folder that holds it.

@@ -9,20 +9,20 @@ use stackbeat_core::probe::Cause;
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_model::ThreadIndex;
 
-use crate::cli::SortKey;
-use crate::render::text::focus;
-use crate::render::text::tables::label_text;
+use super::{deadlocks, focus, system_calls, waits};
+use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ThreadTime};
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::events::EventRow;
 use crate::summary::evidence::interval;
 use crate::summary::facts::{
-    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind,
+    Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind,
 };
 use crate::summary::functions::{Weights, blocking_sites, evidence, functions};
+use crate::summary::labels::label_text;
 use crate::summary::load::Report;
+use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
-use crate::summary::{deadlocks, system_calls, waits};
 
 #[derive(Serialize)]
 pub struct ReportJson<'a> {
@@ -205,8 +205,8 @@ pub fn report<'a>(
     }
     let focus = match function {
         Some(name) => {
-            let focus = focus::focus(facts, profile, wanted, name)?;
-            let (callers, callees) = focus.json(facts);
+            let focus = crate::summary::focus::focus(facts, profile, wanted, name)?;
+            let (callers, callees) = focus::json(&focus, facts);
             let functions = focus.functions.iter();
             Some(FocusJson {
                 functions: functions.map(|f| name_of(facts, f.0)).collect(),

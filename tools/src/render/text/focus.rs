@@ -1,51 +1,18 @@
-//! One function: who calls it, and what it calls.
+//! Callers and callees of a function as two trees.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
-use anyhow::{Result, bail};
-use serde::Serialize;
-use stackbeat_model::{FunctionIndex, ThreadIndex};
+use anyhow::Result;
+use stackbeat_model::ThreadIndex;
 
-use super::tables::{self, Layout, function_text, label_text};
-use crate::summary::call_tree::{Label, Profile};
+use crate::render::text::layout::Layout;
+use crate::render::text::tables;
 use crate::summary::facts::Facts;
-use crate::summary::functions::Weights;
+use crate::summary::focus::{Branch, focus, heaviest};
+use crate::summary::labels::{function_text, label_text};
 use crate::summary::load::Report;
 use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
-
-/// Branches below this share of the function's time are not shown.
-const LEAST_SHARE: f64 = 0.005;
-
-/// A tree of calls with what was spent below each.
-#[derive(Clone, Debug, Default)]
-struct Branch {
-    weights: Weights,
-    children: HashMap<Label, Branch>,
-}
-
-/// Both views of the functions that were asked for.
-#[derive(Debug)]
-pub struct Focus {
-    pub functions: Vec<FunctionIndex>,
-    own: Weights,
-    callers: Branch,
-    callees: Branch,
-    whole_ns: u64,
-}
-
-/// A tree as JSON.
-#[derive(Debug, Serialize)]
-pub struct JsonBranch {
-    name: String,
-    wall_ns: u64,
-    blocked_ns: u64,
-    cpu_ns: u64,
-    allocated_bytes: u64,
-    samples: u64,
-    children: Vec<JsonBranch>,
-}
 
 /// The text for `--function NAME`.
 pub fn report(
@@ -121,107 +88,4 @@ fn draw(facts: &Facts, branch: &Branch, whole_ns: u64, indent: &str, lines: &mut
         ));
         draw(facts, child, whole_ns, &format!("{indent}{below}"), lines);
     }
-}
-
-/// Children that matter, heaviest first.
-fn heaviest(branch: &Branch, whole_ns: u64) -> Vec<(Label, &Branch)> {
-    let least = (whole_ns as f64 * LEAST_SHARE) as u64;
-    let mut children: Vec<_> = branch
-        .children
-        .iter()
-        .filter(|(_, b)| b.weights.wall_ns > least)
-        .map(|(label, b)| (*label, b))
-        .collect();
-    children.sort_by_key(|(label, b)| (std::cmp::Reverse(b.weights.wall_ns), *label));
-    children
-}
-
-/// Finds the functions with this name, or else with this in their name, and sums their calls up.
-pub fn focus(
-    facts: &Facts,
-    profile: &Profile,
-    wanted: &dyn Fn(ThreadIndex) -> bool,
-    name: &str,
-) -> Result<Focus> {
-    let all = facts.functions.iter().enumerate();
-    let pick = |test: &dyn Fn(&str) -> bool| -> Vec<FunctionIndex> {
-        all.clone()
-            .filter(|(_, f)| test(&f.name))
-            .map(|(i, _)| FunctionIndex(i as u32))
-            .collect()
-    };
-    let mut functions = pick(&|n| n == name);
-    if functions.is_empty() {
-        let lower = name.to_lowercase();
-        functions = pick(&|n| n.to_lowercase().contains(&lower));
-    }
-    let mut focus = Focus {
-        functions,
-        own: Weights::default(),
-        callers: Branch::default(),
-        callees: Branch::default(),
-        whole_ns: 0,
-    };
-    let mut found = std::collections::HashSet::new();
-    for (place, cell) in profile.by_place(wanted) {
-        focus.whole_ns += cell.time_ns;
-        let leaf = profile.tree.places()[place as usize].label;
-        let path: Vec<Label> = profile.tree.outwards(place).map(|(_, l)| l).collect();
-        let is_focus = |l: &Label| match l {
-            Label::Function(f) => focus.functions.contains(f),
-            _ => false,
-        };
-        // Recursion counts once, from the outermost call.
-        let Some(at) = path.iter().rposition(is_focus) else {
-            continue;
-        };
-        found.extend(path.iter().filter(|l| is_focus(l)).copied());
-        let innermost = path.iter().find(|l| matches!(l, Label::Function(_)));
-        if innermost.is_some_and(is_focus) {
-            focus.own.add_cell(leaf, &cell);
-        }
-        let add = |branch: &mut Branch, labels: &mut dyn Iterator<Item = &Label>| {
-            let mut branch = branch;
-            branch.weights.add_cell(leaf, &cell);
-            for label in labels {
-                branch = branch.children.entry(*label).or_default();
-                branch.weights.add_cell(leaf, &cell);
-            }
-        };
-        add(&mut focus.callers, &mut path[at..].iter());
-        add(&mut focus.callees, &mut path[..=at].iter().rev());
-    }
-    focus
-        .functions
-        .retain(|f| found.contains(&Label::Function(*f)));
-    if focus.functions.is_empty() {
-        bail!("--function {name}: no function in what is shown has this in its name");
-    }
-    Ok(focus)
-}
-
-impl Focus {
-    /// The two trees for JSON: callers, callees.
-    pub fn json(&self, facts: &Facts) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
-        let whole = self.callees.weights.wall_ns;
-        (
-            json_children(facts, &self.callers, whole),
-            json_children(facts, &self.callees, whole),
-        )
-    }
-}
-
-fn json_children(facts: &Facts, branch: &Branch, whole_ns: u64) -> Vec<JsonBranch> {
-    heaviest(branch, whole_ns)
-        .into_iter()
-        .map(|(label, b)| JsonBranch {
-            name: label_text(facts, label),
-            wall_ns: b.weights.wall_ns,
-            blocked_ns: b.weights.blocked_ns,
-            cpu_ns: b.weights.cpu_ns,
-            allocated_bytes: b.weights.allocated_bytes,
-            samples: b.weights.samples,
-            children: json_children(facts, b, whole_ns),
-        })
-        .collect()
 }

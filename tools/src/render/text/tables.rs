@@ -1,34 +1,25 @@
 //! The report as tables for a terminal.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
-use stackbeat_model::{ProbeId, ThreadIndex};
+use stackbeat_model::ThreadIndex;
 use stackbeat_proto::v1::loss;
 
-use crate::cli::SortKey;
-use crate::commands::record::progress::plural;
+use super::{counters, deadlocks, events, evidence, system_calls, waits};
 use crate::losses;
+use crate::render::text::layout::{Layout, more, title};
 use crate::summary::call_tree::{Label, Profile, ThreadTime};
-use crate::summary::evidence::{self, interval};
-use crate::summary::facts::{Facts, FunctionName};
-use crate::summary::functions::{FunctionRow, SiteRow, blocking_sites, evidence, functions};
+use crate::summary::evidence::interval;
+use crate::summary::facts::Facts;
+use crate::summary::functions::{FunctionRow, blocking_sites, evidence, functions};
+use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
+use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
-use crate::summary::{counters, deadlocks, events, system_calls, waits};
 use crate::table::{Column, Table};
-use crate::terminal::{Style, clean};
-use crate::units::{bytes, count, duration, percent};
-
-/// How the text is laid out.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    pub width: Option<usize>,
-    pub style: Style,
-    /// Lines per table.
-    pub top: usize,
-}
+use crate::terminal::clean;
+use crate::units::{bytes, count, duration, percent, plural};
 
 /// The whole report.
 pub fn report(
@@ -145,17 +136,6 @@ fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
                  or threads ended before their first"),
         }
     })
-}
-
-pub fn title(out: &mut String, layout: &Layout, text: &str) {
-    let _ = writeln!(out, "\n{}", layout.style.bold(text));
-}
-
-pub fn more(out: &mut String, layout: &Layout, total: usize) {
-    if total > layout.top {
-        let text = format!("  … and {} more (--top 0 shows all)", total - layout.top);
-        let _ = writeln!(out, "{}", layout.style.dim(&text));
-    }
 }
 
 fn threads(
@@ -335,44 +315,8 @@ fn function_table(
     out
 }
 
-/// CPU time of the wanted threads that no sample says anything about.
-pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
-    let chosen = profile.threads.iter().enumerate();
-    chosen
-        .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
-        .map(|(_, time)| time.gap_cpu_ns)
-        .sum()
-}
-
 fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
     row.key(sort)
-}
-
-/// The name, and the module when it is not obvious.
-pub fn function_text(facts: &Facts, function: u32) -> String {
-    let unknown = FunctionName::default();
-    let f = facts.functions.get(function as usize).unwrap_or(&unknown);
-    let module = f.module.rsplit('/').next().unwrap_or_default();
-    if module.is_empty() || f.name.starts_with(module) {
-        f.name.clone()
-    } else {
-        format!("{}  [{module}]", f.name)
-    }
-}
-
-/// A label as one name.
-pub fn label_text(facts: &Facts, label: Label) -> String {
-    match label {
-        Label::Root => "all".into(),
-        Label::Function(f) => facts
-            .functions
-            .get(f.0 as usize)
-            .map_or_else(|| "?".into(), |f| f.name.clone()),
-        Label::Blocking(probe) => format!("{} [{}]", probe.name(), probe.cause().name()),
-        Label::Gap => "(no evidence)".into(),
-        Label::NoStack => "(no stack)".into(),
-        Label::Small => "(many small stacks)".into(),
-    }
 }
 
 fn site_table(
@@ -418,55 +362,6 @@ fn site_table(
     out
 }
 
-/// Sites that a reader of the table could not tell apart are one, longest total first.
-fn alike(facts: &Facts, profile: &Profile, sites: Vec<SiteRow>) -> Vec<(SiteRow, String)> {
-    let mut rows: BTreeMap<(ProbeId, String), SiteRow> = BTreeMap::new();
-    for site in sites {
-        let callers = callers(facts, profile, &site);
-        rows.entry((site.probe, callers))
-            .and_modify(|row| row.add(&site))
-            .or_insert(site);
-    }
-    let mut rows: Vec<_> = rows
-        .into_iter()
-        .map(|((_, callers), site)| (site, callers))
-        .collect();
-    rows.sort_by_key(|(site, _)| std::cmp::Reverse(site.total_ns));
-    rows
-}
-
-/// The innermost callers of a blocking call.
-fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
-    chain(facts, profile.tree.outwards(site.place).skip(1))
-}
-
-/// The innermost names that tell something: the layers of a standard library between a call and the
-/// program's own code are left out.
-pub fn chain(facts: &Facts, outwards: impl Iterator<Item = (u32, Label)>) -> String {
-    const SHOWN: usize = 4;
-    let all: Vec<_> = outwards
-        .map(|(_, label)| label_text(facts, label))
-        .collect();
-    let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);
-    let mut names: Vec<_> = all[first..]
-        .iter()
-        .take(SHOWN + 1)
-        .map(|name| crate::table::shorten(name, 48))
-        .collect();
-    if names.len() > SHOWN {
-        names[SHOWN] = "…".into();
-    }
-    names.join(" ← ")
-}
-
-/// Rust's and C++'s standard libraries.
-fn is_plumbing(name: &str) -> bool {
-    let name = name.trim_start_matches(['<', '&']);
-    ["std::", "core::", "alloc::", "__gthread"]
-        .iter()
-        .any(|start| name.starts_with(start))
-}
-
 /// What the trace does not have. Always there, so that nobody has to wonder.
 pub fn losses(facts: &Facts, layout: &Layout) -> String {
     let r = &facts.recording;
@@ -500,6 +395,7 @@ pub fn losses(facts: &Facts, layout: &Layout) -> String {
 mod tests {
     use super::*;
     use crate::render::text::focus;
+    use crate::terminal::Style;
     use crate::testing::{self, golden};
 
     fn layout(width: Option<usize>) -> Layout {
