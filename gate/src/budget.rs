@@ -1,57 +1,12 @@
 //! Budgets: the most that a run of the candidate may spend, whatever the baseline spends.
 
-use crate::compare::{Pairing, Rules};
 use crate::explain;
 use crate::metric::Metric;
 use crate::names::is_like;
+use crate::rules::{Budget, Pairing, Per, Rules, Scoped};
 use crate::run::RoleId;
 use crate::stats::median;
 use crate::table::{Column, Table};
-
-/// The most that a run of the candidate may spend.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Budget {
-    /// With callees; `None`: all of the threads.
-    pub function: Option<String>,
-    /// The thread's role; `None`: all threads.
-    pub thread: Option<String>,
-    /// A scope of the program, in place of a function.
-    pub scope: Option<Scoped>,
-    pub metric: Metric,
-    /// In the metric's unit (ns, bytes, count).
-    pub max: f64,
-}
-
-/// The scopes that are meant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Scoped {
-    pub name: String,
-    pub per: Per,
-}
-
-/// What of a scope has a budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Per {
-    /// All of them in a run together.
-    #[default]
-    Run,
-    /// Their mean.
-    Call,
-    /// The longest; of wall time only.
-    Longest,
-}
-
-impl Per {
-    pub const ALL: [Per; 3] = [Per::Run, Per::Call, Per::Longest];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Per::Run => "run",
-            Per::Call => "call",
-            Per::Longest => "longest",
-        }
-    }
-}
 
 /// What the candidate spends of a budget.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,8 @@
 //! What is tested was chosen before these runs were made, and it is one thing only. So one plain test is
 //! enough, nothing is adjusted, and its estimate is not too high because it was picked for being high.
 
-use crate::compare::Pairing;
-use crate::decide::{Finding, Way};
-use crate::metric::Metric;
+use crate::decide::{Confirmation, Finding, Way};
+use crate::rules::Pairing;
 use crate::run::{Run, Side};
 use crate::stats::{effect, median, rank};
 use crate::table::Table;
@@ -13,19 +12,6 @@ use crate::table::Table;
 /// Chance that fresh runs of equal programs confirm a finding. With the error rate of the search it makes that
 /// of both: a false finding has to be made and confirmed.
 pub const ALPHA: f64 = 0.05;
-
-/// What fresh runs say about a finding.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Confirmation {
-    pub metric: Metric,
-    /// Fresh runs a side.
-    pub runs: usize,
-    /// The change between them, as a share of the baseline's median.
-    pub relative: f64,
-    /// Of an increase; `None` for counts that do not vary.
-    pub p: Option<f64>,
-    pub is_confirmed: bool,
-}
 
 /// The finding to confirm: the first that stands by itself.
 pub fn first_of(findings: &[Finding]) -> Option<&Finding> {
@@ -87,11 +73,12 @@ pub fn confirm(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Question, Rules, compare};
+    use crate::compare::{Question, compare};
     use crate::decide::Row;
     use crate::explain;
-    use crate::metric::Values;
+    use crate::metric::{Metric, Values};
     use crate::random::Random;
+    use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role};
 
     /// Runs of so many ms and allocations, baseline and candidate in turns.

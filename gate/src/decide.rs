@@ -6,21 +6,23 @@
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
 
+mod confirmation;
 mod findings;
 mod parts;
 mod scopes;
 pub(crate) mod system_calls;
 mod warnings;
 
+pub use confirmation::Confirmation;
 pub use parts::{ProcessRow, RoleRow};
 pub use scopes::ScopeRow;
 
 use crate::budget::{self, BudgetRow, Uncounted};
-use crate::compare::{Answer, Comparison, Pairing, Question, Rules, compare};
-use crate::confirm::Confirmation;
+use crate::compare::{Answer, Comparison, Question, compare};
 use crate::explain::{self, Explanation, change};
 use crate::metric::{Metric, Unit};
 use crate::random::Random;
+use crate::rules::{Pairing, Rules};
 use crate::run::{NameId, RoleId, Side};
 use crate::stats::family::{self, Exchange, Member};
 use crate::stats::median;

@@ -1,6 +1,7 @@
 //! Where a change sits, and why: the deepest function that explains it, the path to it, and what it is
 //! made of.
 
+pub mod cause;
 mod evidence;
 mod place;
 mod wall;
@@ -10,14 +11,14 @@ use std::collections::HashMap;
 use evidence::{calls, parts};
 use place::{Places, follow, heaviest_place, most_specific};
 
-use crate::cause::{self, Cause};
-use crate::compare::Pairing;
 use crate::metric::Metric;
 use crate::names;
+use crate::rules::Pairing;
 use crate::run::{Label, NameId, ROOT, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};
 use crate::waits::{self, WaitedFor};
+use cause::Cause;
 
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]

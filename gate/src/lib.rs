@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
-pub mod cause;
 pub mod compare;
 pub mod confirm;
 pub mod decide;
@@ -17,6 +16,7 @@ pub mod names;
 mod packed;
 mod pairs;
 pub mod random;
+pub mod rules;
 pub mod run;
 pub mod stats;
 pub mod table;

@@ -4,6 +4,7 @@
 mod builder;
 mod comparable;
 mod program;
+pub mod wait_sums;
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ pub use program::{Kin, kin};
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
 use crate::packed::{Amounts, Packed};
-use crate::waits::WaitSum;
+use crate::run::wait_sums::WaitSum;
 
 /// Which set a run belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

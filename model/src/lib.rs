@@ -15,6 +15,7 @@ mod counted;
 mod load;
 mod lock_functions;
 mod names;
+mod program;
 mod segments;
 mod settings;
 mod slices;
@@ -38,11 +39,10 @@ pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
 pub use calls::CallsMade;
 pub use check::{Violation, conservation};
+pub use program::{Module, Origin, Process, Thread};
 pub use settings::{Settings, WITHDRAWN};
 pub use slices::{SliceSink, Slicer};
-pub use trace::{
-    Damage, Deadlock, DeadlockMember, Loss, Module, Origin, Process, Thread, Trace, TraceError,
-};
+pub use trace::{Damage, Deadlock, DeadlockMember, Loss, Trace, TraceError};
 pub use unrecorded::{Reason, UnrecordedProgram, UnrecordedSums};
 pub use visit::{Counter, ThreadTotals, Visitor};
 pub use wakeups::{LongWait, Wake};

@@ -1,8 +1,9 @@
 //! The first pass over a file: everything but the samples, of which only the outlines are kept.
 
 use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -27,12 +28,70 @@ const DAMAGE_LIMIT: usize = 100;
 /// Deadlocks that are kept.
 const DEADLOCK_LIMIT: usize = 1000;
 
+impl Trace {
+    /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
+    /// it: see [`Trace::damage`]. What can be read only once, a pipe, is copied to a nameless temporary file meanwhile.
+    pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
+        let path = path.as_ref();
+        let failed = |source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let input = File::open(path).map_err(failed)?;
+        let kind = input.metadata().map_err(failed)?.file_type();
+        if kind.is_file() || kind.is_dir() {
+            return load(path, input, Source::File(path.to_owned()));
+        }
+        let copy = Arc::new(tempfile::tempfile().map_err(|error| failed(no_copy(error)))?);
+        let input = Copied {
+            input,
+            copy: copy.clone(),
+        };
+        load(path, input, Source::Copy(copy))
+    }
+
+    /// Reads the header only: whether the file begins as a trace that can be read.
+    pub fn check(path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        let input = File::open(path).map_err(|source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        check(path, input)
+    }
+
+    /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
+        let bytes: Arc<[u8]> = bytes.into();
+        load(name.as_ref(), &bytes.clone()[..], Source::Bytes(bytes))
+    }
+}
+
+/// Keeps what is read of `input` in `copy`.
+struct Copied {
+    input: File,
+    copy: Arc<File>,
+}
+
+impl Read for Copied {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.input.read(buffer)?;
+        (&*self.copy)
+            .write_all(&buffer[..length])
+            .map_err(no_copy)?;
+        Ok(length)
+    }
+}
+
+fn no_copy(error: io::Error) -> io::Error {
+    io::Error::other(format!(
+        "it is no regular file, and its temporary copy cannot be written ({error}); set TMPDIR to a folder with \
+         room, or write it to a file first"
+    ))
+}
+
 /// Reads `input`, which is at the beginning of `source`, to its end.
-pub(super) fn load(
-    path: &Path,
-    input: impl std::io::Read,
-    source: Source,
-) -> Result<Trace, TraceError> {
+fn load(path: &Path, input: impl std::io::Read, source: Source) -> Result<Trace, TraceError> {
     let mut loader = Loader::default();
     {
         let mut reader = PacketReader::new(input);

@@ -8,7 +8,7 @@ use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{self as symbolize, ModuleFile, Modules};
 
 use super::lock_functions::{BelowLock, waits_for_lock};
-use super::trace::{Module, Origin, Process};
+use super::program::{Module, Origin, Process};
 use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
 
 /// Most functions inlined into each other that one address may have.

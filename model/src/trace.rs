@@ -1,24 +1,22 @@
 //! `Trace`: what a file says apart from its samples.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1;
 
 use super::names::Names;
+use super::program::{Module, Origin, Process, Thread};
 use super::stacks::Stacks;
 use super::waits::Wait;
 use super::{
-    Amounts, Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex,
-    ThreadIndex, UnrecordedSums,
+    Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex,
+    UnrecordedSums,
 };
-
-pub use stackbeat_proto::v1::process::Origin;
 
 /// Why a trace cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
@@ -56,95 +54,6 @@ pub struct Damage {
     /// Byte of the file near which it stands.
     pub offset: u64,
     pub what: String,
-}
-
-/// One program image in one process.
-#[derive(Clone, Debug)]
-pub struct Process {
-    pub uid: u32,
-    pub pid: u32,
-    pub parent_pid: u32,
-    /// The process that forked it, or its own image before exec.
-    pub parent: Option<ProcessIndex>,
-    pub start_ns: u64,
-    /// Its last moment in the trace.
-    pub end_ns: u64,
-    pub command_line: Vec<String>,
-    pub executable: String,
-    /// The path given to exec, where that is known: a link and not its target.
-    pub started_as: String,
-    pub origin: Origin,
-    pub capabilities: Vec<String>,
-    /// Start of the process by the kernel's clock, 0 when unknown.
-    pub exec_ns: u64,
-    /// As waitpid gives it, for the program that was started.
-    pub wait_status: Option<i32>,
-    /// Ended by a successful exec.
-    pub execed: bool,
-    /// The file says that it ended; otherwise the recording ended first.
-    pub ended: bool,
-}
-
-impl Process {
-    /// The file name of what was started, else the executable's, else that of the command line's first word, else its pid.
-    pub fn name(&self) -> String {
-        let paths = [&self.started_as, &self.executable];
-        let name_of = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
-        (paths.into_iter().chain(self.command_line.first()))
-            .map(name_of)
-            .find(|name| !name.is_empty())
-            .unwrap_or_else(|| format!("pid {}", self.pid))
-    }
-}
-
-/// One thread.
-#[derive(Clone, Debug)]
-pub struct Thread {
-    pub uid: u32,
-    pub process: ProcessIndex,
-    pub tid: u32,
-    /// The last known name; empty when none is known.
-    pub name: String,
-    pub is_main: bool,
-    /// From here to `end_ns` its segments reach.
-    pub start_ns: u64,
-    /// CPU time that it is known to have used before.
-    pub cpu_before_ns: u64,
-    pub end_ns: u64,
-    /// It ended while recording; otherwise the recording ended first.
-    pub exited: bool,
-    pub creator: Option<ThreadIndex>,
-    /// Stack of the creator then.
-    pub creator_stack: StackIndex,
-    /// Samples in the file.
-    pub samples: u64,
-    /// Records that the thread wrote, when the file says it.
-    pub records_written: Option<u64>,
-    /// Exact counters at its end, when the file has them. `samples` is 0.
-    pub totals: Option<Amounts>,
-    /// System calls that passed hooks, when the file has them.
-    pub system_calls: Option<SystemCalls>,
-    /// These have the bytes that they moved, too, and wake-ups.
-    pub knows_call_bytes: bool,
-    /// What captures took, ns, by the cycle counter: time in which one lost its processor is in it, too.
-    pub capture_ns: u64,
-    /// Number of sample batches in the file.
-    pub(super) batches: u64,
-}
-
-/// A file mapped into a process as code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    pub process: ProcessIndex,
-    /// The process' module epochs in which it is loaded, `end_epoch` excluded, 0: until the end.
-    pub epoch: u32,
-    pub end_epoch: u32,
-    pub path: String,
-    pub build_id: Vec<u8>,
-    pub start: u64,
-    pub end: u64,
-    /// Address − bias = the file's own virtual address.
-    pub bias: u64,
 }
 
 /// Something that was lost, and how often.
@@ -260,43 +169,6 @@ impl Trace {
     /// Whether the program has scopes of its own.
     pub fn has_scopes(&self) -> bool {
         self.has_scopes
-    }
-
-    /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
-    /// it: see [`Trace::damage`]. What can be read only once, a pipe, is copied to a nameless temporary file meanwhile.
-    pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
-        let path = path.as_ref();
-        let failed = |source| TraceError::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let input = File::open(path).map_err(failed)?;
-        let kind = input.metadata().map_err(failed)?.file_type();
-        if kind.is_file() || kind.is_dir() {
-            return super::load::load(path, input, Source::File(path.to_owned()));
-        }
-        let copy = Arc::new(tempfile::tempfile().map_err(|error| failed(no_copy(error)))?);
-        let input = Copied {
-            input,
-            copy: copy.clone(),
-        };
-        super::load::load(path, input, Source::Copy(copy))
-    }
-
-    /// Reads the header only: whether the file begins as a trace that can be read.
-    pub fn check(path: impl AsRef<Path>) -> Result<(), TraceError> {
-        let path = path.as_ref();
-        let input = File::open(path).map_err(|source| TraceError::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-        super::load::check(path, input)
-    }
-
-    /// As [`Trace::open`] for a trace in memory; `name` stands for the path in messages.
-    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Trace, TraceError> {
-        let bytes: Arc<[u8]> = bytes.into();
-        super::load::load(name.as_ref(), &bytes.clone()[..], Source::Bytes(bytes))
     }
 
     /// The file it was read from.
@@ -531,22 +403,6 @@ pub(super) fn open_source<'a>(
     })
 }
 
-/// Keeps what is read of `input` in `copy`.
-struct Copied {
-    input: File,
-    copy: Arc<File>,
-}
-
-impl Read for Copied {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.input.read(buffer)?;
-        (&*self.copy)
-            .write_all(&buffer[..length])
-            .map_err(no_copy)?;
-        Ok(length)
-    }
-}
-
 /// Reads a file by an offset of its own, whatever else reads it.
 struct FromStart<'a> {
     file: &'a File,
@@ -559,11 +415,4 @@ impl Read for FromStart<'_> {
         self.at += length as u64;
         Ok(length)
     }
-}
-
-fn no_copy(error: io::Error) -> io::Error {
-    io::Error::other(format!(
-        "it is no regular file, and its temporary copy cannot be written ({error}); set TMPDIR to a folder with \
-         room, or write it to a file first"
-    ))
 }

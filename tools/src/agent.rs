@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::StatVfsMountFlags;
+use stackbeat_symbolize::SymbolCache;
 
 /// Empty where no agent exists for the target.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.so"));
@@ -279,6 +280,11 @@ fn nanos() -> u128 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos())
+}
+
+/// What of names is kept from one recording to the next.
+pub fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
+    (!is_unwanted).then(SymbolCache::of_user).flatten()
 }
 
 #[cfg(test)]

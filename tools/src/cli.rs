@@ -3,7 +3,6 @@
 
 pub mod control;
 mod machine;
-mod print;
 mod record;
 mod shared;
 mod verdict;
@@ -12,14 +11,13 @@ mod view;
 use clap::{ColorChoice, Parser, Subcommand};
 
 pub use machine::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub use print::{print_completions, print_man_page};
 pub use record::{AttachArgs, RecordArgs, RecoverArgs};
 pub use shared::{
     CaptureArgs, DumpArgs, DumpSignal, LogArgs, ModeArg, OutputArgs, SwitchArgs, SystraceArg,
     TraceArgs, WatchArgs,
 };
 pub use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs, WritingArgs};
-pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs, SortKey};
+pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
 
 /// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
 /// the calling thread's stack.

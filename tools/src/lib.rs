@@ -7,25 +7,15 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod attach;
 pub mod cli;
-pub mod control;
-pub mod convert;
-pub mod demo;
-pub mod doctor;
+pub mod commands;
 pub mod export;
-pub mod gate;
-pub mod info;
 pub mod losses;
 mod meters;
-pub mod page;
-pub mod probes;
-pub mod record;
-pub mod recover;
-pub mod report;
+pub mod render;
 pub mod scopes;
-pub mod self_test;
 pub mod settings;
+pub mod summary;
 pub mod table;
 pub mod terminal;
 #[cfg(test)]
@@ -89,6 +79,10 @@ fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>
 
 fn run(command: cli::Command) -> anyhow::Result<u8> {
     use cli::Command;
+    use commands::{
+        attach, control, convert, demo, doctor, documents, gate, info, probes, record, recover,
+        report,
+    };
     match command {
         Command::Record(args) => record::run(&args),
         Command::Status(args) => control::status(&args),
@@ -110,8 +104,8 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Probes(args) => probes::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorker(args) => demo::work(&args),
-        Command::Completions { shell } => cli::print_completions(shell),
-        Command::Man => cli::print_man_page(),
+        Command::Completions { shell } => documents::print_completions(shell),
+        Command::Man => documents::print_man_page(),
     }
 }
 

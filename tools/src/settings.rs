@@ -193,7 +193,7 @@ fn variables() -> Vec<(&'static str, String)> {
                 found.push((setting, value.to_string_lossy().into_owned()));
             }
         } else if !is_known(name) {
-            crate::record::warn(&format!(
+            crate::terminal::warn(&format!(
                 "{name}: no such setting; known are {}",
                 SETTINGS.map(variable).join(", ")
             ));

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, Result, bail};
 use clap::ColorChoice;
 
 static COLOR: AtomicU8 = AtomicU8::new(0);
@@ -233,6 +234,28 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<io::Error>()
             .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+/// A file is only replaced by who says so. Pipes and devices are there before.
+pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
+    if output.is_file() && !force {
+        bail!(exists_already(output));
+    }
+    Ok(())
+}
+
+/// What is said of an output that would be replaced.
+pub fn exists_already(output: &Path) -> String {
+    format!(
+        "{}: exists already; choose another name with -o, or replace it with --force",
+        output.display()
+    )
+}
+
+/// Prints a warning in the style of all messages.
+pub(crate) fn warn(text: &str) {
+    let label = Style::stderr().warning("stackbeat: warning");
+    say(&format!("{label}: {text}"));
 }
 
 #[cfg(test)]

@@ -11,13 +11,12 @@ use stackbeat_model::{
     Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
 };
 
-use crate::page::timeline::{Bar, Timeline};
-use crate::report::Report;
-use crate::report::facts::{
-    CallBytes, Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts,
-};
-use crate::report::profile::{Profile, ROOT};
-use crate::report::system_calls::CallSites;
+use crate::summary::call_bytes::CallBytes;
+use crate::summary::call_tree::{Profile, ROOT};
+use crate::summary::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
+use crate::summary::load::Report;
+use crate::summary::system_calls::CallSites;
+use crate::summary::timeline::{Bar, Timeline};
 
 /// Compares a text with `tools/tests/golden/NAME`; `STACKBEAT_BLESS=1` writes the file instead.
 pub fn golden(name: &str, text: &str) {

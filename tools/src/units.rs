@@ -149,6 +149,11 @@ fn three_digits(value: f64, unit: &str) -> String {
     }
 }
 
+/// `1 thread`, `12.3 k threads`.
+pub fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,7 @@
 use serde::Serialize;
 use stackbeat_model::{Reason, UnrecordedProgram};
 
-use crate::record::progress::plural;
-use crate::units;
+use crate::units::{self, plural};
 
 /// Programs named in a line.
 const NAMED: usize = 3;

@@ -8,8 +8,9 @@ use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::summary::Outcome;
 use stackbeat_proto::v1::{Summary, packet::Body};
 use stackbeat_tests::tool::{json, stackbeat, text};
-use stackbeat_tools::page;
-use stackbeat_tools::report;
+use stackbeat_tools::commands::report;
+use stackbeat_tools::render::html;
+use stackbeat_tools::summary::load;
 
 /// A trace of the first format, as it is kept for readers.
 fn kept_traces() -> Vec<(String, Vec<u8>)> {
@@ -30,8 +31,8 @@ fn kept_traces() -> Vec<(String, Vec<u8>)> {
 /// Everything that a report can do with a trace; errors are fine.
 fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
     let trace = Trace::from_bytes(name, bytes).ok()?;
-    let report = report::summarize(&trace, 10_000).ok()?;
-    let page = page::render(&report).expect("renders");
+    let report = load::summarize(&trace, 10_000).ok()?;
+    let page = html::render(&report).expect("renders");
     assert!(page.len() < 64 << 20);
     let text = report::text(&report, 5);
     assert!(text.contains("Losses"));

@@ -2,11 +2,11 @@
 //!
 //! Times come first: those of the whole run, then those of single functions. Counts come after them, and
 //! only where no time finding has the same cause or function. So a count that grew does not
-//! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::cause`]).
+//! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::explain::cause`]).
 
 use super::{Finding, FunctionRow, Judge, Moved, RoleRow, Row, Way, key};
-use crate::cause::Cause;
 use crate::compare::Answer;
+use crate::explain::cause::Cause;
 use crate::explain::{self, Explanation};
 use crate::metric::{Metric, Unit};
 use crate::names::is_like;

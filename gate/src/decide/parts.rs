@@ -95,10 +95,11 @@ impl Judge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Answer, Rules};
+    use crate::compare::Answer;
     use crate::decide::judge;
     use crate::metric::Values;
     use crate::random::Random;
+    use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role, Run, Side};
     use crate::table::Table;
 

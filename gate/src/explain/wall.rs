@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Explanation, change, explain_sum};
-use crate::compare::Pairing;
 use crate::metric::Metric;
+use crate::rules::Pairing;
 use crate::run::{Label, RoleId};
 use crate::stats::mean;
 use crate::table::Table;

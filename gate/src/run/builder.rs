@@ -11,7 +11,7 @@ use super::{
 };
 use crate::metric::{Metric, OF_PLACES, Values};
 use crate::packed::{Amounts, Packed};
-use crate::waits::{WaitKey, WaitSum};
+use crate::run::wait_sums::{WaitKey, WaitSum};
 
 /// Shares of the whole below which a function or place is not kept. No change that small is reported.
 const KEPT_SHARE: f64 = 0.0002;

@@ -1,6 +1,6 @@
 //! One series: which of its commits changed its level, and how sure that is.
 
-use crate::compare::Rules;
+use crate::rules::Rules;
 use crate::stats::{effect, median, normal, rank, student, variance};
 use crate::trend::divisive::{self, Limits};
 

@@ -11,11 +11,11 @@ pub mod levels;
 
 use std::collections::BTreeMap;
 
-use crate::compare::Rules;
 use crate::decide::Verdict;
 use crate::decide::system_calls::are_other_counts;
 use crate::metric::{Metric, Unit};
 use crate::names::is_like;
+use crate::rules::Rules;
 use crate::run::{NameId, RoleId};
 use crate::stats::median;
 use history::History;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 
 use crate::export::{Format, Weight};
+use crate::summary::sort_key::SortKey;
 use crate::units::parse_duration_ns;
 
 /// Show where the time of a recording went.
@@ -53,22 +54,6 @@ pub struct ReportArgs {
     /// Write a page with flame graph and timeline; `-` for standard output. Replaces a page that is there.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
-}
-
-/// What `--sort` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SortKey {
-    /// Time running in the function itself.
-    #[value(name = "self")]
-    SelfTime,
-    /// Wall time with callees.
-    Total,
-    /// CPU time of the function itself.
-    Cpu,
-    /// Blocked time with callees.
-    Blocked,
-    /// Bytes allocated by the function itself.
-    Alloc,
 }
 
 /// Write a trace in the format of another tool.

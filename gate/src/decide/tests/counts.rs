@@ -35,7 +35,7 @@ fn a_faster_program_that_counts_more_is_no_regression() {
     }
     // So it is over budget.
     let budget = Rules {
-        budgets: vec![crate::budget::Budget {
+        budgets: vec![crate::rules::Budget {
             metric: Metric::Allocations,
             max: 11_000.0,
             ..Default::default()

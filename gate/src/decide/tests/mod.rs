@@ -6,11 +6,11 @@ mod system_calls;
 mod together;
 
 use super::*;
-use crate::cause::Cause;
-use crate::compare::Pairing;
+use crate::explain::cause::Cause;
 use crate::names::Form;
+use crate::rules::Pairing;
+use crate::run::wait_sums::{End, Party, WaitKey};
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run};
-use crate::waits::{End, Party, WaitKey};
 
 /// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
 type Cost<'a> = (&'a str, &'a [&'a str], Metric, f64);

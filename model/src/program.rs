@@ -1,0 +1,95 @@
+//! Who ran: processes, their threads, and the files mapped into them as code.
+
+use stackbeat_core::system_call::SystemCalls;
+pub use stackbeat_proto::v1::process::Origin;
+
+use super::{Amounts, ProcessIndex, StackIndex, ThreadIndex};
+
+/// One program image in one process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub uid: u32,
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// The process that forked it, or its own image before exec.
+    pub parent: Option<ProcessIndex>,
+    pub start_ns: u64,
+    /// Its last moment in the trace.
+    pub end_ns: u64,
+    pub command_line: Vec<String>,
+    pub executable: String,
+    /// The path given to exec, where that is known: a link and not its target.
+    pub started_as: String,
+    pub origin: Origin,
+    pub capabilities: Vec<String>,
+    /// Start of the process by the kernel's clock, 0 when unknown.
+    pub exec_ns: u64,
+    /// As waitpid gives it, for the program that was started.
+    pub wait_status: Option<i32>,
+    /// Ended by a successful exec.
+    pub execed: bool,
+    /// The file says that it ended; otherwise the recording ended first.
+    pub ended: bool,
+}
+
+impl Process {
+    /// The file name of what was started, else the executable's, else that of the command line's first word, else its pid.
+    pub fn name(&self) -> String {
+        let paths = [&self.started_as, &self.executable];
+        let name_of = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        (paths.into_iter().chain(self.command_line.first()))
+            .map(name_of)
+            .find(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("pid {}", self.pid))
+    }
+}
+
+/// One thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub uid: u32,
+    pub process: ProcessIndex,
+    pub tid: u32,
+    /// The last known name; empty when none is known.
+    pub name: String,
+    pub is_main: bool,
+    /// From here to `end_ns` its segments reach.
+    pub start_ns: u64,
+    /// CPU time that it is known to have used before.
+    pub cpu_before_ns: u64,
+    pub end_ns: u64,
+    /// It ended while recording; otherwise the recording ended first.
+    pub exited: bool,
+    pub creator: Option<ThreadIndex>,
+    /// Stack of the creator then.
+    pub creator_stack: StackIndex,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Records that the thread wrote, when the file says it.
+    pub records_written: Option<u64>,
+    /// Exact counters at its end, when the file has them. `samples` is 0.
+    pub totals: Option<Amounts>,
+    /// System calls that passed hooks, when the file has them.
+    pub system_calls: Option<SystemCalls>,
+    /// These have the bytes that they moved, too, and wake-ups.
+    pub knows_call_bytes: bool,
+    /// What captures took, ns, by the cycle counter: time in which one lost its processor is in it, too.
+    pub capture_ns: u64,
+    /// Number of sample batches in the file.
+    pub(super) batches: u64,
+}
+
+/// A file mapped into a process as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub process: ProcessIndex,
+    /// The process' module epochs in which it is loaded, `end_epoch` excluded, 0: until the end.
+    pub epoch: u32,
+    pub end_epoch: u32,
+    pub path: String,
+    pub build_id: Vec<u8>,
+    pub start: u64,
+    pub end: u64,
+    /// Address − bias = the file's own virtual address.
+    pub bias: u64,
+}

@@ -1,0 +1,310 @@
+//! `stackbeat doctor`: which hooks and clocks work on this machine, and why not.
+
+mod machine;
+
+use std::fmt::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use anyhow::Result;
+use serde::Serialize;
+use stackbeat_core::probe::Category;
+
+use crate::EXIT_NEGATIVE;
+use crate::cli::DoctorArgs;
+use crate::commands::self_test::{self, Findings};
+use crate::terminal::{self, Style};
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Ok,
+    /// Works, but slower or with less in the trace.
+    Limited,
+    /// Recording does not work, or its results would be wrong.
+    Failed,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    name: &'static str,
+    status: Status,
+    found: String,
+    /// What to do about it; empty when nothing is wrong.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    advice: &'static str,
+}
+
+impl Check {
+    fn new(
+        name: &'static str,
+        status: Status,
+        found: impl Into<String>,
+        advice: &'static str,
+    ) -> Check {
+        Check {
+            name,
+            status,
+            found: found.into(),
+            advice: match status {
+                Status::Ok => "",
+                _ => advice,
+            },
+        }
+    }
+}
+
+/// Runs the command. A failed check is a negative answer.
+pub fn run(args: &DoctorArgs) -> Result<u8> {
+    let machine = machine::checks();
+    let recording = if args.no_recording {
+        Vec::new()
+    } else {
+        match self_test::run() {
+            Ok(findings) => judge(&findings),
+            Err(error) => vec![Check::new(
+                "a short recording",
+                Status::Failed,
+                format!("{error:#}"),
+                "see the checks above for the reason",
+            )],
+        }
+    };
+    let failed = machine
+        .iter()
+        .chain(&recording)
+        .any(|c| c.status == Status::Failed);
+    if args.json {
+        terminal::print_json(&serde_json::json!({
+            "schema": "stackbeat.doctor.v1",
+            "stackbeat_version": env!("CARGO_PKG_VERSION"),
+            "ok": !failed,
+            "machine": machine,
+            "recording": recording,
+        }))?;
+    } else {
+        let style = Style::stdout();
+        let mut text = section("This machine", &machine, style);
+        if !recording.is_empty() {
+            text.push('\n');
+            text.push_str(&section(
+                "A short recording of a program that passes every kind of hook",
+                &recording,
+                style,
+            ));
+        }
+        terminal::print(&text)?;
+    }
+    Ok(if failed { EXIT_NEGATIVE } else { 0 })
+}
+
+fn section(title: &str, checks: &[Check], style: Style) -> String {
+    let mut out = format!("{}\n", style.bold(title));
+    for check in checks {
+        let mark = match check.status {
+            Status::Ok => style.good("ok     "),
+            Status::Limited => style.warning("limited"),
+            Status::Failed => style.bad("FAILED "),
+        };
+        let _ = writeln!(out, "  {mark}  {}: {}", check.name, check.found);
+        if !check.advice.is_empty() {
+            let _ = writeln!(out, "           {}", style.dim(check.advice));
+        }
+    }
+    out
+}
+
+/// What a recording of the self-test must contain: category, its name here, and whether
+/// recording is of use without it.
+const EXPECTED: [(Category, &str, bool); 5] = [
+    (Category::Io, "file hooks", true),
+    (Category::Sleep, "sleep hooks", true),
+    (Category::Wait, "futex and condition hooks", true),
+    (Category::Net, "socket hooks", false),
+    (Category::Thread, "thread hooks", false),
+];
+
+fn judge(f: &Findings) -> Vec<Check> {
+    let good = |is_good: bool, otherwise: Status| if is_good { Status::Ok } else { otherwise };
+    let mut checks = Vec::new();
+    let status = ExitStatus::from_raw(f.wait_status);
+    checks.push(Check::new(
+        "the program's own life",
+        good(status.success(), Status::Failed),
+        format!("ended with {status}"),
+        "it ends well without stackbeat: please report this",
+    ));
+    let loaded = f.all_samples > 0;
+    checks.push(Check::new(
+        "agent in the program",
+        good(loaded, Status::Failed),
+        format!(
+            "{} samples from {} processes, {} threads",
+            f.all_samples, f.processes, f.threads
+        ),
+        "the program ran without the agent: see the warnings below",
+    ));
+    checks.extend(hooks(f));
+    // Counted on every call; a capture is a matter of chance.
+    checks.push(Check::new(
+        "allocation hooks",
+        good(f.allocations > 0, Status::Failed),
+        format!("{} allocations counted", f.allocations),
+        "no allocation was seen: the program's allocator may stand in front of the agent",
+    ));
+    for (category, name, needed) in EXPECTED {
+        let n = f.by_category.get(&category).copied().unwrap_or(0);
+        let otherwise = if needed {
+            Status::Failed
+        } else {
+            Status::Limited
+        };
+        checks.push(Check::new(
+            name,
+            good(n > 0, otherwise),
+            format!("{n} samples"),
+            "no such call was captured: another preloaded library may stand in front of the agent",
+        ));
+    }
+    checks.push(Check::new(
+        "interrupting running threads",
+        good(f.interruptions > 0, Status::Failed),
+        format!("{} samples of code that passes no hook", f.interruptions),
+        "compute-bound stretches will be missing: the recorder may not read /proc/PID or signal it",
+    ));
+    checks.push(Check::new(
+        "child processes",
+        good(f.processes > 1, Status::Limited),
+        format!("{} seen", f.processes.saturating_sub(1)),
+        "the agent did not get into a started program",
+    ));
+    let share = 100.0 * f.named as f64 / f.all_samples.max(1) as f64;
+    checks.push(Check::new(
+        "unwinding and names",
+        good(share > 30.0, Status::Failed),
+        format!("{share:.0} % of the stacks reach the function that did the work"),
+        "stacks or names are wrong; was the binary stripped of its symbols?",
+    ));
+    checks.push(Check::new(
+        "losses",
+        good(f.records_lost == 0, Status::Limited),
+        format!("{} records lost", f.records_lost),
+        "the machine could not keep up; try a larger --buffer",
+    ));
+    // A busy machine takes the processor away between the readings of two clocks; that is no error of
+    // the sums.
+    let only_clocks = f
+        .violations
+        .iter()
+        .all(|v| v.contains("cpu time of a segment"));
+    let otherwise = if only_clocks {
+        Status::Limited
+    } else {
+        Status::Failed
+    };
+    checks.push(Check::new(
+        "sums",
+        good(f.violations.is_empty(), otherwise),
+        match f.violations.first() {
+            None => "each thread's self, blocked and unknown time add up to its life".to_string(),
+            Some(first) => format!("{first} ({} in all)", f.violations.len()),
+        },
+        match only_clocks {
+            true => "the CPU clock and the wall clock disagreed for a moment: the machine is busy",
+            false => "the numbers of this machine's traces cannot be trusted: please report this",
+        },
+    ));
+    for warning in &f.warnings {
+        checks.push(Check::new("warning", Status::Limited, warning.clone(), ""));
+    }
+    checks
+}
+
+/// What the agent said of each hook at its start, and which ones a program that calls them has reached.
+fn hooks(f: &Findings) -> Vec<Check> {
+    let mut checks: Vec<_> = f
+        .capabilities
+        .iter()
+        .map(|said| {
+            let is_obstacle = said.starts_with("hidden by") || said.starts_with("not in");
+            Check::new(
+                "hooks",
+                match is_obstacle {
+                    true => Status::Limited,
+                    false => Status::Ok,
+                },
+                said.clone(),
+                "calls of these functions are not seen; all others are",
+            )
+        })
+        .collect();
+    let names: Vec<_> = f.not_reached.iter().map(|(name, _)| *name).collect();
+    let is_needed = f.not_reached.iter().any(|(_, needed)| *needed);
+    checks.push(Check::new(
+        "hooks reached by their calls",
+        match (names.is_empty(), is_needed) {
+            (true, _) => Status::Ok,
+            (false, true) => Status::Failed,
+            (false, false) => Status::Limited,
+        },
+        match names.is_empty() {
+            true => format!("all {} that were tried", self_test::CALLED.len()),
+            false => format!("not those of {}", names.join(", ")),
+        },
+        "another preloaded library may stand in front of the agent (LD_PRELOAD, /etc/ld.so.preload)",
+    ));
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut findings = Findings {
+            all_samples: 100,
+            named: 90,
+            processes: 2,
+            threads: 3,
+            interruptions: 20,
+            allocations: 1000,
+            ..Findings::default()
+        };
+        for (category, ..) in EXPECTED {
+            findings.by_category.insert(category, 5);
+        }
+        assert!(judge(&findings).iter().all(|c| c.status == Status::Ok));
+        findings.allocations = 0;
+        findings.by_category.remove(&Category::Net);
+        findings.interruptions = 0;
+        findings.not_reached = vec![("read", true)];
+        findings.capabilities = vec![
+            "219 of 220 hooks in place".into(),
+            "hidden by /x.so: read".into(),
+        ];
+        let checks = judge(&findings);
+        let not_ok: Vec<_> = checks
+            .iter()
+            .filter(|c| c.status != Status::Ok)
+            .map(|c| (c.name, c.status))
+            .collect();
+        assert_eq!(
+            not_ok,
+            [
+                ("hooks", Status::Limited),
+                ("hooks reached by their calls", Status::Failed),
+                ("allocation hooks", Status::Failed),
+                ("socket hooks", Status::Limited),
+                ("interrupting running threads", Status::Failed)
+            ]
+        );
+        assert!(
+            checks
+                .iter()
+                .all(|c| (c.status == Status::Ok) == c.advice.is_empty())
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! `stackbeat diff`: two traces, or two sets, side by side for a person. No verdict: `stackbeat gate` has
+//! the statistics for that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::rules::Pairing;
+use stackbeat_gate::run::Side;
+use stackbeat_gate::stats::effect::relative;
+use stackbeat_gate::stats::mean;
+use stackbeat_gate::table::Table;
+
+use super::view::{amount, change};
+use super::{html, lanes};
+use crate::cli::DiffArgs;
+use crate::summary::load;
+use crate::table::{Column, Table as TextTable};
+use crate::terminal::{self, Style};
+
+/// Runs the command.
+pub fn run(args: &DiffArgs) -> Result<u8> {
+    let sides =
+        |side: &str, input: &String| super::inputs::traces(side, std::slice::from_ref(input));
+    let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);
+    for warning in a.warnings().chain(b.warnings()) {
+        crate::terminal::warn(&warning);
+    }
+    let (a, b) = (a.traces, b.traces);
+    let shown = [a[0].clone(), b[0].clone()];
+    let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
+    for run in &table.runs {
+        for damage in &run.about.damage {
+            crate::terminal::warn(&format!("{}: {damage}", run.about.label));
+        }
+    }
+    if let Some(output) = &args.html {
+        let title = format!("{} → {}", args.a, args.b);
+        let [a, b] = shown;
+        let of = |path: PathBuf| -> Result<_> {
+            let report = load::load(&path, lanes::BAR_BUDGET)?;
+            Ok((path.display().to_string(), report))
+        };
+        let page = html::page(
+            &title,
+            &lanes::render(&[of(a)?, of(b)?]),
+            &table,
+            Pairing::None,
+        );
+        if output == Path::new("-") {
+            terminal::print_page(&page)?;
+        } else {
+            let context = || format!("{}: cannot be written", output.display());
+            fs::write(output, page).with_context(context)?;
+        }
+        return Ok(0);
+    }
+    terminal::print(&text(&table, args.top, terminal::width(), Style::stdout()))?;
+    Ok(0)
+}
+
+/// A line: what, and the means of both sides.
+struct Line {
+    name: String,
+    metric: Metric,
+    before: f64,
+    after: f64,
+}
+
+impl Line {
+    fn new(table: &Table, name: String, metric: Metric, column: &[f64]) -> Line {
+        let (a, b) = table.split(column);
+        Line {
+            name,
+            metric,
+            before: mean(a),
+            after: mean(b),
+        }
+    }
+
+    fn size(&self) -> f64 {
+        (self.after - self.before).abs()
+    }
+}
+
+/// The tables.
+pub(super) fn text(table: &Table, top: usize, width: Option<usize>, style: Style) -> String {
+    let whole = Metric::ALL.into_iter().map(|metric| {
+        let column = table.whole(metric);
+        Line::new(table, metric.title().into(), metric, &column)
+    });
+    let whole: Vec<Line> = whole
+        .filter(|l| l.before != 0.0 || l.after != 0.0)
+        .collect();
+    let mut out = render("WHOLE RUN", &whole, width, style);
+    let mut threads = Vec::new();
+    for role in table.roles() {
+        for metric in [Metric::Wall, Metric::Cpu] {
+            let name = &table.names.roles()[role.0 as usize];
+            let name = format!("{}: {}", metric.title(), name.describe());
+            threads.push(Line::new(table, name, metric, &table.role(role, metric)));
+        }
+    }
+    out.push('\n');
+    out.push_str(&render("THREADS", &largest(threads, top), width, style));
+    for (title, metrics) in [
+        ("FUNCTIONS THEMSELVES", &[Metric::Cpu][..]),
+        (
+            "FUNCTIONS THAT WAIT",
+            &[
+                Metric::Lock,
+                Metric::Io,
+                Metric::Net,
+                Metric::Sleep,
+                Metric::Wait,
+            ],
+        ),
+    ] {
+        let mut lines = Vec::new();
+        for (role, function) in table.functions() {
+            for metric in metrics {
+                if let Some(column) = table.function(role, function, *metric) {
+                    let name = table.names.text(function);
+                    let name = match metrics.len() {
+                        1 => name.to_string(),
+                        _ => format!("{}: {name}", metric.title()),
+                    };
+                    lines.push(Line::new(table, name, *metric, column));
+                }
+            }
+        }
+        if !lines.is_empty() {
+            out.push('\n');
+            out.push_str(&render(title, &largest(lines, top), width, style));
+        }
+    }
+    out
+}
+
+/// Those that changed most.
+fn largest(mut lines: Vec<Line>, top: usize) -> Vec<Line> {
+    lines.sort_by(|a, b| {
+        b.size()
+            .total_cmp(&a.size())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    lines.truncate(top);
+    lines
+}
+
+fn render(title: &'static str, lines: &[Line], width: Option<usize>, style: Style) -> String {
+    let mut table = TextTable::new(vec![
+        Column::number("A", 0),
+        Column::number("B", 0),
+        Column::number("DIFFERENCE", 0),
+        Column::number("CHANGE", 1),
+        Column::text(title, 0),
+    ]);
+    for line in lines {
+        let sign = if line.after >= line.before { "+" } else { "-" };
+        // Counts of one run are whole; means of several need not be.
+        let least = if line.metric.unit() == Unit::Nanoseconds {
+            1.0
+        } else {
+            0.5
+        };
+        let difference = match line.size() < least {
+            true => "0".to_string(),
+            false => format!("{sign}{}", amount(line.metric, line.size())),
+        };
+        table.row(vec![
+            amount(line.metric, line.before),
+            amount(line.metric, line.after),
+            difference,
+            change(relative(line.after - line.before, line.before)),
+            line.name.clone(),
+        ]);
+    }
+    table.render(width, style)
+}

@@ -1,0 +1,319 @@
+//! One page for a browser: the verdict, its tables and a differential flame graph. It asks the network for
+//! nothing and forbids itself to.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use stackbeat_gate::decide::{Row, Verdict};
+use stackbeat_gate::metric::{Metric, Unit};
+use stackbeat_gate::rules::Pairing;
+use stackbeat_gate::run::{Label, ROOT};
+use stackbeat_gate::stats::{mean, rank};
+use stackbeat_gate::table::{Column, Table};
+
+use super::view::{self, Gate, amount, change};
+use crate::terminal::{clean, steers};
+
+const TEMPLATE: &str = include_str!("page.html");
+const GRAPH: &str = include_str!("graph.html");
+const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("page.css");
+
+/// What widths may stand for.
+const WEIGHTS: [Metric; 8] = [
+    Metric::Wall,
+    Metric::Cpu,
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+    Metric::Allocations,
+    Metric::AllocatedBytes,
+];
+/// Places below this share of every weight are not drawn; their weight stays in their callers.
+const DRAWN_SHARE: f64 = 0.001;
+
+/// The page of a gate.
+pub fn render(gate: &Gate) -> String {
+    let mut body = verdict(gate.outcome.verdict, &gate.headline());
+    for (number, (word, finding)) in gate.told().enumerate() {
+        if number > 0 || !word.is_empty() {
+            let _ = write!(
+                body,
+                "<h2>{word}{}</h2>",
+                escape(&gate.finding_line(finding))
+            );
+        }
+        body.push_str("<dl>");
+        let mut entry = |title: &str, text: &str| {
+            let _ = write!(body, "<dt>{title}</dt><dd>{}</dd>", escape(text));
+        };
+        entry("where", &gate.place(finding));
+        if let Some(function) = gate.function(finding) {
+            entry("", &function);
+        }
+        entry("why", finding.explanation.cause.describe());
+        for evidence in gate.evidence(finding) {
+            entry("", &evidence);
+        }
+        if let Some(also) = gate.also(finding) {
+            entry("also", &also);
+        }
+        body.push_str("</dl>");
+    }
+    for line in gate.renamed() {
+        let _ = write!(body, "<p>{}</p>", escape(&line));
+    }
+    for line in gate.budget_lines() {
+        let _ = write!(body, "<p class=\"warning\">{}</p>", escape(&line));
+    }
+    for warning in &gate.warnings() {
+        let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
+    }
+    let rows = gate.rows().into_iter();
+    table(
+        &mut body,
+        gate,
+        "Whole run",
+        rows.map(|r| (r.metric.title().to_string(), r)),
+    );
+    let rows = gate.outcome.processes.iter();
+    table(
+        &mut body,
+        gate,
+        "Processes",
+        rows.map(|p| (super::view::process(p), &p.row)),
+    );
+    let rows = gate.outcome.roles.iter();
+    table(
+        &mut body,
+        gate,
+        "Threads",
+        rows.map(|r| {
+            (
+                format!("{}: {}", r.row.metric.title(), gate.role(r.role)),
+                &r.row,
+            )
+        }),
+    );
+    let rows = super::view::scopes(&gate.outcome).take(50);
+    table(
+        &mut body,
+        gate,
+        "Scopes",
+        rows.map(|s| (super::view::scope(s), &s.row)),
+    );
+    let rows = gate.outcome.functions.iter().take(50);
+    let name = |id| gate.table.names.text(id);
+    table(
+        &mut body,
+        gate,
+        "Functions themselves",
+        rows.map(|r| {
+            (
+                format!("{}: {}", r.row.metric.title(), name(r.function)),
+                &r.row,
+            )
+        }),
+    );
+    page("stackbeat gate", &body, &gate.table, gate.pairing)
+}
+
+/// A page with a differential flame graph below `body`, which is markup.
+pub fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
+    // `<` would end the script in which the data stands.
+    let data = graph(table, pairing).to_string().replace('<', "\\u003c");
+    let script = format!("<script>\nconst DATA = {data};\n{SCRIPT}\n</script>");
+    document(title, &[body, GRAPH].concat(), &script)
+}
+
+/// A page of markup and scripts.
+pub fn document(title: &str, body: &str, scripts: &str) -> String {
+    let parts = [
+        ("{{title}}", escape(title)),
+        ("{{style}}", STYLE.to_string()),
+        ("{{heading}}", escape(title)),
+        ("{{body}}", body.to_string()),
+        ("{{scripts}}", scripts.to_string()),
+    ];
+    crate::render::html::fill(TEMPLATE, &parts)
+}
+
+/// The class that gives a verdict its colour.
+pub fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Regression => "worse",
+        Verdict::NoRegression => "better",
+        Verdict::CannotTell => "unknown",
+    }
+}
+
+/// The verdict as the head of a page.
+pub fn verdict(verdict: Verdict, headline: &str) -> String {
+    format!(
+        "<p class=\"verdict {}\"><b>{}</b> {}</p>",
+        class(verdict),
+        view::verdict_text(verdict),
+        escape(headline)
+    )
+}
+
+fn table<'a>(
+    out: &mut String,
+    gate: &Gate,
+    title: &str,
+    rows: impl Iterator<Item = (String, &'a Row)>,
+) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<table><thead><tr><th>{title}</th><th>baseline</th><th>candidate</th><th>change</th>\
+         <th>interval</th><th>p</th><th>answer</th></tr></thead><tbody>"
+    );
+    for (name, row) in rows {
+        let c = &row.comparison;
+        let answer = view::answer(row);
+        let _ = write!(
+            out,
+            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{answer}</td></tr>",
+            answer.split(' ').next().unwrap_or(""),
+            escape(&name),
+            amount(row.metric, c.baseline_median),
+            view::candidate(row),
+            change(c.relative),
+            gate.interval(c),
+            escape(&view::p_of(row)),
+        );
+    }
+    out.push_str("</tbody></table>");
+}
+
+/// Chance that an amount of equal programs gets a colour; where no number of runs could show it, the sides have to be apart.
+const CHANCE: f64 = 0.01;
+
+/// Whether the runs of both sides differ by more than chance would have it.
+fn differs(table: &Table, column: &[f64], pairing: Pairing) -> bool {
+    let (x, y) = table.split(column);
+    let is_paired = pairing.is_paired() && x.len() == y.len();
+    let most = rank::smallest_p(x.len(), y.len(), is_paired).max(CHANCE);
+    let (higher, lower) = match is_paired {
+        true => {
+            let differences: Vec<f64> = y.iter().zip(x).map(|(y, x)| y - x).collect();
+            let mirrored: Vec<f64> = differences.iter().map(|d| -d).collect();
+            (
+                rank::signed_rank(&differences),
+                rank::signed_rank(&mirrored),
+            )
+        }
+        false => rank::rank_sum_tails(x, y),
+    };
+    higher.min(lower) <= most
+}
+
+/// The tree with means of both sides by weight, and whether they differ.
+fn graph(table: &Table, pairing: Pairing) -> Value {
+    let places = table.tree.places();
+    let weights: Vec<Metric> = WEIGHTS
+        .into_iter()
+        .filter(|m| {
+            table
+                .runs
+                .iter()
+                .any(|r| r.entries().any(|e| e.metric == *m))
+        })
+        .collect();
+    let columns: Vec<Vec<Column>> = weights.iter().map(|m| table.places(*m)).collect();
+    // By weight and place: both means.
+    let both = |column: &Column| {
+        let (a, b) = table.split(column);
+        [mean(a), mean(b)]
+    };
+    let means: Vec<Vec<[f64; 2]>> = columns
+        .iter()
+        .map(|places| places.iter().map(both).collect())
+        .collect();
+    let is_drawn = |place: usize| {
+        means.iter().any(|of_metric| {
+            let whole = of_metric[ROOT as usize];
+            let least = DRAWN_SHARE * whole[0].max(whole[1]);
+            of_metric[place][0].max(of_metric[place][1]) > least
+        })
+    };
+    let mut numbers = vec![0usize; places.len()];
+    let mut nodes = Vec::new();
+    for (at, place) in places.iter().enumerate() {
+        if place.label == Label::Small || at != 0 && !is_drawn(at) {
+            continue;
+        }
+        numbers[at] = nodes.len();
+        let values = means.iter().zip(&columns).map(|(means, columns)| {
+            let [before, after] = means[at].map(f64::round);
+            let differs = before != after && differs(table, &columns[at], pairing);
+            json!([before, after, u8::from(differs)])
+        });
+        let values: Vec<Value> = values.collect();
+        nodes.push(json!([
+            numbers[place.parent as usize],
+            clean(&table.label(place.label)),
+            values
+        ]));
+    }
+    let unit = |metric: &Metric| match metric.unit() {
+        Unit::Nanoseconds => "ns",
+        Unit::Bytes => "bytes",
+        Unit::Count => "",
+    };
+    json!({
+        "weights": weights.iter().map(|m| json!([m.title(), unit(m)])).collect::<Vec<_>>(),
+        "nodes": nodes,
+    })
+}
+
+/// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change the direction of
+/// text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(c),
+            c if steers(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_markup() {
+        assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
+        assert_eq!(escape("two\nlines\u{ffff}"), "two\nlines\u{fffd}");
+        assert_eq!(escape("\u{9b}\u{202e}txt"), "\u{fffd}\u{fffd}txt");
+    }
+
+    #[test]
+    fn only_what_differs_by_more_than_chance_gets_a_colour() {
+        let gate = super::super::tests::gate(1.5);
+        let graph = graph(&gate.table, Pairing::None);
+        let nodes = graph["nodes"].as_array().expect("a list");
+        let of = |name: &str| {
+            let found = nodes.iter().find(|node| node[1] == name);
+            found.map(|node| (&node[2][0], node[2][0][2] == 1))
+        };
+        let (price, is_coloured) = of("shop::price").expect("is drawn");
+        assert!(is_coloured, "{price}");
+        // It varies by a percent, as all others do.
+        let (parse, is_coloured) = of("shop::parse_order").expect("is drawn");
+        assert!(!is_coloured && parse[0] != parse[1], "{parse}");
+    }
+}

@@ -1,0 +1,235 @@
+//! The outputs of gates of made-up runs, against golden files.
+
+use std::path::Path;
+
+use stackbeat_gate::decide::Moved;
+use stackbeat_gate::metric::{Metric, Values};
+use stackbeat_gate::random::Random;
+use stackbeat_gate::run::ScopeSum;
+use stackbeat_model::FunctionIndex;
+
+use super::*;
+use crate::summary::call_tree::Label;
+use crate::testing::{self, golden};
+
+/// Ten runs a side of the made-up server; in the candidate `shop::price` computes half as much again.
+pub(super) fn gate(factor: f64) -> Gate {
+    let price = Label::Function(FunctionIndex(3));
+    let mut random = Random::new(1);
+    let mut reader = Reader::default();
+    let mut runs = Vec::new();
+    for side in [Side::Baseline, Side::Candidate] {
+        for number in 0..10 {
+            let mut report = testing::report();
+            report.facts.recording.started_unix_ns += number;
+            report.facts.recording.records_lost = 0;
+            let places = report.profile.tree.places().to_vec();
+            let mut cells: Vec<_> = report.profile.cells.iter_mut().collect();
+            cells.sort_by_key(|(key, _)| **key);
+            let mut grown = vec![0i64; report.profile.threads.len()];
+            for ((thread, place), cell) in cells {
+                let is_slower = places[*place as usize].label == price && side == Side::Candidate;
+                let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
+                let scaled = |ns: u64| (ns as f64 * scale) as u64;
+                grown[thread.0 as usize] += scaled(cell.time_ns) as i64 - cell.time_ns as i64;
+                cell.time_ns = scaled(cell.time_ns);
+                cell.amounts.cpu_ns = scaled(cell.amounts.cpu_ns);
+            }
+            for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
+                thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
+                thread.amounts.cpu_ns = thread.amounts.cpu_ns.saturating_add_signed(*grown);
+            }
+            let duration = report.facts.recording.duration_ns;
+            // The server waits for its workers.
+            report.facts.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
+            let path = format!("{}/{number}.beat", side.name());
+            runs.push(reader.run(&report, Path::new(&path), side));
+        }
+    }
+    let rules = Rules::default();
+    let table = Table::new(runs, reader.names);
+    Gate {
+        outcome: judge(&table, &rules),
+        table,
+        sources: reader.sources,
+        confidence: rules.confidence,
+        pairing: rules.pairing,
+    }
+}
+
+#[test]
+fn a_regression_is_written_as_documented() {
+    let gate = gate(1.5);
+    assert_eq!(exit_code(gate.outcome.verdict), 1);
+    let plain = terminal::Style::default();
+    golden("gate.txt", &text::render(&gate, Some(100), plain));
+    golden("gate.md", &markdown::render(&gate));
+    let json = render(&gate, GateFormat::Json).expect("is made");
+    golden("gate.json", &json);
+    let page = html::render(&gate);
+    assert!(page.contains("Content-Security-Policy"));
+    assert!(page.contains("\\u003cevil") && !page.contains("<evil"));
+    assert_eq!(page.matches("</script>").count(), 1);
+}
+
+#[test]
+fn no_regression_says_what_would_have_been_seen() {
+    let gate = gate(1.0);
+    assert_eq!(exit_code(gate.outcome.verdict), 0, "{}", gate.headline());
+    let text = text::render(&gate, None, terminal::Style::default());
+    assert!(text.starts_with("no regression: "), "{text}");
+    assert!(text.contains("would have been seen"), "{text}");
+}
+
+#[test]
+fn a_diff_shows_what_changed_most() {
+    let table = gate(1.5).table;
+    let text = diff::text(&table, 5, Some(90), terminal::Style::default());
+    golden("diff.txt", &text);
+}
+
+#[test]
+fn a_required_scope_that_is_missing_is_an_error() {
+    let mut table = gate(1.0).table;
+    let required = ["parse *".to_string()];
+    let scope = |name: &str| ScopeSum {
+        name: name.into(),
+        count: 1,
+        longest_ns: 5,
+        values: Values::default(),
+        knows_inside: true,
+    };
+    for run in &mut table.runs {
+        run.scopes = vec![scope("parse header"), scope("store")];
+    }
+    let ask = |table: &Table| {
+        table
+            .runs
+            .iter()
+            .try_for_each(|run| require_scopes(run, &required))
+    };
+    ask(&table).expect("is there");
+    // The baseline need not have it.
+    table.runs[0].scopes.clear();
+    ask(&table).expect("is there");
+    let last = table.runs.last_mut().expect("there are runs");
+    last.scopes.remove(0);
+    let trace = last.about.label.clone();
+    let error = ask(&table).expect_err("is missing");
+    let text = error.to_string();
+    for part in [trace.as_str(), "`parse *`", "the run has store"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn pairs_that_were_not_together_are_told_of() {
+    let mut table = gate(1.0).table;
+    let count = table.baseline_count;
+    for (number, run) in table.runs.iter_mut().enumerate() {
+        let wall = run.whole.get(Metric::Wall);
+        run.about.started_unix_ns = 10 * wall * (number % count) as u64 + wall / 2;
+    }
+    let rules = Rules {
+        pairing: Pairing::Together,
+        ..Rules::default()
+    };
+    let says = |table: &Table| {
+        let warnings = judged(table, &rules).warnings.into_iter();
+        warnings
+            .filter(|w| w.contains("at the same time"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pairs_apart(&table).len(), 0);
+    assert_eq!(says(&table), [""; 0]);
+    table.runs[count].about.started_unix_ns += 2 * table.runs[0].whole.get(Metric::Wall);
+    let said = says(&table);
+    let expected = format!("1 of {count} pairs did not run at the same time");
+    assert!(
+        said.len() == 1 && said[0].starts_with(&expected),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn scopes_are_compared_in_every_format() {
+    let mut gate = gate(1.0);
+    for (number, run) in gate.table.runs.iter_mut().enumerate() {
+        let is_slower = run.side == Side::Candidate;
+        let mut values = Values::default();
+        let more = |ns| if is_slower { ns } else { 0 };
+        values.set(
+            Metric::Wall,
+            40_000_000 + 1000 * number as u64 + more(9_000_000),
+        );
+        values.set(
+            Metric::Cpu,
+            20_000_000 + 1000 * number as u64 + more(9_000_000),
+        );
+        values.set(Metric::Sleep, 20_000_000);
+        values.set(Metric::CallsStat, if is_slower { 2020 } else { 20 });
+        run.scopes = vec![ScopeSum {
+            name: "parse <header>".into(),
+            count: if is_slower { 2500 } else { 2000 },
+            longest_ns: 5,
+            values,
+            knows_inside: true,
+        }];
+        run.about.knows_callers = true;
+    }
+    gate.outcome = judge(&gate.table, &Rules::default());
+    let row = &gate.outcome.scopes[0].row;
+    assert_eq!(
+        row.comparison.answer,
+        stackbeat_gate::compare::Answer::Higher
+    );
+    // Evidence: the verdict is of the run and its functions.
+    assert_ne!(gate.outcome.verdict, Verdict::Regression);
+    let text = text::render(&gate, None, terminal::Style::default());
+    assert!(
+        text.contains("parse <header> (2000 → 2500 calls; system calls: stat 20 → 2020)"),
+        "{text}"
+    );
+    let escaped = "parse &lt;header&gt; (2000 → 2500 calls;";
+    assert!(markdown::render(&gate).contains(escaped));
+    assert!(html::render(&gate).contains(escaped));
+    // Of what is the same there is no line.
+    assert!(text.contains("CPU time: parse <header>"), "{text}");
+    assert!(!text.contains("blocked: sleep: parse"), "{text}");
+    let json = json::render(&gate);
+    assert_eq!(json["scopes"][0]["scope"], "parse <header>");
+    assert_eq!(json["scopes"][0]["calls"][1], 2500.0);
+    let metrics = json["scopes"].as_array().expect("rows").iter();
+    let metrics: Vec<&str> = metrics.filter_map(|row| row["metric"].as_str()).collect();
+    assert_eq!(metrics, ["wall", "cpu", "sleep"]);
+    let inside = &json["scopes"][0]["system_calls"];
+    assert_eq!(inside[0]["metric"], "calls:stat");
+    assert_eq!(inside[0]["candidate"], 2020.0);
+}
+
+#[test]
+fn what_moved_says_in_json_whether_the_rest_became_lighter() {
+    let mut gate = gate(1.5);
+    let of_finding = &gate.outcome.findings[0].explanation;
+    let role = of_finding.role.expect("is known");
+    let function = of_finding.function.expect("is known");
+    let moved = |is_lighter_around| Moved {
+        role,
+        function,
+        metric: Metric::Cpu,
+        shift: 1e6,
+        is_lighter_around,
+    };
+    gate.outcome.moved = vec![moved(true), moved(false)];
+    let json = json::render(&gate);
+    assert_eq!(json["moved"][0]["is_lighter_around"], true);
+    assert_eq!(json["moved"][1]["is_lighter_around"], false);
+}
+
+#[test]
+fn a_file_says_its_format() {
+    let format = GateFormat::of_file("a/b.xml".as_ref());
+    assert_eq!(format.ok(), Some(GateFormat::Junit));
+    let error = GateFormat::of_file("report.pdf".as_ref()).expect_err("is unknown");
+    assert!(error.to_string().contains("use .txt, .md"), "{error}");
+}

@@ -1,0 +1,574 @@
+//! `stackbeat info`: what a trace says about itself, and whether its sums come out.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use anyhow::Result;
+use serde::Serialize;
+use stackbeat_model::{Trace, conservation};
+
+use crate::cli::InfoArgs;
+use crate::render::text::tables::processes;
+use crate::summary::facts::Recording;
+use crate::summary::load::recording;
+use crate::terminal::{self, Style, clean};
+use crate::units::{self, plural};
+use crate::{EXIT_NEGATIVE, losses};
+
+/// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
+pub fn run(args: &InfoArgs) -> Result<u8> {
+    let trace = Trace::open(&args.file)?;
+    let info = collect(&trace, args.check)?;
+    if args.json {
+        terminal::print_json(&info)?;
+    } else {
+        terminal::print(&text(&info, args.modules, Style::stdout()))?;
+    }
+    Ok(if info.is_sound() { 0 } else { EXIT_NEGATIVE })
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    schema: &'static str,
+    format_version: u32,
+    bytes: u64,
+    /// Of these, what samples take.
+    sample_bytes: u64,
+    recording: Recording,
+    working_directory: String,
+    session_id: String,
+    config: Config,
+    counts: Counts,
+    processes: Vec<ProcessInfo>,
+    modules: Vec<ModuleInfo>,
+    losses: Vec<LossInfo>,
+    recorder_figures: Vec<Figure>,
+    /// Modules whose functions have no names, and why.
+    without_names: Vec<String>,
+    /// The intervals that were in force, in order of time.
+    intervals: Vec<IntervalInfo>,
+    /// `None` in traces that do not say it.
+    cost: Option<CostInfo>,
+    /// Parts of the file that could not be read.
+    damage: Vec<String>,
+    /// Only with `--check`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violations: Option<Vec<String>>,
+}
+
+impl Info {
+    fn is_sound(&self) -> bool {
+        self.violations
+            .as_ref()
+            .is_none_or(|v| v.is_empty() && self.damage.is_empty())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Config {
+    depth_limit: u32,
+    buffer_bytes: u64,
+    mode: &'static str,
+    follow_children: bool,
+    /// What says when threads are sampled: `tick`, `timer`, `kernel`, or `auto` (ticks, then timers).
+    clock: &'static str,
+    /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
+    no_kernel_clock: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Counts {
+    /// One that executed other programs counts once, and so does its main thread.
+    processes: usize,
+    /// The programs that they executed.
+    programs: usize,
+    threads: usize,
+    modules: usize,
+    functions: usize,
+    stacks: u32,
+    samples: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessInfo {
+    uid: u32,
+    pid: u32,
+    name: String,
+    capabilities: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModuleInfo {
+    process_uid: u32,
+    path: String,
+    build_id: String,
+    start: u64,
+    end: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LossInfo {
+    cause: &'static str,
+    count: u64,
+    description: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct IntervalInfo {
+    /// Since the recording's start.
+    at_ns: u64,
+    /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have timers.
+    of: &'static str,
+    /// 0 unless `of` is `process`.
+    process_uid: u32,
+    /// 0 unless `of` is `thread`.
+    thread_uid: u32,
+    /// 0: from here on that of its kind.
+    interval_ns: u64,
+}
+
+/// What the recording cost, as parts of the program's CPU time in percent.
+#[derive(Debug, Serialize)]
+struct CostInfo {
+    percent: f64,
+    captures_percent: f64,
+    /// Hooks that captured nothing: an estimate.
+    hooks_percent: f64,
+    recorder_percent: f64,
+    /// CPU time of the recorder after the program's end, ns, which is no part of the others.
+    after_cpu_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: String,
+    value: u64,
+}
+
+fn collect(trace: &Trace, check: bool) -> Result<Info> {
+    let header = trace.header();
+    let config = trace.config();
+    let mut losses: Vec<LossInfo> = Vec::new();
+    for loss in trace.losses().iter().filter(|l| l.count > 0) {
+        let cause = losses::from_number(loss.cause);
+        match losses.iter_mut().find(|l| l.cause == losses::name(cause)) {
+            Some(sum) => sum.count = sum.count.saturating_add(loss.count),
+            None => losses.push(LossInfo {
+                cause: losses::name(cause),
+                count: loss.count,
+                description: losses::describe(cause),
+            }),
+        }
+    }
+    let violations = match check {
+        true => Some(conservation(trace)?.iter().map(|v| v.to_string()).collect()),
+        false => None,
+    };
+    Ok(Info {
+        schema: "stackbeat.info.v1",
+        format_version: header.format_version,
+        bytes: trace.bytes(),
+        sample_bytes: trace.sample_bytes(),
+        recording: recording(trace),
+        working_directory: header.working_directory.clone(),
+        session_id: hex(&header.session_id),
+        config: Config {
+            depth_limit: config.depth_limit,
+            buffer_bytes: config.buffer_bytes,
+            mode: match config.mode {
+                1 => "ring",
+                2 => "startup",
+                _ => "endless",
+            },
+            follow_children: config.follow_children,
+            clock: match config.sampling_clock() {
+                stackbeat_proto::v1::config::SamplingClock::Tick => "tick",
+                stackbeat_proto::v1::config::SamplingClock::Kernel => "kernel",
+                stackbeat_proto::v1::config::SamplingClock::Timer => "timer",
+                stackbeat_proto::v1::config::SamplingClock::Auto => "auto",
+            },
+            no_kernel_clock: config.no_kernel_clock.clone(),
+        },
+        counts: Counts {
+            processes: trace.process_count(),
+            programs: trace.processes().len(),
+            threads: trace.thread_count(),
+            modules: trace.modules().len(),
+            functions: trace.functions().len(),
+            stacks: trace.stack_count(),
+            samples: trace.samples(),
+        },
+        processes: trace
+            .processes()
+            .iter()
+            .map(|p| ProcessInfo {
+                uid: p.uid,
+                pid: p.pid,
+                name: p.name(),
+                capabilities: p.capabilities.clone(),
+            })
+            .collect(),
+        modules: trace
+            .modules()
+            .iter()
+            .map(|m| ModuleInfo {
+                process_uid: trace.process(m.process).uid,
+                path: m.path.clone(),
+                build_id: hex(&m.build_id),
+                start: m.start,
+                end: m.end,
+            })
+            .collect(),
+        losses,
+        recorder_figures: trace
+            .figures()
+            .iter()
+            .map(|f| Figure {
+                name: f.name.clone(),
+                value: f.value,
+            })
+            .collect(),
+        without_names: (trace.footer()).map_or_else(Vec::new, |f| f.without_names.clone()),
+        intervals: intervals(trace),
+        cost: cost(trace),
+        damage: trace
+            .damage()
+            .iter()
+            .map(|d| format!("near byte {}: {}", d.offset, d.what))
+            .collect(),
+        violations,
+    })
+}
+
+fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
+    let settings = trace.settings();
+    let info = |of, thread_uid| {
+        move |(at, interval_ns): &(u64, u64)| IntervalInfo {
+            at_ns: at.saturating_sub(trace.start_ns()),
+            of,
+            process_uid: 0,
+            thread_uid,
+            interval_ns: *interval_ns,
+        }
+    };
+    let mut all: Vec<IntervalInfo> = Vec::new();
+    all.extend(settings.intervals(false).iter().map(info("threads", 0)));
+    all.extend(settings.intervals(true).iter().map(info("main threads", 0)));
+    for (uid, list) in settings.own_intervals() {
+        all.extend(list.iter().map(info("thread", uid)));
+    }
+    for (uid, list) in settings.process_intervals() {
+        let of_process = |(at, interval_ns): &(u64, u64)| IntervalInfo {
+            process_uid: uid,
+            ..info("process", 0)(&(*at, *interval_ns))
+        };
+        all.extend(list.iter().map(of_process));
+    }
+    all.sort_by_key(|i| (i.at_ns, i.process_uid, i.thread_uid));
+    all
+}
+
+fn cost(trace: &Trace) -> Option<CostInfo> {
+    let figure = |name: &str| {
+        let found = trace.figures().iter().find(|f| f.name == name);
+        found.map_or(0, |f| f.value) as f64
+    };
+    let of_ns = figure("cost_of_ns");
+    let percent = |ns: f64| ns * 100.0 / of_ns;
+    let (captures_ns, hooks_ns) = (figure("cost_captures_ns"), figure("cost_hooks_ns"));
+    (of_ns > 0.0).then(|| CostInfo {
+        percent: percent(figure("cost_ns")),
+        captures_percent: percent(captures_ns),
+        hooks_percent: percent(hooks_ns),
+        recorder_percent: percent(figure("cost_ns") - captures_ns - hooks_ns),
+        after_cpu_ns: figure("after_cpu_ns") as u64,
+    })
+}
+
+/// How the budget has moved the intervals.
+fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for of in ["threads", "main threads"] {
+        let list: Vec<u64> = intervals
+            .iter()
+            .filter(|i| i.of == of)
+            .map(|i| i.interval_ns)
+            .collect();
+        if let [_, .., last] = list.as_slice() {
+            lines.push(format!(
+                "of {of} changed {} times, {} to {}, at last {}",
+                list.len() - 1,
+                units::duration(list.iter().copied().min().unwrap_or(0)),
+                units::duration(list.iter().copied().max().unwrap_or(0)),
+                units::duration(*last)
+            ));
+        }
+    }
+    let own = intervals.iter().filter(|i| i.of == "thread");
+    let own: BTreeSet<u32> = own.map(|i| i.thread_uid).collect();
+    if !own.is_empty() {
+        lines.push(format!("longer for {} threads with dear stacks", own.len()));
+    }
+    let timed = || intervals.iter().filter(|i| i.of == "process");
+    if let Some(longest_ns) = timed().map(|i| i.interval_ns).max() {
+        let processes: BTreeSet<u32> = timed().map(|i| i.process_uid).collect();
+        lines.push(format!(
+            "{} by timers, in {}",
+            units::duration(longest_ns),
+            plural(processes.len() as u64, "process", "processes")
+        ));
+    }
+    lines
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn text(info: &Info, all_modules: bool, style: Style) -> String {
+    let mut out = String::new();
+    let r = &info.recording;
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{}  {}", style.dim(&format!("{name:>14}")), value);
+        }
+    };
+    line("command", clean(&r.command.join(" ")).into_owned());
+    line("in", clean(&info.working_directory).into_owned());
+    line("started", utc(r.started_unix_ns));
+    line("duration", units::duration(r.duration_ns));
+    line("state", r.state(style));
+    if let Some(unrecorded) = r.unrecorded_text() {
+        line("not recorded", style.warning(&clean(&unrecorded)));
+    }
+    line(
+        "file",
+        format!(
+            "{}, {}, format {}, written by stackbeat {}",
+            r.trace,
+            units::bytes(info.bytes),
+            info.format_version,
+            r.stackbeat_version
+        ),
+    );
+    if !r.label.is_empty() {
+        line("label", r.label.clone());
+    }
+    if !r.commit.is_empty() {
+        line("commit", r.commit.clone());
+    }
+    line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
+    line("processor", format!("{} × {}", r.cpus, r.cpu_model));
+    line(
+        "interval",
+        match r.main_interval_ns == r.interval_ns {
+            true => units::duration(r.interval_ns),
+            false => format!(
+                "{}, main threads {}",
+                units::duration(r.interval_ns),
+                units::duration(r.main_interval_ns)
+            ),
+        },
+    );
+    for moved in moved(&info.intervals) {
+        line("interval", moved);
+    }
+    if let Some(ns) = r.counts_end_ns {
+        line(
+            "allocations",
+            format!(
+                "counted up to {}: their hooks were more than the budget could hold",
+                units::duration(ns)
+            ),
+        );
+    }
+    if let Some(cost) = &info.cost {
+        let after = match cost.after_cpu_ns {
+            0 => String::new(),
+            ns => format!(
+                "; {} of CPU time after its end, for names",
+                units::duration(ns)
+            ),
+        };
+        line(
+            "cost",
+            format!(
+                "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}{}",
+                cost.percent,
+                cost.captures_percent,
+                cost.hooks_percent,
+                cost.recorder_percent,
+                after
+            ),
+        );
+    }
+    line("probes", r.probes.join(", "));
+    line(
+        "settings",
+        format!(
+            "depth {}, buffer {}, {}, children {}, sampled by {}",
+            info.config.depth_limit,
+            units::bytes(info.config.buffer_bytes),
+            info.config.mode,
+            if info.config.follow_children {
+                "followed"
+            } else {
+                "not followed"
+            },
+            match info.config.clock {
+                "kernel" => "the kernel's clock",
+                "timer" => "timers of their CPU time",
+                "auto" =>
+                    "ticks, and timers of their CPU time in processes that computed for longer than a second",
+                _ => "ticks",
+            }
+        ),
+    );
+    if !info.config.no_kernel_clock.is_empty() {
+        let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
+        line("other clock", why_not);
+    }
+    let c = &info.counts;
+    line(
+        "contents",
+        format!(
+            "{}, {}, {} samples of all kinds, {} stacks, {} functions, {} modules",
+            processes(c.processes, c.programs),
+            plural(c.threads as u64, "thread", "threads"),
+            c.samples,
+            c.stacks,
+            c.functions,
+            c.modules
+        ),
+    );
+    if c.samples > 0 {
+        line(
+            "per sample",
+            format!(
+                "{:.1} bytes; the rest of the file is names, stacks and threads: {}",
+                info.sample_bytes as f64 / c.samples as f64,
+                units::bytes(info.bytes.saturating_sub(info.sample_bytes))
+            ),
+        );
+    }
+    line(
+        "records",
+        format!(
+            "{} written = {} in the trace + {} lost",
+            r.records_written, r.records_stored, r.records_lost
+        ),
+    );
+    for loss in &info.losses {
+        line("loss", format!("{} {}", loss.count, loss.description));
+    }
+    for figure in &info.recorder_figures {
+        let value = match figure.name.ends_with("_ns") {
+            true => units::duration(figure.value),
+            false => figure.value.to_string(),
+        };
+        line("recorder", format!("{} {value}", figure.name));
+    }
+    for process in info
+        .processes
+        .iter()
+        .filter(|p| {
+            p.capabilities
+                .iter()
+                .any(|text| !text.starts_with("sandbox: "))
+        })
+        .take(1)
+    {
+        let mut hooks = process.capabilities.clone();
+        hooks.retain(|text| !text.starts_with("sandbox: "));
+        line("hooks", hooks.join(", "));
+    }
+    // Processes of one program say the same.
+    let mut said: Vec<String> = (info.processes.iter())
+        .flat_map(|p| p.capabilities.iter().map(move |text| (p, text)))
+        .filter_map(|(p, text)| Some(format!("{}: {}", p.name, text.strip_prefix("sandbox: ")?)))
+        .collect();
+    said.sort_unstable();
+    said.dedup();
+    for text in said {
+        line("sandbox", text);
+    }
+    for reason in &info.without_names {
+        line("no names", clean(reason).into_owned());
+    }
+    let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    const SHOWN: usize = 12;
+    let shown = if all_modules { paths.len() } else { SHOWN };
+    for path in paths.iter().take(shown) {
+        line("module", clean(path).into_owned());
+    }
+    if paths.len() > shown {
+        line("", format!("and {} more (--modules)", paths.len() - shown));
+    }
+    for damage in &info.damage {
+        line("damage", style.bad(damage));
+    }
+    match &info.violations {
+        Some(violations) if violations.is_empty() => {
+            line("check", style.good("every thread's sums come out"));
+        }
+        Some(violations) => {
+            for violation in violations {
+                line("check", style.bad(violation));
+            }
+        }
+        None => {}
+    }
+    out
+}
+
+/// `2026-11-21 08:00:00 UTC`.
+fn utc(unix_ns: u64) -> String {
+    if unix_ns == 0 {
+        return String::new();
+    }
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date, after Howard Hinnant's `civil_from_days`
+    // (https://howardhinnant.github.io/date_algorithms.html).
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // `date -u -d @N`.
+        for (seconds, text) in [
+            (1, "1970-01-01 00:00:01 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_164_799, "2024-02-28 23:59:59 UTC"),
+            (1_735_689_600, "2025-01-01 00:00:00 UTC"),
+            (4_102_444_799, "2099-12-31 23:59:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), text);
+        }
+    }
+}

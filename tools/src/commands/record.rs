@@ -1,0 +1,268 @@
+//! `stackbeat record`: resolves the arguments, runs the session, shows where it stands and how it ended.
+//!
+//! Standard output belongs to the recorded program; everything said here goes to standard error.
+
+pub mod progress;
+pub mod summary;
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::Signal;
+use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
+use stackbeat_core::probe::Category;
+use stackbeat_core::shm::layout::Mode;
+
+use crate::EXIT_ERROR;
+use crate::agent::{self, symbol_cache};
+use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
+use crate::commands::recover;
+use crate::terminal::refuse_to_replace;
+use crate::units::{self, Period};
+
+/// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
+const MIN_INTERVAL_NS: u64 = 50_000;
+
+/// Interval where none is asked for, ns.
+const INTERVAL_NS: u64 = 1_000_000;
+
+/// Runs the command. The exit code is the program's; after one that a signal has ended, so does this.
+pub fn run(args: &RecordArgs) -> Result<u8> {
+    let options = resolve(args)?;
+    if !args.log.quiet && !args.log.json {
+        recover::tidy();
+    }
+    let outcome = record(&options, args.log.quiet)?;
+    summary::print(&options, &outcome, &args.log);
+    if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
+        stackbeat_collector::die_of(signal);
+    }
+    Ok(exit_code(outcome.wait_status))
+}
+
+/// Records with progress and warnings on standard error.
+pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
+    let mut display = progress::Display::new(quiet);
+    let outcome = stackbeat_collector::record(options, &mut |p| display.show(p));
+    display.clear();
+    Ok(outcome?)
+}
+
+/// Turns what was typed into what the session takes.
+pub fn resolve(args: &RecordArgs) -> Result<Options> {
+    let interval_ns = interval("--interval", args.capture.interval.unwrap_or(INTERVAL_NS))?;
+    let main_interval_ns = match args.capture.main_interval {
+        Some(ns) => interval("--main-interval", ns)?,
+        None => interval_ns,
+    };
+    let probes = parse_probes(&args.capture.probes)?;
+    if args.no_children && args.wait_children {
+        bail!(
+            "no-children and wait-children exclude each other; take one back with \
+             --no-children=false or --wait-children=false"
+        );
+    }
+    let output = match &args.destination.output {
+        Some(path) => path.clone(),
+        None => default_output(&args.command[0], args.destination.force),
+    };
+    if output.is_dir() {
+        bail!("{}: is a directory; name a file with -o", output.display());
+    }
+    refuse_to_replace(&output, args.destination.force)?;
+    let agent = agent::locate(args.agent.as_deref())?;
+    let mut options = Options::new(args.command.clone(), agent, output);
+    options.overwrite = args.destination.force;
+    options.interval_ns = interval_ns;
+    options.main_interval_ns = main_interval_ns;
+    options.budget_percent = args.capture.budget;
+    options.probes = probes;
+    options.depth_limit = args.capture.depth;
+    options.buffer_bytes = args.capture.buffer;
+    options.mode = args.capture.mode.into();
+    options.follow_children = !args.no_children;
+    options.wait_children = args.wait_children;
+    options.cpus = args.cpus.clone();
+    options.interrupt_running = !args.watch.no_interrupt;
+    let keeps_interval = (args.capture.interval)
+        .or(args.capture.main_interval)
+        .is_some();
+    options.clock = args.watch.clock_choice(keeps_interval)?;
+    options.compress = args.trace.compress;
+    options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);
+    options.label = args.trace.label.clone();
+    options.commit = args.trace.commit.clone();
+    options.shares_processor = args.shares_processor;
+    options.counters_ns = match args.watch.counters {
+        Some(Period::Ns(ns)) => Some(ns),
+        Some(Period::Off) => None,
+        None if options.mode == Mode::Ring => None,
+        None => options.counters_ns,
+    };
+    options.long_wait_ns = match args.watch.long_wait {
+        Period::Ns(ns) => Some(ns),
+        Period::Off => None,
+    };
+    options.dumps = dumps(&args.dumps);
+    options.start_disabled = args.switch.start_disabled;
+    options.systrace = match &args.trace.systrace {
+        None | Some(SystraceArg::Off) => None,
+        Some(SystraceArg::Auto) => Some(Systrace::Usual),
+        Some(SystraceArg::At(path)) => Some(Systrace::At(path.clone())),
+    };
+    options.validate()?;
+    Ok(options)
+}
+
+fn dumps(args: &DumpArgs) -> Dumps {
+    Dumps {
+        signal: args.dump_on.map(|signal| match signal {
+            DumpSignal::Usr1 => Signal::USR1.as_raw(),
+            DumpSignal::Usr2 => Signal::USR2.as_raw(),
+            DumpSignal::Hup => Signal::HUP.as_raw(),
+        }),
+        slow_turn_ns: args.dump_on_slow_turn,
+        block_ns: args.dump_on_block,
+        causes: args.dump_on_block_in.clone(),
+        crash: args.dump_on_crash,
+        every_ns: args.dump_every,
+        most: args.dump_most,
+        last_ns: args.dump_last,
+    }
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Mode {
+        match mode {
+            ModeArg::Endless => Mode::Endless,
+            ModeArg::Ring => Mode::Ring,
+            ModeArg::Startup => Mode::Startup,
+        }
+    }
+}
+
+pub(crate) fn interval(flag: &str, ns: u64) -> Result<u64> {
+    if ns < MIN_INTERVAL_NS {
+        bail!(
+            "{flag} {}: too short; {} is the shortest that can be kept",
+            units::duration(ns),
+            units::duration(MIN_INTERVAL_NS)
+        );
+    }
+    Ok(ns)
+}
+
+/// The mask for `alloc,lock`, `all` or `none`.
+pub(crate) fn parse_probes(text: &str) -> Result<u64> {
+    let mut mask = 0;
+    for name in text.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        mask |= match name {
+            "all" => Category::SELECTABLE.iter().fold(0, |m, c| m | c.bit()),
+            "none" => 0,
+            name => Category::from_name(name)
+                .with_context(|| {
+                    let known: Vec<_> = Category::SELECTABLE.iter().map(|c| c.name()).collect();
+                    format!(
+                        "--probes {name}: no such group; known are {}, all, none",
+                        known.join(", ")
+                    )
+                })?
+                .bit(),
+        };
+    }
+    if text.trim().is_empty() {
+        return Err(anyhow!("--probes: no group given; write `none` for none"));
+    }
+    Ok(mask)
+}
+
+/// The name of a program's file. One that runs may have put a title in the place of its arguments: `redis-server
+/// unixsocket:/run/redis.sock`, `postgres: checkpointer`.
+fn program_name(program: &OsStr) -> String {
+    let text = program.to_string_lossy();
+    let file = match text.split_once(char::is_whitespace) {
+        Some((first, _)) if !Path::new(program).exists() => first.trim_end_matches(':'),
+        _ => &*text,
+    };
+    let name = Path::new(file).file_name().unwrap_or_default();
+    match name.is_empty() {
+        true => "program".to_owned(),
+        false => name.to_string_lossy().into_owned(),
+    }
+}
+
+/// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.
+fn default_output(program: &OsStr, force: bool) -> PathBuf {
+    let name = program_name(program);
+    let first = PathBuf::from(format!("{name}.beat"));
+    if force || !first.exists() {
+        return first;
+    }
+    (2u32..)
+        .map(|n| PathBuf::from(format!("{name}.{n}.beat")))
+        .find(|p| !p.exists())
+        .unwrap_or(first)
+}
+
+/// The program's exit status in a shell's convention: 128 + signal for one that was killed.
+pub(crate) fn exit_code(wait_status: i32) -> u8 {
+    let status = ExitStatus::from_raw(wait_status);
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => EXIT_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_of_processes_are_no_names_of_files() {
+        for (program, name) in [
+            ("/usr/bin/python3", "python3"),
+            ("redis-server unixsocket:/run/redis.sock", "redis-server"),
+            ("postgres: checkpointer ", "postgres"),
+            ("nginx: master process /usr/sbin/nginx -g daemon", "nginx"),
+            ("", "program"),
+            ("/", "program"),
+        ] {
+            assert_eq!(program_name(OsStr::new(program)), name, "{program}");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let spaced = folder.path().join("my program");
+        std::fs::write(&spaced, "").expect("writes");
+        assert_eq!(program_name(spaced.as_os_str()), "my program");
+    }
+
+    #[test]
+    fn probe_groups_are_named_and_unknown_ones_list_the_known() {
+        assert_eq!(
+            parse_probes("alloc, lock").expect("parses"),
+            Category::Alloc.bit() | Category::Lock.bit()
+        );
+        assert_eq!(parse_probes("none").expect("parses"), 0);
+        let all = parse_probes("all").expect("parses");
+        assert!(Category::SELECTABLE.iter().all(|c| all & c.bit() != 0));
+        let error = parse_probes("alloc,disk").expect_err("is unknown");
+        assert!(
+            error
+                .to_string()
+                .starts_with("--probes disk: no such group")
+                && error.to_string().contains("alloc, memory, lock"),
+            "{error}"
+        );
+        parse_probes(" ").expect_err("is empty");
+    }
+
+    #[test]
+    fn exit_codes_follow_the_shell() {
+        assert_eq!(exit_code(0), 0);
+        assert_eq!(exit_code(3 << 8), 3);
+        assert_eq!(exit_code(9), 137);
+    }
+}

@@ -1,0 +1,145 @@
+//! `stackbeat report`: sums a trace up and shows it as tables, JSON or a page.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use stackbeat_model::{ThreadIndex, Trace};
+
+use crate::cli::ReportArgs;
+use crate::render::text::{focus, layout, tables};
+use crate::render::{html, json};
+use crate::summary::facts::Facts;
+use crate::summary::load::{Report, summarize_rows, warn_of_damage};
+use crate::terminal;
+
+/// Lines per table when nothing else is asked for.
+const DEFAULT_TOP: usize = 15;
+
+/// Runs the command.
+pub fn run(args: &ReportArgs) -> Result<u8> {
+    let budget = match &args.html {
+        Some(_) => html::BAR_BUDGET,
+        None => 0,
+    };
+    let most_threads = match (args.max_threads, &args.html) {
+        (Some(most), _) => most,
+        (None, Some(_)) => html::MOST_THREADS,
+        (None, None) => 0,
+    };
+    let trace = Trace::open(&args.file)?;
+    warn_of_damage(&args.file, &trace);
+    let choose = |facts: &Facts| choose(facts, &args.thread, &args.process);
+    let (report, chosen) = summarize_rows(&trace, budget, most_threads, &choose)?;
+    let wanted = |thread: ThreadIndex| chosen[thread.0 as usize];
+    if let Some(output) = &args.html {
+        write_page(&report, output)?;
+    } else if args.json {
+        let top = args.top.filter(|n| *n > 0).unwrap_or(usize::MAX);
+        let function = args.function.as_deref();
+        terminal::print_json(&json::report::report(
+            &report, &wanted, args.sort, top, function,
+        )?)?;
+    } else {
+        let top = match args.top {
+            Some(0) => usize::MAX,
+            Some(n) => n,
+            None => DEFAULT_TOP,
+        };
+        let layout = layout::Layout {
+            width: terminal::width(),
+            style: terminal::Style::stdout(),
+            top,
+        };
+        let text = match &args.function {
+            Some(name) => focus::report(&report, &wanted, name, &layout)?,
+            None => tables::report(&report, &wanted, args.sort, &layout),
+        };
+        terminal::print(&text)?;
+    }
+    Ok(0)
+}
+
+/// Writes the page of a report to a file, or to standard output for `-`.
+pub fn write_page(report: &Report, output: &Path) -> Result<()> {
+    let text = html::render(report)?;
+    if output == Path::new("-") {
+        return terminal::print_page(&text);
+    }
+    fs::write(output, &text).with_context(|| format!("{}: cannot be written", output.display()))?;
+    terminal::say(&format!(
+        "{}: wrote {} ({})",
+        terminal::Style::stderr().bold("stackbeat"),
+        output.display(),
+        crate::units::bytes(text.len() as u64)
+    ));
+    Ok(())
+}
+
+/// The text of the tables of a whole trace, for the demo.
+pub fn text(report: &Report, top: usize) -> String {
+    let layout = layout::Layout {
+        width: terminal::width(),
+        style: terminal::Style::stdout(),
+        top,
+    };
+    tables::report(
+        report,
+        &|_| true,
+        crate::summary::sort_key::SortKey::SelfTime,
+        &layout,
+    )
+}
+
+/// Which threads are asked for, by index. All when nothing is said.
+fn choose(facts: &Facts, threads: &[String], processes: &[String]) -> Result<Vec<bool>> {
+    let is = |name: &str, number: u32, asked: &String| {
+        asked.parse() == Ok(number) || name.contains(asked.as_str())
+    };
+    for asked in threads {
+        if !facts.threads.iter().any(|t| is(&t.name, t.tid, asked)) {
+            bail!(
+                "--thread {asked}: no such thread; there are {}",
+                some_names(
+                    facts
+                        .threads
+                        .iter()
+                        .map(|t| format!("{} ({})", t.name, t.tid))
+                )
+            );
+        }
+    }
+    for asked in processes {
+        if !facts.processes.iter().any(|p| is(&p.name, p.pid, asked)) {
+            bail!(
+                "--process {asked}: no such process; there are {}",
+                some_names(
+                    facts
+                        .processes
+                        .iter()
+                        .map(|p| format!("{} ({})", p.name, p.pid))
+                )
+            );
+        }
+    }
+    let chosen = facts.threads.iter().map(|t| {
+        let process = &facts.processes[t.process];
+        (threads.is_empty() || threads.iter().any(|a| is(&t.name, t.tid, a)))
+            && (processes.is_empty() || processes.iter().any(|a| is(&process.name, process.pid, a)))
+    });
+    Ok(chosen.collect())
+}
+
+/// The first names of a list that may be long.
+fn some_names(names: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN: usize = 12;
+    let total = names.len();
+    let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if total > SHOWN {
+        text.push_str(&format!(" and {} more", total - SHOWN));
+    }
+    if total == 0 {
+        text.push_str("none");
+    }
+    text
+}

@@ -1,0 +1,263 @@
+//! The self-test of `doctor`: a tiny program that passes every kind of hook, recorded for real, and
+//! what must then be in its trace.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use stackbeat_collector::session::Options;
+use stackbeat_core::probe::{Category, Probe};
+use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
+
+use crate::agent;
+use crate::commands::probes::Counted;
+
+/// How long each kind of work goes on, so that some captures fall on it at 1 ms.
+const WORK: Duration = Duration::from_millis(25);
+
+/// The program that is recorded.
+pub fn program() -> Result<()> {
+    allocate();
+    compute();
+    read_and_write()?;
+    thread::sleep(Duration::from_millis(5));
+    hand_over();
+    talk()?;
+    let status = Command::new("true").stdin(Stdio::null()).status();
+    status.context("a child process")?;
+    Ok(())
+}
+
+/// Allocates until enough time has passed.
+#[inline(never)]
+fn allocate() {
+    let end = Instant::now() + WORK;
+    while Instant::now() < end {
+        for size in 1..200usize {
+            black_box(vec![0u8; size * 16]);
+        }
+    }
+}
+
+/// Passes no hook at all.
+#[inline(never)]
+fn compute() {
+    let mut x = 1u64;
+    // Counted, not timed: reading a clock would be a hook.
+    for _ in 0..60_000_000u64 {
+        x = black_box(x.wrapping_mul(6364136223846793005).wrapping_add(1));
+    }
+}
+
+#[inline(never)]
+fn read_and_write() -> Result<()> {
+    let mut from = File::open("/dev/zero").context("/dev/zero")?;
+    let mut to = File::create("/dev/null").context("/dev/null")?;
+    let mut block = vec![0u8; 64 << 10];
+    let end = Instant::now() + WORK;
+    while Instant::now() < end {
+        from.read_exact(&mut block)?;
+        to.write_all(&block)?;
+    }
+    // A read that waits longer than the interval is always captured.
+    let (mut reader, mut writer) = std::io::pipe().context("a pipe")?;
+    let peer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(4));
+        writer.write_all(b"x")
+    });
+    reader.read_exact(&mut [0u8])?;
+    let _ = peer.join();
+    Ok(())
+}
+
+/// Two threads that wait for each other.
+#[inline(never)]
+fn hand_over() {
+    let (to_worker, from_main) = mpsc::channel::<u32>();
+    let (to_main, from_worker) = mpsc::channel();
+    let worker = thread::Builder::new()
+        .name("self-test".into())
+        .spawn(move || {
+            for number in from_main {
+                thread::sleep(Duration::from_millis(3));
+                if to_main.send(number).is_err() {
+                    break;
+                }
+            }
+        });
+    if let Ok(worker) = worker {
+        for number in 0..4 {
+            if to_worker.send(number).is_err() || from_worker.recv().is_err() {
+                break;
+            }
+        }
+        drop(to_worker);
+        let _ = worker.join();
+    }
+}
+
+/// Waits for a line from a socket.
+#[inline(never)]
+fn talk() -> Result<()> {
+    let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
+        return Ok(()); // no network here: the check for it says so
+    };
+    let address = listener.local_addr()?;
+    let peer = thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        thread::sleep(Duration::from_millis(4));
+        stream.write_all(b"x")
+    });
+    let mut byte = [0u8];
+    TcpStream::connect(address)?.read_exact(&mut byte)?;
+    let _ = peer.join();
+    Ok(())
+}
+
+/// What the recording of `program` showed.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Samples by probe.
+    pub samples: BTreeMap<&'static str, u64>,
+    pub by_category: BTreeMap<Category, u64>,
+    /// As the threads' own counters have it.
+    pub allocations: u64,
+    /// Samples whose stack contains the function that did the work.
+    pub named: u64,
+    pub all_samples: u64,
+    pub processes: usize,
+    pub threads: usize,
+    pub records_lost: u64,
+    pub capabilities: Vec<String>,
+    pub violations: Vec<String>,
+    pub warnings: Vec<String>,
+    pub interruptions: u64,
+    /// Functions whose hooks saw no call, and whether they are needed.
+    pub not_reached: Vec<(&'static str, bool)>,
+    /// As `wait` gives it.
+    pub wait_status: i32,
+}
+
+/// Functions that `program` calls, and whether recording is of use without them. (Those of the network may
+/// be missing where there is none.)
+pub const CALLED: [(&str, bool); 16] = [
+    ("malloc", true),
+    ("calloc", true),
+    ("realloc", true),
+    ("free", true),
+    ("read", true),
+    ("write", true),
+    ("open64", true),
+    ("close", true),
+    ("syscall", true),
+    ("clock_gettime", true),
+    ("pthread_create", true),
+    ("pthread_join", true),
+    ("connect", false),
+    ("accept4", false),
+    ("send", false),
+    ("recv", false),
+];
+
+/// Runs `program` once more and gives those of [`CALLED`] that did not reach their hooks.
+pub fn not_reached() -> Result<Vec<(&'static str, bool)>> {
+    let (counted, _) = Counted::run(&command()?, agent::locate(None)?, false)?;
+    Ok(CALLED
+        .into_iter()
+        .filter(|(name, _)| !counted.has(name))
+        .collect())
+}
+
+/// Records `program` and looks at what came out.
+pub fn run() -> Result<Findings> {
+    let folder = scratch_folder()?;
+    let result = record_in(&folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    result
+}
+
+fn command() -> Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    Ok(vec![own.into(), "demo-worker".into(), "self-test".into()])
+}
+
+fn scratch_folder() -> Result<std::path::PathBuf> {
+    let folder = std::env::temp_dir().join(format!("stackbeat-doctor-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| format!("{}", folder.display()))?;
+    Ok(folder)
+}
+
+fn record_in(folder: &std::path::Path) -> Result<Findings> {
+    let trace_path = folder.join("self-test.beat");
+    let options = Options::new(command()?, agent::locate(None)?, trace_path.clone());
+    let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
+    let trace = Trace::open(&trace_path)?;
+    let mut findings = Findings {
+        processes: trace.process_count(),
+        threads: trace.thread_count(),
+        records_lost: outcome.records_lost,
+        wait_status: outcome.wait_status,
+        capabilities: trace
+            .processes()
+            .first()
+            .map(|p| p.capabilities.clone())
+            .unwrap_or_default(),
+        violations: conservation(&trace)?
+            .iter()
+            .map(|v| v.to_string())
+            .collect(),
+        warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
+        not_reached: not_reached()?,
+        ..Findings::default()
+    };
+    let mut counter = Counter {
+        findings: &mut findings,
+        is_named: vec![None; trace.stack_count() as usize],
+    };
+    trace.visit(&mut counter)?;
+    Ok(findings)
+}
+
+/// Counts samples by probe, and those with a name of this module in their stack.
+struct Counter<'a> {
+    findings: &'a mut Findings,
+    is_named: Vec<Option<bool>>,
+}
+
+impl Visitor for Counter<'_> {
+    fn segment(&mut self, _: &Trace, segment: &Segment) {
+        self.findings.allocations += segment.amounts.allocations;
+    }
+
+    fn sample(&mut self, trace: &Trace, _: ThreadIndex, row: &SampleRow, stack: StackIndex) {
+        self.findings.all_samples += 1;
+        if let Some(probe) = Probe::from_number(row.probe) {
+            *self.findings.samples.entry(probe.name()).or_default() += 1;
+            *self
+                .findings
+                .by_category
+                .entry(probe.category())
+                .or_default() += 1;
+            if probe == Probe::Running {
+                self.findings.interruptions += 1;
+            }
+        }
+        let known = &mut self.is_named[stack.0 as usize];
+        let named = *known.get_or_insert_with(|| {
+            let frames = trace.stack_frames(stack);
+            frames.iter().any(|f| {
+                let name = &trace.function(trace.frame(*f).function).name;
+                name.contains("self_test")
+            })
+        });
+        self.findings.named += u64::from(named);
+    }
+}

@@ -1,0 +1,145 @@
+//! Makes a call tree small enough for a page: places that matter by no measure are summed up in one
+//! place below their nearest caller that stays. Sums over the tree do not change.
+
+use std::collections::HashMap;
+
+use stackbeat_model::ThreadIndex;
+
+use crate::summary::call_tree::{Cell, Label, Profile, ROOT, Tree};
+
+/// A tree that fits, with its cells, and where each old place went.
+#[derive(Debug)]
+pub struct Pruned {
+    pub tree: Tree,
+    pub cells: HashMap<(ThreadIndex, u32), Cell>,
+    /// New place by old place.
+    pub moved: Vec<u32>,
+    /// Places that are gone.
+    pub cut: u64,
+}
+
+/// Keeps the at most `budget` places that matter most.
+pub fn prune(profile: &Profile, budget: usize) -> Pruned {
+    let places = profile.tree.places();
+    let keep = keep(profile, budget);
+    let mut tree = Tree::default();
+    let mut moved = vec![ROOT; places.len()];
+    let mut cut = 0;
+    for (old, place) in places.iter().enumerate().skip(1) {
+        let parent = moved[place.parent as usize];
+        moved[old] = if keep[old] {
+            tree.child(parent, place.label)
+        } else {
+            cut += 1;
+            match tree.places()[parent as usize].label {
+                Label::Small => parent,
+                _ => tree.child(parent, Label::Small),
+            }
+        };
+    }
+    let mut cells: HashMap<(ThreadIndex, u32), Cell> = HashMap::new();
+    for ((thread, place), cell) in &profile.cells {
+        cells
+            .entry((*thread, moved[*place as usize]))
+            .or_default()
+            .add(cell);
+    }
+    Pruned {
+        tree,
+        cells,
+        moved,
+        cut,
+    }
+}
+
+/// Which places stay. A place's weight is its largest share of any measure, callees included, so a
+/// parent never weighs less than its child.
+fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
+    let places = profile.tree.places();
+    if places.len() <= budget {
+        return vec![true; places.len()];
+    }
+    let mut sums = vec![[0u64; 4]; places.len()];
+    for ((_, place), cell) in &profile.cells {
+        let blocked = match places[*place as usize].label {
+            Label::Blocking(_) => cell.time_ns,
+            _ => 0,
+        };
+        let more = [
+            cell.time_ns,
+            cell.amounts.cpu_ns,
+            blocked,
+            cell.amounts.allocated_bytes,
+        ];
+        for (sum, more) in sums[*place as usize].iter_mut().zip(more) {
+            *sum += more;
+        }
+    }
+    for place in (1..places.len()).rev() {
+        let below = sums[place];
+        let above = &mut sums[places[place].parent as usize];
+        for (sum, more) in above.iter_mut().zip(below) {
+            *sum += more;
+        }
+    }
+    let whole = sums[ROOT as usize];
+    let weight = |place: usize| -> f64 {
+        let shares = sums[place].iter().zip(whole);
+        shares
+            .map(|(part, whole)| *part as f64 / whole.max(1) as f64)
+            .fold(0.0, f64::max)
+    };
+    let mut weights: Vec<f64> = (0..places.len()).map(weight).collect();
+    let mut sorted = weights.clone();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    // Strictly above the first weight that no longer fits: ties go together, and half of the budget
+    // is left for the places that sums go to.
+    let least = sorted[budget / 2];
+    weights[ROOT as usize] = f64::INFINITY;
+    weights.iter().map(|w| *w > least).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_model::{FunctionIndex, SegmentKind};
+
+    use super::*;
+    use crate::summary::call_tree::tests::segment;
+
+    #[test]
+    fn sums_stay_and_the_heavy_part_is_kept() {
+        let mut profile = Profile::default();
+        let heavy = profile.tree.path(&[FunctionIndex(0), FunctionIndex(1)]);
+        profile.add(&segment(0, 1_000_000, SegmentKind::Running), heavy);
+        for i in 0..1000u64 {
+            let path = [
+                FunctionIndex(0),
+                FunctionIndex(2 + i as u32),
+                FunctionIndex(1),
+            ];
+            let place = profile.tree.path(&path);
+            profile.add(&segment(i, i + 1 + i % 7, SegmentKind::Running), place);
+        }
+        let pruned = prune(&profile, 200);
+        assert!(pruned.tree.places().len() <= 200);
+        assert!(pruned.cut > 1500);
+        let time = |cells: &HashMap<_, Cell>| cells.values().map(|c| c.time_ns).sum::<u64>();
+        assert_eq!(time(&pruned.cells), time(&profile.cells));
+        let new = pruned.moved[heavy as usize];
+        let path: Vec<_> = pruned.tree.outwards(new).map(|(_, l)| l).collect();
+        assert_eq!(
+            path,
+            [FunctionIndex(1), FunctionIndex(0)].map(Label::Function)
+        );
+    }
+
+    #[test]
+    fn a_small_tree_is_left_alone() {
+        let mut profile = Profile::default();
+        let place = profile.tree.path(&[FunctionIndex(3)]);
+        profile.add(&segment(0, 5, SegmentKind::Running), place);
+        let pruned = prune(&profile, 100);
+        assert_eq!(pruned.tree.places(), profile.tree.places());
+        assert_eq!(pruned.cut, 0);
+    }
+}

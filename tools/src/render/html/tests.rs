@@ -1,0 +1,422 @@
+//! The page in a real browser: it loads, zooms, searches and selects, and its numbers are those of
+//! the JSON.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use stackbeat_model::ThreadIndex;
+
+use crate::summary::call_tree::Label;
+use crate::summary::functions::functions;
+use crate::summary::load::Report;
+use crate::summary::long_waits::LongWaitRow;
+use crate::summary::sort_key::SortKey;
+use crate::testing::{self, browser, browser::Browser};
+
+/// A page in a browser, with the folder that holds it.
+struct Shown {
+    browser: Browser,
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+}
+
+/// Opens the page of a report. `None`: no browser is installed and none is required.
+fn show(report: &Report, width: u32, height: u32) -> Option<Shown> {
+    let Some(program) = browser::program() else {
+        assert!(
+            std::env::var_os("STACKBEAT_REQUIRE_BROWSER").is_none(),
+            "no Chromium found in PATH"
+        );
+        eprintln!("skipped: no Chromium found in PATH");
+        return None;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let text = super::render(report).expect("renders");
+    std::fs::write(&file, text).expect("writes");
+    let mut browser = Browser::start(&program, width, height);
+    browser.open(&file);
+    Some(Shown {
+        browser,
+        _folder: folder,
+        file,
+    })
+}
+
+/// Writes a picture when somebody wants to look: `STACKBEAT_SCREENSHOTS=folder`.
+fn picture(browser: &mut Browser, name: &str) {
+    if let Some(folder) = std::env::var_os("STACKBEAT_SCREENSHOTS") {
+        browser.frame();
+        browser.screenshot(&PathBuf::from(folder).join(name));
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is a number"))
+}
+
+#[test]
+fn numbers_are_those_of_the_report() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let rows = b.evaluate("page.view.functions().map((r) => [r.f.name, r.running, r.total, r.cpu, r.bytes, r.totalBlocked])");
+    let found = rows.as_array().expect("rows");
+    let expected = functions(&report.profile, &|_| true, SortKey::SelfTime);
+    assert_eq!(found.len(), expected.len());
+    for row in expected {
+        let name = &report.facts.functions[row.function.0 as usize].name;
+        let line = json!([
+            name,
+            row.own.running_ns(),
+            row.total.wall_ns,
+            row.own.cpu_ns,
+            row.own.allocated_bytes,
+            row.total.blocked_ns
+        ]);
+        assert!(found.contains(&line), "{line} in {rows}");
+    }
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
+    // The picture is as large as its box.
+    let sizes = b.evaluate("[page.timeline.canvas.height, page.timeline.box.clientHeight, page.flame.canvas.height, page.flame.box.clientHeight]");
+    assert_eq!((&sizes[0], &sizes[2]), (&sizes[1], &sizes[3]));
+    let names = b.evaluate("[[\"a::b::c\", 40], [\"<std::fs::File as std::io::Write>::write\", 12], [\"std::map<int, foo<x>>::find\", 14], [\"main\", 3], [\"k::run::{{closure}}\", 8]].map(([n, room]) => page.fitName(n, room, 1))");
+    assert_eq!(
+        names,
+        json!([
+            "a::b::c",
+            "File::write",
+            "std::map::find",
+            "ma…",
+            "run::{…}"
+        ])
+    );
+    // What the timeline shows sums to the same.
+    let bars = b.evaluate("page.data.bars.reduce((s, b) => { for (let i = 0; i < b.n; i++) s += b.end[i] - b.begin[i]; return s; }, 0)");
+    assert_eq!(number(&bars), wall as f64);
+    assert_eq!(b.complaints, Vec::<String>::new());
+    picture(b, "light-1280.png");
+    for (tab, file) in [
+        ("functions", "functions.png"),
+        ("blocking", "blocking.png"),
+        ("calls", "calls.png"),
+        ("threads", "threads.png"),
+        ("about", "about.png"),
+    ] {
+        b.evaluate(&format!("page.open('{tab}')"));
+        let rows = b.evaluate(&format!(
+            "document.querySelectorAll('[data-panel={tab}] tr, [data-panel={tab}] dt').length"
+        ));
+        assert!(number(&rows) > 3.0, "{tab} has {rows} lines");
+        picture(b, file);
+    }
+    let first = b.evaluate("document.querySelector('[data-panel=calls] tbody tr').textContent");
+    let line = first.as_str().expect("a line");
+    assert!(line.starts_with("1200") && line.contains("read"), "{line}");
+    assert_eq!(b.complaints, Vec::<String>::new());
+    assert!(shown.file.exists());
+}
+
+#[test]
+fn hands_zoom_search_select_and_reset() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let flame = b.evaluate(
+        "(() => { const r = page.flame.canvas.getBoundingClientRect(); return [r.x, r.y]; })()",
+    );
+    let (left, top) = (number(&flame[0]), number(&flame[1]));
+    // A click on the widest frame of the second row zooms to it.
+    let frame = b.evaluate("(() => { const f = page.flame.rows[1].reduce((a, f) => (f.x1 - f.x0 > a.x1 - a.x0 ? f : a)); return [(f.x0 + f.x1) / 2, f.node.label, f.x1 - f.x0]; })()");
+    b.click(left + number(&frame[0]), top + 1.5 * 18.0);
+    assert_eq!(b.evaluate("page.flame.zoomPath"), json!([frame[1]]));
+    let wide = b.evaluate("page.flame.rows[1][0].x1 - page.flame.rows[1][0].x0");
+    assert!(number(&wide) > number(&frame[2]));
+    picture(b, "zoomed.png");
+    // Its top row goes back.
+    b.click(left + 300.0, top + 9.0);
+    assert_eq!(b.evaluate("page.flame.zoomPath"), json!([]));
+
+    // Search by keyboard; the share is that of the stacks with a match, recursion counted once.
+    b.key("/");
+    for c in "price".chars() {
+        b.key(&c.to_string());
+    }
+    let price: u64 = functions(&report.profile, &|_| true, SortKey::Total)
+        .iter()
+        .filter(|r| report.facts.functions[r.function.0 as usize].name == "shop::price")
+        .map(|r| r.total.wall_ns)
+        .sum();
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    let text = format!("{:.1} %", price as f64 * 100.0 / wall as f64);
+    assert_eq!(
+        b.evaluate("document.getElementById('matched').textContent"),
+        json!(text)
+    );
+    picture(b, "search.png");
+    b.key("Escape");
+    assert_eq!(
+        b.evaluate("document.getElementById('matched').textContent"),
+        json!("")
+    );
+
+    // Every weight and direction sums to the same whole.
+    for weight in ["wall", "cpu", "blocked", "alloc"] {
+        let sums = b.evaluate(&format!(
+            "(() => {{ page.view.set({{ weight: '{weight}', inverted: true }}); const t = page.flame.tree; \
+             return [t.value, page.flame.children(t).reduce((s, n) => s + n.value, 0)]; }})()"
+        ));
+        assert_eq!(sums[0], sums[1], "{weight}");
+        assert!(number(&sums[0]) > 0.0, "{weight}");
+    }
+    picture(b, "inverted-alloc.png");
+    b.key("0");
+    assert_eq!(
+        b.evaluate("page.view.weight + page.view.inverted"),
+        json!("wallfalse")
+    );
+
+    // The wheel zooms the timeline at the pointer, keys pan it.
+    let tracks = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(); return [r.x, r.y, r.width]; })()");
+    let (left, top, width) = (number(&tracks[0]), number(&tracks[1]), number(&tracks[2]));
+    let middle = left + 190.0 + (width - 190.0) / 2.0;
+    b.mouse(
+        "mouseWheel",
+        middle,
+        top + 60.0,
+        json!({"deltaX": 0, "deltaY": -300}),
+    );
+    b.frame();
+    let shown_ns = b.evaluate("page.timeline.shown[1] - page.timeline.shown[0]");
+    assert!(number(&shown_ns) < number(&b.evaluate("page.timeline.duration")) * 0.7);
+    let before = number(&b.evaluate("page.timeline.shown[0]"));
+    b.key("d");
+    assert!(number(&b.evaluate("page.timeline.shown[0]")) > before);
+
+    // A drag selects a range; sums follow and are bounded by threads × range.
+    b.mouse("mouseMoved", middle, top + 60.0, json!({}));
+    b.mouse(
+        "mousePressed",
+        middle,
+        top + 60.0,
+        json!({"button": "left", "buttons": 1, "clickCount": 1}),
+    );
+    for step in 1..=4 {
+        b.mouse(
+            "mouseMoved",
+            middle + 40.0 * f64::from(step),
+            top + 60.0,
+            json!({"button": "left", "buttons": 1}),
+        );
+    }
+    picture(b, "selecting.png");
+    b.mouse(
+        "mouseReleased",
+        middle + 160.0,
+        top + 60.0,
+        json!({"button": "left", "clickCount": 1}),
+    );
+    b.frame();
+    let range = b.evaluate("page.view.range");
+    let length = number(&range[1]) - number(&range[0]);
+    let all = number(&b.evaluate("page.view.sums().all"));
+    assert!(
+        all > 0.0 && all <= length * 4.0 * 1.0001,
+        "{all} in {length}"
+    );
+    picture(b, "selected.png");
+    b.key("Escape");
+    assert_eq!(b.evaluate("page.view.range"), Value::Null);
+
+    // A click on a slice narrows everything to that call.
+    b.key("0");
+    b.click(middle, top + 20.0 + 2.0 + 18.0 + 8.0 + 17.0);
+    assert_eq!(b.evaluate("page.view.scope[0]"), json!("t"));
+    let same = b.evaluate("(() => { const s = page.timeline.selected; return [s.end - s.begin, page.view.sums().all]; })()");
+    assert!((number(&same[0]) - number(&same[1])).abs() < 1.0, "{same}");
+    picture(b, "slice.png");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+#[test]
+fn dark_and_narrow_windows_work() {
+    let report = testing::report();
+    for (width, height, scheme) in [(1440, 900, "dark"), (480, 760, "light"), (900, 420, "dark")] {
+        let Some(mut shown) = show(&report, width, height) else {
+            return;
+        };
+        let b = &mut shown.browser;
+        b.call(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
+        );
+        b.frame();
+        let overflow = b.evaluate("document.documentElement.scrollWidth - innerWidth");
+        assert!(number(&overflow) <= 0.0, "{width}: {overflow}");
+        assert!(number(&b.evaluate("page.flame.rows.length")) > 3.0);
+        let dark = b.evaluate("page.colors.dark");
+        assert_eq!(dark, json!(scheme == "dark"));
+        picture(b, &format!("{scheme}-{width}.png"));
+        assert_eq!(b.complaints, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
+    let mut report = testing::large_report(300, 400, 60_000);
+    report.facts.recording.state = "damaged: in parts".into();
+    report.damage.push("damaged near byte 7".into());
+    let text = super::render(&report).expect("renders");
+    assert!(report.timeline.joined() > 0);
+    assert!(text.len() < 8 << 20, "{} bytes", text.len());
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let notice = b.evaluate("document.getElementById('notice').textContent");
+    assert!(notice.to_string().contains("coarser"), "{notice}");
+    assert!(notice.to_string().contains("damaged: in parts"), "{notice}");
+    b.evaluate("page.open('about')");
+    let about = b.evaluate("document.querySelector('[data-panel=about]').textContent");
+    assert!(about.to_string().contains("near byte 7"), "{about}");
+    let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
+    let took = b.evaluate(
+        "(() => { const t = performance.now(); page.timeline.drawTracks(); page.timeline.drawOverview(); \
+         page.view.set({ weight: 'cpu', inverted: true }); return performance.now() - t; })()",
+    );
+    assert!(number(&took) < 2000.0, "{took} ms");
+    picture(b, "large.png");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// Counters are charts above the threads: they say what was counted, zoom with the threads, and all of them are
+/// shown after a click.
+#[test]
+fn counters_are_charts_that_zoom_with_the_threads() {
+    let mut report = testing::report();
+    let process_uid = report.facts.processes[0].uid;
+    let end_ns = report.facts.recording.duration_ns;
+    let row = |name: &str, unit: &str, process_uid, values: &[i64]| {
+        let step = end_ns / values.len() as u64;
+        let points = values.iter().zip(0u64..).map(|(v, i)| (i * step, *v));
+        crate::summary::counters::CounterRow {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            process_uid,
+            points: points.collect(),
+            ..Default::default()
+        }
+    };
+    report.facts.counters = vec![
+        row("machine I/O pressure", "us/s", 0, &[500, 20_000]),
+        row("descriptors", "", process_uid, &[3, 9, 4]),
+        row("memory", "bytes", process_uid, &[1 << 20, 3 << 20, 2 << 20]),
+        row("CPU", "%", process_uid, &[10, 90, 60, 100]),
+    ];
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let names = "page.timeline.charts.shown.map((r) => r.name)";
+    assert_eq!(b.evaluate(names), json!(["CPU", "memory"]));
+    // The value under a point of the picture, in the tip.
+    let place = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(), t = page.timeline; return [r.x + t.x(t.duration * 0.4), r.y + t.charts.shown[0].y + 10]; })()");
+    let (x, y) = (number(&place[0]), number(&place[1]));
+    b.mouse("mouseMoved", x, y, json!({}));
+    b.frame();
+    let tip = "document.getElementById('tip').textContent";
+    let said = b.evaluate(tip);
+    assert!(said.as_str().is_some_and(|s| s.contains("90 %")), "{said}");
+    // A high value is a high column, also after a zoom to it.
+    let height_at = |b: &mut Browser, share: f64| {
+        let script = format!(
+            "(() => {{ const t = page.timeline, ratio = devicePixelRatio, x = Math.round(t.x(t.duration * {share}) * ratio), y = t.charts.shown[0].y; \
+             const at = (dy) => t.canvas.getContext('2d').getImageData(x, Math.round((y + dy) * ratio), 1, 1).data.join(); \
+             let n = 0; for (let dy = 1; dy < 24; dy++) if (at(dy) === at(23)) n++; return n; }})()"
+        );
+        number(&b.evaluate(&script))
+    };
+    assert!(height_at(b, 0.4) > 4.0 * height_at(b, 0.1).max(1.0));
+    b.evaluate("page.timeline.show(page.timeline.duration * 0.2, page.timeline.duration * 0.45)");
+    b.frame();
+    assert!(height_at(b, 0.3) > 15.0 && height_at(b, 0.22) < 8.0);
+    b.key("0");
+    // All of them; the threads move down.
+    let first = number(&b.evaluate("page.timeline.tracks[0].y"));
+    let heading = b.evaluate("(() => { const r = page.timeline.canvas.getBoundingClientRect(), t = page.timeline; return [r.x + 30, r.y + t.charts.top + 8]; })()");
+    b.click(number(&heading[0]), number(&heading[1]));
+    b.frame();
+    let all = json!(["CPU", "memory", "descriptors", "machine I/O pressure"]);
+    assert_eq!(b.evaluate(names), all);
+    assert!(number(&b.evaluate("page.timeline.tracks[0].y")) > first + 40.0);
+    // The browser would rather not be asked for pixels, which only this test does.
+    let complaints = b.complaints.iter().filter(|c| !c.contains("getImageData"));
+    assert_eq!(complaints.count(), 0, "{:?}", b.complaints);
+    picture(b, "counters.png");
+}
+
+/// The tip of a blocking call says what it waited for, who held it, and who ended the wait where.
+#[test]
+fn a_blocking_call_says_who_ended_it() {
+    let mut report = testing::report();
+    let tree = report.profile.tree.places();
+    let is_blocking = |place: u32| matches!(tree[place as usize].label, Label::Blocking(_));
+    let threads = report.timeline.threads().iter().enumerate();
+    let (thread, begin_ns, end_ns) = threads
+        .flat_map(|(thread, bars)| bars.iter().map(move |bar| (thread, bar)))
+        .filter(|(_, bar)| is_blocking(bar.place))
+        .map(|(thread, bar)| (thread, bar.begin_ns, bar.end_ns))
+        .max_by_key(|(_, begin, end)| end - begin)
+        .expect("somebody waits");
+    let waking =
+        (1..tree.len() as u32).find(|p| matches!(tree[*p as usize].label, Label::Function(_)));
+    let start_ns = report.facts.recording.start_ns;
+    let wait = LongWaitRow {
+        thread: ThreadIndex(thread as u32),
+        begin_ns: begin_ns - start_ns,
+        end_ns: end_ns - start_ns,
+        object: "lock at 0x5000".to_owned(),
+        owner: Some(ThreadIndex(1)),
+        waker: Some(ThreadIndex(2)),
+        waking,
+    };
+    // Neighbours in the list that are about something else.
+    let other = |thread: u32, from: u64| LongWaitRow {
+        thread: ThreadIndex(thread),
+        begin_ns: from,
+        end_ns: from + 1,
+        object: "another".to_owned(),
+        owner: None,
+        waker: None,
+        waking: None,
+    };
+    let at = wait.thread.0;
+    let (before, after) = (wait.begin_ns.saturating_sub(9), wait.end_ns + 1);
+    report.facts.long_waits = vec![other(at, before), wait, other(at, after), other(at + 1, 0)];
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    let described = b.evaluate(&format!(
+        "(() => {{ const t = page.timeline, bars = t.data.bars[{thread}]; let i = 0; \
+         for (let k = 0; k < bars.n; k++) if (t.data.isBlocking(t.data.label[bars.place[k]]) && bars.end[k] - bars.begin[k] > bars.end[i] - bars.begin[i]) i = k; \
+         const p = bars.place[i]; return Object.fromEntries(t.describe(t.extend({thread}, i, t.data.depth[p] - 1, t.data.label[p])).lines); }})()"
+    ));
+    assert_eq!(described["Waited for"], "lock at 0x5000", "{described}");
+    let name = |index: usize| {
+        let thread = &report.facts.threads[index];
+        format!("{} {}", thread.name, thread.tid)
+    };
+    assert_eq!(described["Held by"], name(1));
+    assert_eq!(described["Woken by"], name(2));
+    assert!(described["Woken in"].is_string(), "{described}");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}

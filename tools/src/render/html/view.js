@@ -1,0 +1,296 @@
+// What is being looked at (threads, range, weight, search), and the sums that follow from it.
+
+// Waits that a thread spends by choice, not because something holds it up.
+const IDLE_CAUSES = new Set([5, 6]); // poll, sleep
+
+const WEIGHTS = {
+  wall: { title: "wall time", format: formatTime },
+  cpu: { title: "CPU time", format: formatTime },
+  blocked: { title: "blocked time", format: formatTime },
+  alloc: { title: "allocated", format: formatBytes },
+};
+
+class View {
+  constructor(data) {
+    this.data = data;
+    this.listeners = [];
+    this.weight = "wall";
+    this.inverted = false;
+    this.idle = true;
+    this.outer = false; // show frames that everything shares
+    this.scope = "all"; // all | p<process> | t<thread>
+    this.range = null; // [begin, end] in ns
+    this.search = "";
+    this.matches = null; // by function, or null
+    this.cached = null;
+  }
+
+  onChange(listener) { this.listeners.push(listener); }
+
+  set(changes) {
+    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer"]) {
+      if (key in changes && changes[key] !== this[key]) { this[key] = changes[key]; this.cached = null; }
+    }
+    if ("search" in changes && changes.search !== this.search) {
+      this.search = changes.search;
+      this.matches = this.matcher(changes.search);
+    }
+    for (const listener of this.listeners) listener(changes);
+  }
+
+  matcher(text) {
+    const { meta } = this.data;
+    if (text.trim() === "") return null;
+    let test;
+    const pattern = /^\/(.+)\/?$/.exec(text);
+    try {
+      const expression = pattern ? new RegExp(pattern[1].replace(/\/$/, ""), "i") : null;
+      const lower = text.toLowerCase();
+      test = expression ? (name) => expression.test(name) : (name) => name.toLowerCase().includes(lower);
+    } catch {
+      return { functions: new Uint8Array(meta.functions.length), probes: new Uint8Array(256) };
+    }
+    return {
+      functions: Uint8Array.from(meta.functions, (f) => (test(f.name) ? 1 : 0)),
+      probes: Uint8Array.from(meta.probes, (p) => (p && test(p.name) ? 1 : 0)),
+    };
+  }
+
+  isMatch(label) {
+    if (!this.matches) return false;
+    const { data } = this;
+    if (data.isFunction(label)) return this.matches.functions[(label - LABEL_FUNCTION) / 2] === 1;
+    if (data.isBlocking(label)) return this.matches.probes[(label - LABEL_BLOCKING) / 2] === 1;
+    return false;
+  }
+
+  hasThread(t) {
+    if (this.scope === "all") return true;
+    const n = Number(this.scope.slice(1));
+    return this.scope[0] === "t" ? t === n : this.data.meta.threads[t].process === n;
+  }
+
+  // Sums by place, callees not included, for the chosen threads and range.
+  sums() {
+    if (this.cached) return this.cached;
+    const { data } = this, n = data.count, column = () => new Float64Array(n);
+    const own = {
+      time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(), standing: column(), squares: column(),
+      minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
+      count: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
+    };
+    const longest = (place, length, begin, thread) => {
+      if (length > own.longest[place]) {
+        own.longest[place] = length;
+        own.longestAt[place] = begin;
+        own.longestThread[place] = thread;
+      }
+    };
+    for (let t = 0; t < data.meta.threads.length; t++) {
+      if (!this.hasThread(t)) continue;
+      if (this.range) this.addRange(own, t, longest);
+      else {
+        const c = data.cells[t];
+        for (let i = 0; i < c.n; i++) {
+          const p = c.place[i];
+          own.time[p] += c.time[i];
+          own.cpu[p] += c.cpu[i];
+          own.bytes[p] += c.bytes[i];
+          own.allocations[p] += c.allocations[i];
+          own.samples[p] += c.samples[i];
+          own.standing[p] += c.standing[i];
+          own.squares[p] += c.squares[i];
+          own.minorFaults[p] += c.minorFaults[i];
+          own.majorFaults[p] += c.majorFaults[i];
+          own.voluntary[p] += c.voluntary[i];
+          own.involuntary[p] += c.involuntary[i];
+          own.count[p] += c.count[i];
+          longest(p, c.longest[i], c.longestAt[i], t);
+        }
+      }
+    }
+    const self = column();
+    const blocked = column();
+    for (let p = 0; p < n; p++) {
+      const blocking = data.isBlocking(data.label[p]);
+      if (blocking) blocked[p] = own.time[p];
+      const hidden = !this.idle && (data.label[p] === GAP || (blocking && IDLE_CAUSES.has(data.causeOf(data.label[p]))));
+      if (hidden) continue;
+      self[p] = this.weight === "wall" ? own.time[p] : this.weight === "cpu" ? own.cpu[p]
+        : this.weight === "alloc" ? own.bytes[p] : blocked[p];
+    }
+    own.blocked = blocked;
+    const sum = (values) => {
+      const total = values.slice();
+      for (let p = n - 1; p > 0; p--) total[data.parent[p]] += total[p];
+      return total;
+    };
+    const total = sum(self);
+    const lazy = {};
+    const amounts = (key) => lazy[key] || (lazy[key] = sum(own[key]));
+    this.cached = { own, self, total, amounts, all: total[0] };
+    return this.cached;
+  }
+
+  addRange(own, t, longest) {
+    const bars = this.data.bars[t], [from, to] = this.range, cells = this.data.cells[t];
+    // Bars do not know their samples: a place has them evenly over its time.
+    cells.at ||= new Map(Array.from(cells.place, (p, i) => [p, i]));
+    for (let i = firstBarAfter(bars, from); i < bars.n && bars.begin[i] < to; i++) {
+      const begin = Math.max(bars.begin[i], from), end = Math.min(bars.end[i], to);
+      const whole = bars.end[i] - bars.begin[i], part = whole > 0 ? (end - begin) / whole : 1;
+      const p = bars.place[i];
+      own.time[p] += end - begin;
+      own.cpu[p] += bars.cpu[i] * part;
+      own.bytes[p] += bars.bytes[i] * part;
+      const i0 = cells.at.get(p);
+      // What is inferred is in no count.
+      const isCounted = i0 === undefined || cells.count[i0] > 0;
+      if (isCounted) own.count[p] += 1;
+      const share = i0 !== undefined && cells.time[i0] > 0 ? (end - begin) / cells.time[i0] : 0;
+      if (share > 0) {
+        own.samples[p] += cells.samples[i0] * share;
+        own.standing[p] += cells.standing[i0] * share;
+        own.squares[p] += cells.squares[i0] * share;
+      }
+      if (isCounted) longest(p, end - begin, begin, t);
+    }
+  }
+
+  // Weight of all stacks in which something matches, without counting any twice.
+  matched() {
+    const { data } = this, { self } = this.sums();
+    const inside = new Uint8Array(data.count);
+    let sum = 0;
+    for (let p = 1; p < data.count; p++) {
+      inside[p] = inside[data.parent[p]] || (this.isMatch(data.label[p]) ? 1 : 0);
+      if (inside[p]) sum += self[p];
+    }
+    return sum;
+  }
+
+  // Amounts by function: own and with callees.
+  functions() {
+    const { data } = this, { own, amounts } = this.sums();
+    const rows = data.meta.functions.map((f, index) => ({
+      index, f, running: 0, samples: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
+    }));
+    const time = amounts("time"), cpu = amounts("cpu"), bytes = amounts("bytes"), blocked = amounts("blocked");
+    for (let p = 1; p < data.count; p++) {
+      const label = data.label[p];
+      if (data.isFunction(label)) {
+        const row = rows[(label - LABEL_FUNCTION) / 2];
+        row.running += own.time[p];
+        row.samples += own.standing[p];
+        row.cpu += own.cpu[p];
+        row.bytes += own.bytes[p];
+        if (!data.repeats[p]) {
+          row.total += time[p];
+          row.totalCpu += cpu[p];
+          row.totalBytes += bytes[p];
+          row.totalBlocked += blocked[p];
+        }
+      } else if (data.isBlocking(label)) {
+        const caller = data.label[data.parent[p]];
+        if (data.isFunction(caller)) {
+          const row = rows[(caller - LABEL_FUNCTION) / 2];
+          row.blocked += own.time[p];
+          row.cpu += own.cpu[p];
+          row.bytes += own.bytes[p];
+        }
+      }
+    }
+    return rows.filter((r) => r.total > 0 || r.totalBytes > 0);
+  }
+
+  // What is known of the running time: time and squares of what each sample stands for (tools/src/summary/evidence.rs),
+  // and the CPU time without evidence.
+  evidence() {
+    const { data } = this, { own } = this.sums();
+    let time = 0, squares = 0, gapCpu = 0;
+    for (let p = 1; p < data.count; p++) {
+      if (data.label[p] === GAP) gapCpu += own.cpu[p];
+      else if (!data.isBlocking(data.label[p])) { time += own.time[p]; squares += own.squares[p]; }
+    }
+    return { whole: time + gapCpu, gapCpu, samples: squares > 0 ? (time * time) / squares : 0 };
+  }
+
+  // Labels from a place outwards, without the root.
+  outwards(place) {
+    const labels = [];
+    for (let p = place; p > 0; p = this.data.parent[p]) labels.push(this.data.label[p]);
+    return labels;
+  }
+}
+
+// Colours: functions by module and name, blocking calls by cause.
+class Colors {
+  constructor(data) {
+    this.data = data;
+    this.labels = new Map();
+    this.refresh();
+  }
+
+  refresh() {
+    const style = getComputedStyle(document.body), scheme = document.documentElement.dataset.theme;
+    this.dark = scheme ? scheme === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+    // Custom properties keep `light-dark()` unresolved; a real property resolves it.
+    const probe = element("i", { style: "display:none" });
+    document.body.append(probe);
+    const resolve = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
+    for (const name of ["back", "panel", "line", "text", "dim", "accent", "select"]) this[name] = resolve("--" + name);
+    probe.remove();
+    this.font = style.getPropertyValue("--font");
+    this.labels.clear();
+    const d = this.dark;
+    // Order of core::probe::Cause: none, lock, wait, io, net, poll, sleep, join, process, unknown, ipc.
+    this.causes = d
+      ? ["#4f9d69", "#d9534f", "#a678d8", "#3f8fd6", "#2aa5a0", "#566070", "#454c59", "#9a7b56", "#8a8f3c", "#6b6b6b", "#b86f98"]
+      : ["#6fbf8b", "#e4655f", "#b48ae0", "#5aa5e6", "#3dbab4", "#b9c1cc", "#d3d8df", "#c39f72", "#aeb354", "#9c9c9c", "#cf8db1"];
+    this.running = this.causes[0];
+  }
+
+  hash(text) {
+    let h = 2166136261;
+    for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 16777619);
+    h = Math.imul(h ^ (h >>> 15), 0x85ebca6b);
+    return (h ^ (h >>> 13)) >>> 0;
+  }
+
+  of(label) {
+    let color = this.labels.get(label);
+    if (color === undefined) this.labels.set(label, (color = this.compute(label)));
+    return color;
+  }
+
+  compute(label) {
+    const { data } = this;
+    if (data.isBlocking(label)) return this.causes[data.causeOf(label)];
+    const f = data.functionOf(label);
+    if (!f) return this.dark ? "#3a3f4a" : "#e3e6eb";
+    const name = this.hash(f.name), module = this.hash(f.module), file = baseName(f.module);
+    // The C library and its like are cool and quiet, the module that runs most is warm, others vary.
+    const system = file === "" || f.module.startsWith("[") || /^(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|c\+\+)[.-].*)$/.test(file);
+    const hue = system ? 196 + (module % 24) + (name % 12)
+      : f.module === this.mainModule() ? 16 + (name % 36) : [78, 104, 135, 262, 292, 326][module % 6] + (name % 18);
+    const vary = ((name >>> 8) % 100) / 100, loud = f.module === this.mainModule() ? 1 : 0.7;
+    return this.dark
+      ? `hsl(${hue} ${system ? 26 : 48 * loud}% ${system ? 30 + vary * 8 : 34 + vary * 9}%)`
+      : `hsl(${hue} ${system ? 42 : 82 * loud}% ${system ? 78 + vary * 8 : 72 + vary * 10}%)`;
+  }
+
+  // The module whose own code runs longest.
+  mainModule() {
+    if (this.busiest === undefined) {
+      const { data } = this, sums = new Map();
+      for (const cells of data.cells) {
+        for (let i = 0; i < cells.n; i++) {
+          const f = data.functionOf(data.label[cells.place[i]]);
+          if (f) sums.set(f.module, (sums.get(f.module) || 0) + cells.time[i]);
+        }
+      }
+      this.busiest = [...sums].reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0])[0];
+    }
+    return this.busiest;
+  }
+}

@@ -1,0 +1,43 @@
+//! Deadlocks as JSON.
+
+use serde::Serialize;
+
+use crate::summary::call_tree::Profile;
+use crate::summary::deadlocks::{Deadlocks, Member};
+use crate::summary::facts::Facts;
+use crate::summary::labels::label_text;
+
+/// A deadlock in JSON (docs/json.md).
+#[derive(Debug, Serialize)]
+pub struct DeadlockJson {
+    at_ns: u64,
+    threads: Vec<MemberJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct MemberJson {
+    thread_uid: u32,
+    call: String,
+    lock: String,
+    /// Innermost first; empty when not known.
+    stack: Vec<String>,
+}
+
+pub fn json(deadlocks: &Deadlocks, facts: &Facts, profile: &Profile) -> Vec<DeadlockJson> {
+    let member = |m: &Member| MemberJson {
+        thread_uid: facts.threads.get(m.thread.0 as usize).map_or(0, |t| t.uid),
+        call: m.probe.name().into_owned(),
+        lock: format!("{:#x}", m.lock),
+        stack: profile
+            .tree
+            .outwards(m.place)
+            .map(|(_, label)| label_text(facts, label))
+            .collect(),
+    };
+    let all = deadlocks.found.iter();
+    all.map(|(at_ns, members)| DeadlockJson {
+        at_ns: *at_ns,
+        threads: members.iter().map(member).collect(),
+    })
+    .collect()
+}

@@ -1,0 +1,43 @@
+//! Callers and callees of a function as JSON.
+
+use serde::Serialize;
+
+use crate::summary::facts::Facts;
+use crate::summary::focus::{Branch, Focus, heaviest};
+use crate::summary::labels::label_text;
+
+/// A tree as JSON.
+#[derive(Debug, Serialize)]
+pub struct JsonBranch {
+    name: String,
+    wall_ns: u64,
+    blocked_ns: u64,
+    cpu_ns: u64,
+    allocated_bytes: u64,
+    samples: u64,
+    children: Vec<JsonBranch>,
+}
+
+/// The two trees: callers, callees.
+pub fn json(focus: &Focus, facts: &Facts) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
+    let whole = focus.callees.weights.wall_ns;
+    (
+        json_children(facts, &focus.callers, whole),
+        json_children(facts, &focus.callees, whole),
+    )
+}
+
+fn json_children(facts: &Facts, branch: &Branch, whole_ns: u64) -> Vec<JsonBranch> {
+    heaviest(branch, whole_ns)
+        .into_iter()
+        .map(|(label, b)| JsonBranch {
+            name: label_text(facts, label),
+            wall_ns: b.weights.wall_ns,
+            blocked_ns: b.weights.blocked_ns,
+            cpu_ns: b.weights.cpu_ns,
+            allocated_bytes: b.weights.allocated_bytes,
+            samples: b.weights.samples,
+            children: json_children(facts, b, whole_ns),
+        })
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! Deadlocks as text: who waited for whom, and where.
+
+use std::fmt::Write;
+
+use stackbeat_model::ThreadIndex;
+
+use crate::render::text::layout::{Layout, title};
+use crate::summary::call_tree::Profile;
+use crate::summary::deadlocks::Deadlocks;
+use crate::summary::facts::Facts;
+use crate::summary::labels::chain;
+use crate::terminal::clean;
+use crate::units::duration;
+
+/// The text; empty when there was none.
+pub fn text(deadlocks: &Deadlocks, facts: &Facts, profile: &Profile, layout: &Layout) -> String {
+    let mut out = String::new();
+    if deadlocks.found.is_empty() {
+        return out;
+    }
+    title(&mut out, layout, "Deadlocks");
+    let name = |thread: ThreadIndex| {
+        let known = facts.threads.get(thread.0 as usize);
+        known.map_or("?".to_owned(), |t| {
+            format!("{} ({})", clean(&t.name), t.tid)
+        })
+    };
+    for (at_ns, members) in deadlocks.found.iter().take(layout.top) {
+        let _ = writeln!(out, "  {} after the start:", duration(*at_ns));
+        for (member, holder) in members.iter().zip(members.iter().cycle().skip(1)) {
+            let line = format!(
+                "    {} waits in {} for {:#x}, which {} holds",
+                name(member.thread),
+                member.probe.name(),
+                member.lock,
+                name(holder.thread)
+            );
+            let _ = writeln!(out, "{}", layout.style.warning(&line));
+            let stack = chain(facts, profile.tree.outwards(member.place));
+            if !stack.is_empty() {
+                let _ = writeln!(out, "      {stack}");
+            }
+        }
+    }
+    crate::render::text::layout::more(&mut out, layout, deadlocks.found.len());
+    out
+}

@@ -1,0 +1,91 @@
+//! Callers and callees of a function as two trees.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use stackbeat_model::ThreadIndex;
+
+use crate::render::text::layout::Layout;
+use crate::render::text::tables;
+use crate::summary::facts::Facts;
+use crate::summary::focus::{Branch, focus, heaviest};
+use crate::summary::labels::{function_text, label_text};
+use crate::summary::load::Report;
+use crate::terminal::clean;
+use crate::units::{bytes, duration, percent};
+
+/// The text for `--function NAME`.
+pub fn report(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    name: &str,
+    layout: &Layout,
+) -> Result<String> {
+    let Report { facts, profile, .. } = report;
+    let focus = focus(facts, profile, wanted, name)?;
+    let mut out = tables::heading(facts, profile, layout);
+    let _ = writeln!(out);
+    for function in focus.functions.iter().take(5) {
+        let f = &facts.functions[function.0 as usize];
+        let line = match (f.file.as_str(), f.line) {
+            ("", _) => String::new(),
+            (file, 0) => format!("  {file}"),
+            (file, line) => format!("  {file}:{line}"),
+        };
+        let text = clean(&function_text(facts, function.0)).into_owned();
+        let _ = writeln!(
+            out,
+            "{}{}",
+            layout.style.bold(&text),
+            layout.style.dim(&line)
+        );
+    }
+    if focus.functions.len() > 5 {
+        let _ = writeln!(out, "… and {} more functions", focus.functions.len() - 5);
+    }
+    let total = focus.callees.weights;
+    let _ = writeln!(
+        out,
+        "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
+        duration(focus.own.running_ns()),
+        duration(total.wall_ns),
+        percent(total.wall_ns, focus.whole_ns),
+        duration(total.cpu_ns),
+        duration(total.blocked_ns),
+        bytes(total.allocated_bytes)
+    );
+    for (title, branch) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
+        let _ = writeln!(out, "\n{}", layout.style.bold(title));
+        let mut lines = Vec::new();
+        draw(facts, branch, branch.weights.wall_ns, "", &mut lines);
+        let all = lines.len();
+        for line in lines.into_iter().take(layout.top.saturating_mul(2)) {
+            let room = layout.width.unwrap_or(usize::MAX);
+            let _ = writeln!(out, "{}", crate::table::shorten(&line, room));
+        }
+        if all > layout.top.saturating_mul(2) {
+            let _ = writeln!(out, "  … (--top 0 shows all)");
+        }
+    }
+    out.push_str(&tables::losses(facts, layout));
+    Ok(out)
+}
+
+fn draw(facts: &Facts, branch: &Branch, whole_ns: u64, indent: &str, lines: &mut Vec<String>) {
+    let children = heaviest(branch, whole_ns);
+    let last = children.len().saturating_sub(1);
+    for (i, (label, child)) in children.iter().enumerate() {
+        let (bend, below) = match (indent.is_empty() && children.len() == 1, i == last) {
+            (true, _) => ("", " "),
+            (_, true) => ("└ ", "  "),
+            (_, false) => ("├ ", "│ "),
+        };
+        lines.push(format!(
+            "  {:>9}  {:>7}  {indent}{bend}{}",
+            duration(child.weights.wall_ns),
+            percent(child.weights.wall_ns, whole_ns),
+            clean(&label_text(facts, *label))
+        ));
+        draw(facts, child, whole_ns, &format!("{indent}{below}"), lines);
+    }
+}

@@ -1,0 +1,11 @@
+//! Summaries as text: tables for a terminal.
+
+pub(crate) mod counters;
+pub(crate) mod deadlocks;
+pub(crate) mod events;
+pub(crate) mod evidence;
+pub(crate) mod focus;
+pub(crate) mod layout;
+pub(crate) mod system_calls;
+pub(crate) mod tables;
+pub(crate) mod waits;

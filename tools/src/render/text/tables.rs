@@ -1,0 +1,465 @@
+//! The report as tables for a terminal.
+
+use std::fmt::Write;
+
+use stackbeat_core::probe::Cause;
+use stackbeat_model::ThreadIndex;
+use stackbeat_proto::v1::loss;
+
+use super::{counters, deadlocks, events, evidence, system_calls, waits};
+use crate::losses;
+use crate::render::text::layout::{Layout, more, title};
+use crate::summary::call_tree::{Label, Profile, ThreadTime};
+use crate::summary::evidence::interval;
+use crate::summary::facts::Facts;
+use crate::summary::functions::{FunctionRow, blocking_sites, evidence, functions};
+use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
+use crate::summary::load::Report;
+use crate::summary::sort_key::SortKey;
+use crate::summary::system_calls::Counted;
+use crate::table::{Column, Table};
+use crate::terminal::clean;
+use crate::units::{bytes, count, duration, percent, plural};
+
+/// The whole report.
+pub fn report(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    layout: &Layout,
+) -> String {
+    let Report { facts, profile, .. } = report;
+    let mut out = heading(facts, profile, layout);
+    out.push_str(&deadlocks::text(&report.deadlocks, facts, profile, layout));
+    out.push_str(&threads(facts, profile, wanted, layout));
+    out.push_str(&function_table(facts, profile, wanted, sort, layout));
+    out.push_str(&site_table(facts, profile, wanted, layout));
+    out.push_str(&waits::table(report, wanted, layout));
+    out.push_str(&system_calls::table(facts, wanted, layout));
+    for what in [Counted::Calls, Counted::Bytes, Counted::WakeUps] {
+        let calls = &report.calls;
+        out.push_str(&system_calls::site_table(
+            calls, what, facts, profile, wanted, layout,
+        ));
+    }
+    out.push_str(&counters::scope_table(&facts.scopes, layout));
+    let processes: Vec<_> = facts
+        .processes
+        .iter()
+        .map(|p| (p.uid, format!("{} {}", p.name, p.pid)))
+        .collect();
+    out.push_str(&counters::counter_table(
+        &facts.counters,
+        &processes,
+        layout,
+    ));
+    let threads: Vec<_> = facts
+        .threads
+        .iter()
+        .map(|t| (t.uid, t.name.clone()))
+        .collect();
+    out.push_str(&events::table(facts, profile, &threads, layout));
+    out.push_str(&losses(facts, layout));
+    out
+}
+
+/// `3 processes`, and how many programs they executed where that is more.
+pub fn processes(count: usize, programs: usize) -> String {
+    let processes = plural(count as u64, "process", "processes");
+    match programs > count {
+        true => format!("{processes} ({programs} programs)"),
+        false => processes,
+    }
+}
+
+/// What was recorded, in two lines, and what was not.
+pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
+    let r = &facts.recording;
+    let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
+    let mut out = String::new();
+    let intervals = (facts.events.iter()).filter(|event| event.kind == "interval");
+    let longest_ns = intervals
+        .filter_map(|event| event.value.try_into().ok())
+        .max();
+    let timers = (facts.events.iter()).filter(|event| event.kind == "timers");
+    let timer_ns = timers.filter_map(|event| event.value.try_into().ok()).max();
+    let command = r.command.join(" ");
+    let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
+    let _ = writeln!(out, "{}", layout.style.bold(&command));
+    let _ = writeln!(
+        out,
+        "{}, {}, {}, {}, every {}{}; {}",
+        duration(r.duration_ns),
+        processes(facts.process_count(), facts.processes.len()),
+        plural(facts.thread_count() as u64, "thread", "threads"),
+        plural(samples, "sample of time", "samples of time"),
+        duration(r.interval_ns),
+        match (timer_ns, longest_ns) {
+            (Some(ns), _) => format!(", then {}", duration(ns)),
+            (None, Some(_)) => " at first".to_owned(),
+            (None, None) => String::new(),
+        },
+        r.state(layout.style)
+    );
+    if let Some(text) = without_evidence(facts, profile) {
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    if let Some(longest_ns) = longest_ns.filter(|ns| *ns > r.interval_ns) {
+        let left_out: u64 = (facts.losses.iter())
+            .filter(|loss| loss.cause == losses::name(loss::Cause::WaitLeftOut))
+            .map(|loss| loss.count)
+            .sum();
+        let waits = match left_out {
+            0 => String::new(),
+            1 => ": 1 shorter wait is no record, but time without evidence".to_owned(),
+            _ => format!(": {left_out} shorter waits are no records, but time without evidence"),
+        };
+        let text = format!(
+            "the interval of some threads was up to {} for a while{waits}",
+            duration(longest_ns)
+        );
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    if let Some(unrecorded) = r.unrecorded_text() {
+        let text = format!("not recorded: {}", clean(&unrecorded));
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    out
+}
+
+/// Says that functions are known of a part of the time only, where that is worth a word.
+fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
+    const WORTH: f64 = 0.05;
+    let gap_ns = gap_cpu_ns(profile, &|_| true);
+    let cpu_ns: u64 = profile.threads.iter().map(|t| t.amounts.cpu_ns).sum();
+    let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
+    let hooks_only = facts.recording.hooks_only;
+    (is_worth_it || hooks_only).then(|| {
+        let amount = format!("{} of {} of CPU time", duration(gap_ns), duration(cpu_ns));
+        match hooks_only {
+            true => format!(
+                "no evidence for {amount}: threads that run were not interrupted (--no-interrupt), so only functions \
+                 around hooks are known"
+            ),
+            false => format!("no evidence for {amount}: samples were lost there, or none could be taken, \
+                 or threads ended before their first"),
+        }
+    })
+}
+
+fn threads(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
+    let mut rows: Vec<(usize, ThreadTime)> = profile
+        .threads
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(i, _)| *i < facts.threads.len() && wanted(ThreadIndex(*i as u32)))
+        .collect();
+    rows.sort_by_key(|(i, t)| (std::cmp::Reverse((t.running_ns, t.wall_ns())), *i));
+    let mut table = Table::new(vec![
+        Column::number("WALL", 0),
+        Column::number("RUNNING", 0),
+        Column::number("CPU", 3),
+        Column::number("RUNNABLE", 6),
+        Column::number("BLOCKED", 0),
+        Column::number("NO EVIDENCE", 6),
+        Column::number("ALLOCATED", 5),
+        Column::number("TID", 4),
+        Column::text("PROCESS", 7),
+        Column::text("THREAD", 0),
+        Column::list("BLOCKED ON", 2),
+    ]);
+    let many = facts.processes.len() > 1;
+    for (index, time) in rows.iter().take(layout.top) {
+        let thread = &facts.threads[*index];
+        let process = &facts.processes[thread.process];
+        table.row(vec![
+            duration(time.wall_ns()),
+            duration(time.running_ns),
+            duration(time.amounts.cpu_ns),
+            match time.amounts.runnable_ns {
+                0 => String::new(),
+                ns => duration(ns),
+            },
+            duration(time.all_blocked_ns()),
+            match time.gap_ns {
+                0 => String::new(),
+                ns => duration(ns),
+            },
+            bytes(time.amounts.allocated_bytes),
+            match thread.merged {
+                0 => thread.tid.to_string(),
+                1 => "1 thread".to_owned(),
+                n => format!("{n} threads"),
+            },
+            match many {
+                true if thread.process_uid == 0 => "several".to_owned(),
+                true => format!("{} {}", process.name, process.pid),
+                false => String::new(),
+            },
+            thread.name.clone(),
+            causes(time),
+        ]);
+    }
+    let mut out = String::new();
+    title(&mut out, layout, "Threads");
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, rows.len());
+    out
+}
+
+/// `lock 1.2 s, io 30 ms`: heaviest first.
+fn causes(time: &ThreadTime) -> String {
+    let mut causes: Vec<(u64, Cause)> = Cause::ALL
+        .into_iter()
+        .map(|c| (time.blocked_ns[c as usize], c))
+        .filter(|(ns, _)| *ns > 0)
+        .collect();
+    causes.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    let texts = causes
+        .iter()
+        .map(|(ns, cause)| format!("{} {}", cause.name(), duration(*ns)));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn function_table(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    layout: &Layout,
+) -> String {
+    let rows = functions(profile, wanted, sort);
+    let known = evidence(profile, wanted);
+    let without_evidence_ns = match sort {
+        SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
+        _ => 0,
+    };
+    let whole: u64 = rows.iter().map(|r| share_of(r, sort)).sum::<u64>() + without_evidence_ns;
+    // Totals overlap, so their shares are of all the threads' time.
+    let whole = match sort {
+        SortKey::Total | SortKey::Blocked => {
+            let chosen = profile.threads.iter().enumerate();
+            chosen
+                .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
+                .map(|(_, t)| match sort {
+                    SortKey::Total => t.wall_ns(),
+                    _ => t.all_blocked_ns(),
+                })
+                .sum()
+        }
+        _ => whole,
+    };
+    let mut table = Table::new(vec![
+        Column::number("SELF", 0),
+        Column::number("SHARE", 1),
+        Column::number("INTERVAL", 4),
+        Column::number("SAMPLES", 2),
+        Column::number("TOTAL", 0),
+        Column::number("CPU", 5),
+        Column::number("BLOCKED", 3),
+        Column::number("ALLOCATED", 6),
+        Column::text("FUNCTION", 0),
+    ]);
+    let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
+    let mut is_said = percent(without_evidence_ns, whole) == percent(0, whole);
+    let say_gap = |table: &mut Table| {
+        let mut line = vec![String::new(); 9];
+        line[0] = duration(without_evidence_ns);
+        line[1] = percent(without_evidence_ns, whole);
+        line[5] = duration(without_evidence_ns);
+        line[8] = label_text(facts, Label::Gap);
+        table.row(line);
+    };
+    for row in rows.iter().take(layout.top) {
+        if !is_said && share_of(row, sort) < without_evidence_ns {
+            say_gap(&mut table);
+            is_said = true;
+        }
+        let ends = match sort {
+            SortKey::SelfTime | SortKey::Cpu => {
+                interval(share_of(row, sort), whole, known.effective_samples())
+            }
+            // Of these the samples do not tell.
+            _ => None,
+        };
+        table.row(vec![
+            duration(row.own.running_ns()),
+            percent(share_of(row, sort), whole),
+            evidence::text(ends),
+            count(match sort {
+                SortKey::Total | SortKey::Blocked => row.total.samples,
+                _ => row.own.known.from.samples,
+            }),
+            duration(row.total.wall_ns),
+            duration(row.own.cpu_ns),
+            duration(row.total.blocked_ns),
+            bytes(row.own.allocated_bytes),
+            function_text(facts, row.function.0),
+        ]);
+    }
+    if !is_said {
+        say_gap(&mut table);
+    }
+    let by = match sort {
+        SortKey::SelfTime => "time running in themselves",
+        SortKey::Total => "wall time with callees",
+        SortKey::Cpu => "CPU time in themselves",
+        SortKey::Blocked => "blocked time with callees",
+        SortKey::Alloc => "bytes allocated in themselves",
+    };
+    let mut out = String::new();
+    title(&mut out, layout, &format!("Functions by {by}"));
+    if table.is_empty() {
+        out.push_str("  none\n");
+        return out;
+    }
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, rows.len());
+    out
+}
+
+fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
+    row.key(sort)
+}
+
+fn site_table(
+    facts: &Facts,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
+    let sites = alike(facts, profile, blocking_sites(profile, wanted));
+    let mut out = String::new();
+    title(&mut out, layout, "Blocking calls by total time");
+    if sites.is_empty() {
+        out.push_str("  none\n");
+        return out;
+    }
+    let mut table = Table::new(vec![
+        Column::number("TOTAL", 0),
+        Column::number("LONGEST", 2),
+        Column::number("COUNT", 3),
+        Column::text("CAUSE", 0),
+        Column::text("CALL", 1),
+        Column::list("CALLED FROM", 0),
+    ]);
+    for (site, callers) in sites.iter().take(layout.top) {
+        table.row(vec![
+            duration(site.total_ns),
+            match site.count {
+                0 => String::new(),
+                _ => duration(site.longest_ns),
+            },
+            match site.count {
+                0 => "inferred".to_owned(),
+                n if site.inferred_ns > 0 => format!("{} + inferred", count(n)),
+                n => count(n),
+            },
+            site.cause.name().into(),
+            site.probe.name().into_owned(),
+            callers.clone(),
+        ]);
+    }
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, sites.len());
+    out
+}
+
+/// What the trace does not have. Always there, so that nobody has to wonder.
+pub fn losses(facts: &Facts, layout: &Layout) -> String {
+    let r = &facts.recording;
+    let mut out = String::new();
+    title(&mut out, layout, "Losses");
+    if r.records_lost == 0 {
+        let _ = writeln!(out, "  none of {} records", count(r.records_written));
+    } else {
+        let text = format!(
+            "  {} of {} records ({})",
+            count(r.records_lost),
+            count(r.records_written),
+            percent(r.records_lost, r.records_written)
+        );
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    if let Some(ns) = r.counts_end_ns {
+        let text = format!(
+            "  allocations and frees are counted up to {} only: their hooks were more than the budget could hold",
+            duration(ns)
+        );
+        let _ = writeln!(out, "{}", layout.style.warning(&text));
+    }
+    for loss in facts.losses_by_cause() {
+        let _ = writeln!(out, "  {:>8}  {}", count(loss.count), loss.description);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::text::focus;
+    use crate::terminal::Style;
+    use crate::testing::{self, golden};
+
+    fn layout(width: Option<usize>) -> Layout {
+        Layout {
+            width,
+            style: Style::default(),
+            top: 6,
+        }
+    }
+
+    #[test]
+    fn tables_fit_their_terminal() {
+        let made_up = testing::report();
+        for (name, width) in [
+            ("report-wide.txt", None),
+            ("report-100.txt", Some(100)),
+            ("report-50.txt", Some(50)),
+        ] {
+            let text = report(&made_up, &|_| true, SortKey::SelfTime, &layout(width));
+            // Sentences before and after may wrap, tables must not.
+            let tables = text.lines().skip(2).take_while(|l| *l != "Losses");
+            let widest = tables.map(|l| l.chars().count()).max();
+            assert!(widest <= Some(width.unwrap_or(usize::MAX)), "{text}");
+            golden(name, &text);
+        }
+    }
+
+    #[test]
+    fn filters_and_orders_are_kept() {
+        let made_up = testing::report();
+        let workers = |t: ThreadIndex| t.0 == 1 || t.0 == 2;
+        golden(
+            "report-workers-blocked.txt",
+            &report(&made_up, &workers, SortKey::Blocked, &layout(Some(100))),
+        );
+        golden(
+            "report-function.txt",
+            &focus::report(&made_up, &|_| true, "price", &layout(Some(100))).expect("exists"),
+        );
+        let error = focus::report(&made_up, &|_| true, "nonsense", &layout(None));
+        assert!(
+            error
+                .expect_err("is unknown")
+                .to_string()
+                .contains("nonsense")
+        );
+    }
+
+    #[test]
+    fn self_times_sum_to_what_the_threads_ran() {
+        let made_up = testing::report();
+        let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
+        let own: u64 = rows.iter().map(|r| r.own.running_ns()).sum();
+        let running: u64 = made_up.profile.threads.iter().map(|t| t.running_ns).sum();
+        let without_stack = 2 * 2_000_000;
+        assert_eq!(own + without_stack, running);
+    }
+}

@@ -1,0 +1,105 @@
+//! On how many samples a figure stands, and how far it may be off.
+//!
+//! A function's share of the running time is a proportion found by sampling. Samples stand for stretches of different
+//! lengths, so their number alone says too much: one that stands for most of the time is worth one. With stretches w
+//! of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is Wilson's with that number.
+
+use std::ops::AddAssign;
+
+use stackbeat_model::Evidence;
+
+use crate::summary::call_tree::{Cell, Label};
+
+/// 97.5 % quantile of the normal distribution: intervals are of 95 %.
+const Z: f64 = 1.959_963_985;
+
+/// Running time, and what it is known from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    pub time_ns: u64,
+    pub from: Evidence,
+}
+
+impl Known {
+    /// Of a place with this label: nothing for waits and gaps.
+    pub fn of_cell(label: Label, cell: &Cell) -> Known {
+        match label {
+            Label::Blocking(_) | Label::Gap => Known::default(),
+            _ => Known {
+                time_ns: cell.time_ns,
+                from: cell.evidence,
+            },
+        }
+    }
+
+    /// How many samples of equal weight would say as much.
+    pub fn effective_samples(&self) -> f64 {
+        match self.from.squares {
+            0 => 0.0,
+            squares => (self.time_ns as f64).powi(2) / squares as f64,
+        }
+    }
+}
+
+impl AddAssign for Known {
+    fn add_assign(&mut self, other: Known) {
+        self.time_ns += other.time_ns;
+        self.from += other.from;
+    }
+}
+
+/// Low and high end of a share that was found to be `part` of `whole` by so many samples of equal weight; `None`
+/// without any.
+pub fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
+    if whole == 0 || samples <= 0.0 {
+        return None;
+    }
+    let share = (part as f64 / whole as f64).min(1.0);
+    let squared = Z * Z / samples;
+    let middle = (share + squared / 2.0) / (1.0 + squared);
+    let half =
+        Z / (1.0 + squared) * (share * (1.0 - share) / samples + squared / (4.0 * samples)).sqrt();
+    // Rounding must not put the share outside.
+    Some((
+        (middle - half).clamp(0.0, share),
+        (middle + half).clamp(share, 1.0),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_samples_have_wide_intervals() {
+        // Wilson's interval, by R's `prop.test(…, correct = FALSE)`.
+        for (part, samples, low, high) in [
+            (8, 8.0, 0.6756, 1.0),
+            (4, 8.0, 0.2152, 0.7848),
+            (4000, 8000.0, 0.4890, 0.5110),
+            (0, 8.0, 0.0, 0.3244),
+        ] {
+            let (found_low, found_high) =
+                interval(part, samples as u64, samples).expect("is known");
+            assert!((found_low - low).abs() < 1e-4, "{part}: {found_low}");
+            assert!((found_high - high).abs() < 1e-4, "{part}: {found_high}");
+        }
+        assert_eq!(interval(1, 1, 0.0), None);
+    }
+
+    #[test]
+    fn a_sample_that_stands_for_nearly_all_is_worth_one() {
+        let mut known = Known::default();
+        for (samples, time_ns) in [(10, 10), (1, 990)] {
+            known += Known {
+                time_ns,
+                from: Evidence {
+                    samples,
+                    squares: u128::from(time_ns * time_ns / samples),
+                },
+            };
+        }
+        let effective = known.effective_samples();
+        assert!((1.0..1.1).contains(&effective), "{effective}");
+    }
+}

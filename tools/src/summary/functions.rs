@@ -1,0 +1,228 @@
+//! Amounts by function, and blocking calls by the stack that made them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use stackbeat_core::probe::Cause;
+use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
+
+use super::evidence::Known;
+use crate::summary::call_tree::{Cell, Label, Profile};
+use crate::summary::sort_key::SortKey;
+
+/// Amounts of a function, or of a place and all below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// Wall time: running, blocked and without evidence.
+    pub wall_ns: u64,
+    pub blocked_ns: u64,
+    /// Time that no sample says anything about.
+    pub gap_ns: u64,
+    pub cpu_ns: u64,
+    /// Ready to run, while others had the CPU.
+    pub runnable_ns: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub samples: u64,
+    /// What is known of the running time.
+    pub known: Known,
+}
+
+impl Weights {
+    /// Adds what was spent at a place with this label.
+    pub fn add_cell(&mut self, label: Label, cell: &Cell) {
+        self.wall_ns += cell.time_ns;
+        match label {
+            Label::Blocking(_) => self.blocked_ns += cell.time_ns,
+            Label::Gap => self.gap_ns += cell.time_ns,
+            _ => {}
+        }
+        self.cpu_ns += cell.amounts.cpu_ns;
+        self.runnable_ns += cell.amounts.runnable_ns;
+        self.allocations += cell.amounts.allocations;
+        self.allocated_bytes += cell.amounts.allocated_bytes;
+        self.samples += cell.amounts.samples;
+        self.known += Known::of_cell(label, cell);
+    }
+
+    /// Wall time in code: running, or ready to run.
+    pub fn running_ns(&self) -> u64 {
+        self.wall_ns - self.blocked_ns - self.gap_ns
+    }
+}
+
+/// One line of the table of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionRow {
+    pub function: FunctionIndex,
+    /// In the function itself; blocking calls it makes count as its own.
+    pub own: Weights,
+    /// With callees; a recursive function counts once.
+    pub total: Weights,
+}
+
+impl FunctionRow {
+    /// What `--sort` compares.
+    pub fn key(&self, sort: SortKey) -> u64 {
+        match sort {
+            SortKey::SelfTime => self.own.running_ns(),
+            SortKey::Total => self.total.wall_ns,
+            SortKey::Cpu => self.own.cpu_ns,
+            SortKey::Blocked => self.total.blocked_ns,
+            SortKey::Alloc => self.own.allocated_bytes,
+        }
+    }
+}
+
+/// Every function of the wanted threads, heaviest first.
+pub fn functions(
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+) -> Vec<FunctionRow> {
+    let mut rows: HashMap<FunctionIndex, FunctionRow> = HashMap::new();
+    let mut seen = Vec::new();
+    for (place, cell) in profile.by_place(wanted) {
+        let mut is_innermost = true;
+        seen.clear();
+        let label = profile.tree.places()[place as usize].label;
+        for (_, at) in profile.tree.outwards(place) {
+            let Label::Function(function) = at else {
+                continue;
+            };
+            let row = rows.entry(function).or_insert_with(|| FunctionRow {
+                function,
+                own: Weights::default(),
+                total: Weights::default(),
+            });
+            if is_innermost {
+                row.own.add_cell(label, &cell);
+                is_innermost = false;
+            }
+            if !seen.contains(&function) {
+                seen.push(function);
+                row.total.add_cell(label, &cell);
+            }
+        }
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by_key(|row| {
+        (
+            std::cmp::Reverse((row.key(sort), row.total.wall_ns)),
+            row.function,
+        )
+    });
+    rows
+}
+
+/// What is known of the running time of all functions together.
+pub fn evidence(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
+    let mut sum = Known::default();
+    for ((thread, place), cell) in &profile.cells {
+        if wanted(*thread) {
+            sum += Known::of_cell(profile.tree.places()[*place as usize].label, cell);
+        }
+    }
+    sum
+}
+
+/// One line of the table of blocking sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRow {
+    pub place: u32,
+    pub probe: ProbeId,
+    pub cause: Cause,
+    pub count: u64,
+    pub total_ns: u64,
+    /// Of it, in waits that were not seen apart: they are not counted, and none is the longest.
+    pub inferred_ns: u64,
+    pub longest_ns: u64,
+    pub longest_at_ns: u64,
+    /// Thread of the longest wait.
+    pub longest_thread: ThreadIndex,
+}
+
+impl SiteRow {
+    /// Adds another site's calls. Ties go to the lower thread, so that equal traces give equal reports.
+    pub fn add(&mut self, other: &SiteRow) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.inferred_ns += other.inferred_ns;
+        if (other.longest_ns, Reverse(other.longest_thread))
+            > (self.longest_ns, Reverse(self.longest_thread))
+        {
+            self.longest_ns = other.longest_ns;
+            self.longest_at_ns = other.longest_at_ns;
+            self.longest_thread = other.longest_thread;
+        }
+    }
+}
+
+/// Every place that blocked, longest total first.
+pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<SiteRow> {
+    let mut sites: HashMap<u32, SiteRow> = HashMap::new();
+    for ((thread, place), cell) in &profile.cells {
+        let Label::Blocking(probe) = profile.tree.places()[*place as usize].label else {
+            continue;
+        };
+        if !wanted(*thread) {
+            continue;
+        }
+        let site = SiteRow {
+            place: *place,
+            probe,
+            cause: probe.cause(),
+            count: cell.count,
+            total_ns: cell.time_ns,
+            inferred_ns: cell.inferred_ns,
+            longest_ns: cell.longest_ns,
+            longest_at_ns: cell.longest_at_ns,
+            longest_thread: *thread,
+        };
+        sites
+            .entry(*place)
+            .and_modify(|row| row.add(&site))
+            .or_insert(site);
+    }
+    let mut sites: Vec<_> = sites.into_values().collect();
+    sites.sort_by_key(|s| (Reverse(s.total_ns), s.place));
+    sites
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_core::probe::Probe;
+    use stackbeat_model::SegmentKind;
+
+    use super::*;
+    use crate::summary::call_tree::tests::segment;
+
+    #[test]
+    fn recursion_counts_once_and_blocking_is_the_callers_own() {
+        let mut profile = Profile::default();
+        let [main, fib, other] = [0, 1, 2].map(FunctionIndex);
+        let deep = profile.tree.path(&[main, fib, fib, fib]);
+        let side = profile.tree.path(&[main, other]);
+        profile.add(&segment(0, 100, SegmentKind::Running), deep);
+        profile.add(
+            &segment(100, 130, SegmentKind::Blocked(Probe::Read.into())),
+            deep,
+        );
+        profile.add(&segment(130, 140, SegmentKind::Running), side);
+        let rows = functions(&profile, &|_| true, SortKey::SelfTime);
+        assert_eq!(
+            rows.iter().map(|r| r.function).collect::<Vec<_>>(),
+            [fib, other, main]
+        );
+        assert_eq!(rows[0].own.running_ns(), 100);
+        assert_eq!(rows[0].own.blocked_ns, 30);
+        assert_eq!(rows[0].total.wall_ns, 130);
+        assert_eq!(rows[2].own, Weights::default());
+        assert_eq!(rows[2].total.wall_ns, 140);
+        let by_total = functions(&profile, &|_| true, SortKey::Total);
+        assert_eq!(by_total[0].function, main);
+        let sites = blocking_sites(&profile, &|_| true);
+        assert_eq!(sites.len(), 1);
+        assert_eq!((sites[0].cause, sites[0].total_ns), (Cause::Io, 30));
+    }
+}

@@ -1,0 +1,98 @@
+//! Names of functions and of places of the call tree, as readers know them.
+
+use std::collections::BTreeMap;
+
+use stackbeat_model::{ProbeId, ThreadIndex};
+
+use crate::summary::call_tree::{Label, Profile};
+use crate::summary::facts::{Facts, FunctionName};
+use crate::summary::functions::SiteRow;
+
+/// CPU time of the wanted threads that no sample says anything about.
+pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
+    let chosen = profile.threads.iter().enumerate();
+    chosen
+        .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
+        .map(|(_, time)| time.gap_cpu_ns)
+        .sum()
+}
+
+/// The name, and the module when it is not obvious.
+pub fn function_text(facts: &Facts, function: u32) -> String {
+    let unknown = FunctionName::default();
+    let f = facts.functions.get(function as usize).unwrap_or(&unknown);
+    let module = f.module.rsplit('/').next().unwrap_or_default();
+    if module.is_empty() || f.name.starts_with(module) {
+        f.name.clone()
+    } else {
+        format!("{}  [{module}]", f.name)
+    }
+}
+
+/// A label as one name.
+pub fn label_text(facts: &Facts, label: Label) -> String {
+    match label {
+        Label::Root => "all".into(),
+        Label::Function(f) => facts
+            .functions
+            .get(f.0 as usize)
+            .map_or_else(|| "?".into(), |f| f.name.clone()),
+        Label::Blocking(probe) => format!("{} [{}]", probe.name(), probe.cause().name()),
+        Label::Gap => "(no evidence)".into(),
+        Label::NoStack => "(no stack)".into(),
+        Label::Small => "(many small stacks)".into(),
+    }
+}
+
+/// Sites that a reader of the table could not tell apart are one, longest total first.
+pub(crate) fn alike(
+    facts: &Facts,
+    profile: &Profile,
+    sites: Vec<SiteRow>,
+) -> Vec<(SiteRow, String)> {
+    let mut rows: BTreeMap<(ProbeId, String), SiteRow> = BTreeMap::new();
+    for site in sites {
+        let callers = callers(facts, profile, &site);
+        rows.entry((site.probe, callers))
+            .and_modify(|row| row.add(&site))
+            .or_insert(site);
+    }
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|((_, callers), site)| (site, callers))
+        .collect();
+    rows.sort_by_key(|(site, _)| std::cmp::Reverse(site.total_ns));
+    rows
+}
+
+/// The innermost callers of a blocking call.
+pub(crate) fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
+    chain(facts, profile.tree.outwards(site.place).skip(1))
+}
+
+/// The innermost names that tell something: the layers of a standard library between a call and the
+/// program's own code are left out.
+pub fn chain(facts: &Facts, outwards: impl Iterator<Item = (u32, Label)>) -> String {
+    const SHOWN: usize = 4;
+    let all: Vec<_> = outwards
+        .map(|(_, label)| label_text(facts, label))
+        .collect();
+    let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);
+    let mut names: Vec<_> = all[first..]
+        .iter()
+        .take(SHOWN + 1)
+        .map(|name| crate::table::shorten(name, 48))
+        .collect();
+    if names.len() > SHOWN {
+        names[SHOWN] = "…".into();
+    }
+    names.join(" ← ")
+}
+
+/// Rust's and C++'s standard libraries.
+pub(crate) fn is_plumbing(name: &str) -> bool {
+    let name = name.trim_start_matches(['<', '&']);
+    ["std::", "core::", "alloc::", "__gthread"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}

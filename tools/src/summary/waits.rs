@@ -1,0 +1,94 @@
+//! Who makes whom wait: long waits by the stack that waited and the stack that ended the wait.
+
+use std::collections::HashMap;
+
+use stackbeat_model::{LongWait, ProbeId, ThreadIndex};
+
+/// Different pairs that a report keeps; what comes later is summed up without stacks.
+const MOST: usize = 100_000;
+
+/// What one line sums up: the call, where it was made, and where the wait was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pair {
+    pub(crate) probe: ProbeId,
+    pub(crate) waiting: u32,
+    /// `None`: the waker, or its stack, is not known.
+    pub(crate) waking: Option<u32>,
+    pub(crate) thread: ThreadIndex,
+    pub(crate) waker: Option<ThreadIndex>,
+    /// Who held the lock when the wait began.
+    pub(crate) owner: Option<ThreadIndex>,
+    /// Nobody ended it: it timed out or failed.
+    pub(crate) in_vain: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    pub(crate) count: u64,
+    pub(crate) total_ns: u64,
+    pub(crate) longest_ns: u64,
+    pub(crate) longest_at_ns: u64,
+}
+
+/// Long waits that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitSum {
+    pub probe: ProbeId,
+    pub thread: ThreadIndex,
+    /// Place of the waiting stack in the tree of the profile.
+    pub waiting: u32,
+    pub owner: Option<ThreadIndex>,
+    pub waker: Option<ThreadIndex>,
+    /// Place of the waker's stack.
+    pub waking: Option<u32>,
+    /// Nobody ended them: they timed out or failed.
+    pub in_vain: bool,
+    pub count: u64,
+    pub total_ns: u64,
+}
+
+/// Collects long waits while a trace is read.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    pub(crate) sums: HashMap<Pair, Sum>,
+}
+
+impl Waits {
+    /// Adds a wait. `waiting`, `waking`: places of the two stacks in the tree of the profile.
+    pub fn add(&mut self, wait: &LongWait, waiting: u32, waking: Option<u32>) {
+        let mut pair = Pair {
+            probe: wait.probe,
+            waiting,
+            waking,
+            thread: wait.thread,
+            waker: wait.waker,
+            owner: wait.owner,
+            // A signal whose sender is known ends a wait, though the call fails.
+            in_vain: !wait.succeeded() && wait.waker.is_none(),
+        };
+        if self.sums.len() >= MOST && !self.sums.contains_key(&pair) {
+            (pair.waiting, pair.waking) = (crate::summary::call_tree::ROOT, None);
+        }
+        let sum = self.sums.entry(pair).or_default();
+        sum.count += 1;
+        sum.total_ns += wait.wall_ns();
+        if wait.wall_ns() >= sum.longest_ns {
+            (sum.longest_ns, sum.longest_at_ns) = (wait.wall_ns(), wait.begin_ns);
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn sums(&self) -> impl Iterator<Item = WaitSum> + '_ {
+        self.sums.iter().map(|(pair, sum)| WaitSum {
+            probe: pair.probe,
+            thread: pair.thread,
+            waiting: pair.waiting,
+            owner: pair.owner,
+            waker: pair.waker,
+            waking: pair.waking,
+            in_vain: pair.in_vain,
+            count: sum.count,
+            total_ns: sum.total_ns,
+        })
+    }
+}
