@@ -13,7 +13,7 @@ use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 
-/// Where the library lists them (hooks-linux/src/calls.rs).
+/// Where the library lists them (hooks-linux/src/hooked_functions.rs).
 const SECTION: &str = "stackbeat_functions";
 const ENTRY_BYTES: usize = size_of::<HookedFunction>();
 const _: () =
@@ -66,8 +66,8 @@ pub(crate) fn counts(mapping: &Mapping, functions: &[Function]) -> Vec<v1::CallC
         .filter_map(|i| {
             let row = mapping.call_row(i)?;
             let mut counts = v1::CallCounts {
-                process_uid: row.process_uid.load(Ordering::Relaxed),
-                thread_uid: row.thread_uid.load(Ordering::Relaxed),
+                upid: row.upid.load(Ordering::Relaxed),
+                utid: row.utid.load(Ordering::Relaxed),
                 ..v1::CallCounts::default()
             };
             for (function, calls) in functions.iter().zip(&row.calls) {

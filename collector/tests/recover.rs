@@ -64,7 +64,7 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         cycles: begin,
         ..Default::default()
     };
-    let (process, process_uid) = add_process(&mapping, &new).expect("an entry");
+    let (process, upid) = add_process(&mapping, &new).expect("an entry");
     let new = NewThread {
         tid: new.pid,
         process,
@@ -76,7 +76,7 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         pool: &mapping,
         entry,
         index,
-        process_uid,
+        upid,
         mode: Mode::Endless,
         generation: 0,
     };

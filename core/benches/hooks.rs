@@ -133,8 +133,8 @@ fn throttled_system_call(bencher: Bencher) {
     session();
     bencher.bench_local(|| {
         for i in 0..CALLS {
-            if !agent::made_quietly(Probe::Stat) {
-                agent::made(Probe::Stat, black_box(i as u64));
+            if !agent::count_quietly(Probe::Stat) {
+                agent::count_call(Probe::Stat, black_box(i as u64));
             }
         }
     });
@@ -239,7 +239,7 @@ fn append(bencher: Bencher) {
         pool: &mapping,
         entry,
         index,
-        process_uid: 1,
+        upid: 1,
         mode: Mode::Ring,
         generation: 0,
     };
@@ -263,7 +263,7 @@ fn drain(bencher: Bencher) {
         pool: &mapping,
         entry,
         index,
-        process_uid: 1,
+        upid: 1,
         mode: Mode::Endless,
         generation: 0,
     };

@@ -186,7 +186,7 @@ probes! {
     /// A thread found waiting for a page.
     PageFault = 6, "page fault", Sampler, Io;
     /// A signal is about to end the process: the thread that it came to.
-    Fault = 7, "fatal signal", Sampler, None;
+    Crash = 7, "fatal signal", Sampler, None;
     /// The agent's own note at a thread's first capture.
     ThreadStart = 4, "thread start", Thread, None;
     ThreadExit = 5, "thread exit", Thread, None;
@@ -198,12 +198,12 @@ probes! {
     Free = 14, "free", Alloc, None;
     /// The allocation at which the thread's number of allocations reached what was drawn at random: evidence
     /// of who allocates, not of where time goes.
-    CountedAllocation = 15, "counted allocation", Alloc, None;
+    SampledAllocation = 15, "counted allocation", Alloc, None;
     /// The same for bytes.
-    CountedByte = 16, "counted byte", Alloc, None;
+    SampledByte = 16, "counted byte", Alloc, None;
     /// The same for system calls of one kind (the sample's argument), of which the thread has made so many (its
     /// result) since the last such sample.
-    CountedCall = 17, "counted call", Sampler, None;
+    SampledCall = 17, "counted call", Sampler, None;
 
     Mmap = 20, "mmap", Memory, None;
     Munmap = 21, "munmap", Memory, None;

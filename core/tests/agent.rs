@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use super::alone::is_alone;
 
 struct Seen {
-    thread_uid: u32,
+    utid: u32,
     probe: u8,
     flags: u8,
     node: u32,
@@ -30,7 +30,7 @@ struct Seen {
 /// came between.
 fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
     let (mut seen, others) = all_samples(mapping);
-    seen.retain(|s| s.probe != Probe::CountedCall as u8);
+    seen.retain(|s| s.probe != Probe::SampledCall as u8);
     (seen, others)
 }
 
@@ -52,7 +52,7 @@ fn all_samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
             records += 1;
             if *header as u8 == RecordKind::Sample as u8 {
                 seen.push(Seen {
-                    thread_uid: drained.thread_uid,
+                    utid: drained.utid,
                     probe: (header >> 16) as u8,
                     flags: (header >> 24) as u8,
                     node: (header >> 32) as u32,
@@ -205,32 +205,32 @@ fn a_session_in_this_process() {
     // allocations of the draw, each next one at most a quarter later.
     let (seen, _) = samples(&mapping);
     let counted = |probe| seen.iter().filter(move |s| s.probe == probe as u8);
-    let met: Vec<u64> = counted(Probe::CountedAllocation)
+    let met: Vec<u64> = counted(Probe::SampledAllocation)
         .map(|s| s.words[4])
         .collect();
     assert!((8..=64).contains(&met.len()), "{met:?}");
     assert!(met[0] <= 1 + 48, "{met:?}");
     assert!(met.windows(2).all(|w| w[0] < w[1]), "{met:?}");
-    assert_ne!(counted(Probe::CountedByte).count(), 0);
-    let all = met.len() + counted(Probe::CountedByte).count();
+    assert_ne!(counted(Probe::SampledByte).count(), 0);
+    let all = met.len() + counted(Probe::SampledByte).count();
     assert_eq!(all, seen.len(), "no tick since");
     assert!(seen.iter().all(|s| s.flags & flags::HAS_RUSAGE == 0));
 
     // So do system calls, each kind by itself, and these samples say how many calls they stand for.
     let made = |call: SystemCall| {
-        let counter = &me.system_calls[call as usize].made;
+        let counter = &me.system_calls[call as usize].count;
         counter.load(Ordering::Relaxed)
     };
     for i in 0..1000 {
         agent::count(SystemCall::Stat);
         if i % 50 == 0 {
-            agent::made(Probe::Open, 0);
+            agent::count_call(Probe::Open, 0);
         }
     }
     assert_eq!((made(SystemCall::Stat), made(SystemCall::Open)), (1000, 20));
     let (seen, _) = all_samples(&mapping);
     let amounts = |call: SystemCall| -> Vec<u64> {
-        let is_one = |s: &&Seen| s.probe == Probe::CountedCall as u8 && s.words[7] == call as u64;
+        let is_one = |s: &&Seen| s.probe == Probe::SampledCall as u8 && s.words[7] == call as u64;
         seen.iter().filter(is_one).map(|s| s.words[8]).collect()
     };
     let (stats, opens) = (amounts(SystemCall::Stat), amounts(SystemCall::Open));
@@ -265,7 +265,7 @@ fn a_session_in_this_process() {
     assert_eq!(made(SystemCall::Read), 2000);
     let (seen, _) = all_samples(&mapping);
     let amounts = |call: SystemCall| -> Vec<u64> {
-        let is_one = |s: &&Seen| s.probe == Probe::CountedCall as u8 && s.words[7] == call as u64;
+        let is_one = |s: &&Seen| s.probe == Probe::SampledCall as u8 && s.words[7] == call as u64;
         seen.iter().filter(is_one).map(|s| s.words[8]).collect()
     };
     let (read, written) = (
@@ -284,34 +284,34 @@ fn a_session_in_this_process() {
     // A wait that a tick passed in has its length and result; its gate is open again.
     let wait = agent::begin_wait(Probe::Nanosleep, 3);
     assert_eq!(me.closed.load(Ordering::Relaxed), 1);
-    assert_eq!(me.episode.load(Ordering::Relaxed) & 1, 1);
+    assert_eq!(me.blocking_section.load(Ordering::Relaxed) & 1, 1);
     let asleep = clock::cycles();
     std::thread::sleep(std::time::Duration::from_millis(3));
     let asleep = clock::cycles() - asleep;
     ticker.advance_all(control);
     wait.end(-4);
     assert_eq!(me.closed.load(Ordering::Relaxed), 0);
-    assert_eq!(me.episode.load(Ordering::Relaxed) & 1, 0);
+    assert_eq!(me.blocking_section.load(Ordering::Relaxed) & 1, 0);
     let (seen, _) = samples(&mapping);
     assert_eq!(seen.len(), 1);
     assert_ne!(seen[0].flags & flags::BLOCKED, 0);
     assert!(seen[0].words[2] >= asleep);
     assert_eq!(seen[0].words[8] as i64, -4);
 
-    // A poll that is not captured is still an event loop's turn, told once by the next sample.
+    // A poll that is not captured is still an event loop's iteration, told once by the next sample.
     agent::begin_wait(Probe::EpollWait, 5).end(1);
     agent::begin_wait(Probe::Read, 5).end(1);
     assert_eq!(samples(&mapping).0.len(), 0);
-    let turns: Vec<bool> = (0..2)
+    let loop_iterations: Vec<bool> = (0..2)
         .map(|_| {
             ticker.advance_all(control);
             outer_of_test();
             let (seen, _) = samples(&mapping);
             assert_eq!(seen.len(), 1);
-            seen[0].flags & flags::TURN != 0
+            seen[0].flags & flags::LOOP_ITERATION != 0
         })
         .collect();
-    assert_eq!(turns, [true, false]);
+    assert_eq!(loop_iterations, [true, false]);
 
     // Forced captures have a budget.
     for _ in 0..200 {
@@ -319,7 +319,7 @@ fn a_session_in_this_process() {
     }
     let forced = samples(&mapping).0.len();
     assert!((10..=40).contains(&forced), "{forced}");
-    let refused = me.losses[6].load(Ordering::Relaxed);
+    let refused = me.drops[6].load(Ordering::Relaxed);
     assert_eq!(refused as usize + forced, 200);
 
     // They leave the tick to whoever it would have met without them.
@@ -403,15 +403,15 @@ fn a_session_in_this_process() {
     let entry = find(&mapping, other);
     assert_eq!(entry.state.load(Ordering::Relaxed), entry_state::ENDED);
     assert_eq!(
-        entry.creator_uid.load(Ordering::Relaxed),
-        me.uid.load(Ordering::Relaxed)
+        entry.creator_utid.load(Ordering::Relaxed),
+        me.utid.load(Ordering::Relaxed)
     );
     assert_ne!(entry.creator_node.load(Ordering::Relaxed), 0);
-    let uid = entry.uid.load(Ordering::Relaxed);
+    let utid = entry.utid.load(Ordering::Relaxed);
     let (seen, _) = samples(&mapping);
     let probes: Vec<u8> = seen
         .iter()
-        .filter(|s| s.thread_uid == uid)
+        .filter(|s| s.utid == utid)
         .map(|s| s.probe)
         .collect();
     assert_eq!(probes, [Probe::ThreadStart as u8, Probe::ThreadExit as u8]);

@@ -72,7 +72,7 @@ fn sessions_come_and_go() {
         answers.recv().expect("the thread answers")
     };
     pass();
-    let mut last_uids = 0;
+    let mut last_utids = 0;
     for round in 0..3 {
         let (mapping, path) = session(round);
         attach(&path).expect("attached");
@@ -109,10 +109,10 @@ fn sessions_come_and_go() {
         assert_eq!(entry.allocations.load(Ordering::Relaxed), 1);
         // Detaching twice is nothing.
         agent::detach();
-        last_uids += mapping.control().next_thread_uid.load(Ordering::Relaxed) - 1;
+        last_utids += mapping.control().next_utid.load(Ordering::Relaxed) - 1;
         platform::remove(&path);
     }
-    assert_eq!(last_uids, 6, "two threads in each of three sessions");
+    assert_eq!(last_utids, 6, "two threads in each of three sessions");
     let missing = c"/dev/shm/stackbeat-attached.none".to_owned();
     assert!(matches!(attach(&missing), Err(Refusal::Mapping(_))));
     drop(go);

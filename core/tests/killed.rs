@@ -7,7 +7,7 @@ use stackbeat_core::agent;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
-use stackbeat_core::shm::layout::{Capacity, buffer_state, entry_state, loss};
+use stackbeat_core::shm::layout::{Capacity, buffer_state, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record::RecordKind;
 use stackbeat_core::shm::registry;
@@ -113,7 +113,7 @@ fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
         let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
             continue;
         };
-        let thread = threads.entry(drained.thread_uid).or_default();
+        let thread = threads.entry(drained.utid).or_default();
         let mut times = None;
         let mut rest = words.as_slice();
         for _ in 0..drained.records {
@@ -232,16 +232,16 @@ fn what_the_killed_wrote_is_read_or_counted() {
                 }
                 _ => {}
             }
-            let uid = entry.uid.load(Ordering::Relaxed);
-            let mut received = threads.remove(&uid).unwrap_or_default();
+            let utid = entry.utid.load(Ordering::Relaxed);
+            let mut received = threads.remove(&utid).unwrap_or_default();
             received.check();
             let written = entry.records.load(Ordering::Relaxed).max(received.next);
-            let lost = entry.losses[loss::BUFFER_FULL].load(Ordering::Relaxed);
+            let lost = entry.drops[drops::BUFFER_FULL].load(Ordering::Relaxed);
             let missing = written - received.records;
             // Killed between counting a loss and taking its number, it has one more.
             assert!(
                 missing == lost || missing + 1 == lost,
-                "thread {uid}: {written} written, {} read, {lost} lost",
+                "thread {utid}: {written} written, {} read, {lost} lost",
                 received.records
             );
             total += written;

@@ -6,14 +6,14 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
+use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
-use stackbeat_core::shm::gate;
-use stackbeat_core::shm::handover;
 use stackbeat_core::shm::layout::{
     BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
     entry_state, node_kind,
 };
+use stackbeat_core::shm::signal_gate;
 use stackbeat_core::shm::throttle::{self, Due, Ticker};
 use stackbeat_core::sync::{AtomicU64, Ordering, fence};
 
@@ -35,22 +35,22 @@ fn delivered(signal: &AtomicU32, handler: impl Fn()) -> bool {
 /// A thread between `close` and `reopen` is never interrupted.
 #[test]
 fn no_signal_arrives_behind_a_closed_gate() {
-    model(3, || closed_gate(false));
+    model(3, || closed_signal_gate(false));
 }
 
 /// The same with a gate that is light at first. loom has no `membarrier`; a fence at each side stands for
 /// it, so this checks what is stored and looked at, in which order.
 #[test]
-fn no_signal_arrives_behind_a_light_gate() {
-    model(3, || closed_gate(true));
+fn no_signal_arrives_behind_a_gate_with_an_asymmetric_barrier() {
+    model(3, || closed_signal_gate(true));
 }
 
-fn closed_gate(light: bool) {
-    const UID: u32 = 7;
+fn closed_signal_gate(asymmetric_barrier: bool) {
+    const UTID: u32 = 7;
     let entry = Arc::new(ThreadEntry::default());
-    entry.uid.store(UID, Ordering::Relaxed);
-    if light {
-        gate::lighten(&entry, UID);
+    entry.utid.store(UTID, Ordering::Relaxed);
+    if asymmetric_barrier {
+        signal_gate::use_asymmetric_barrier(&entry, UTID);
     }
     // The signal: 1 while it is on its way to the thread.
     let signal = Arc::new(AtomicU32::new(0));
@@ -61,14 +61,14 @@ fn closed_gate(light: bool) {
                 fence(Ordering::SeqCst);
                 true
             };
-            if gate::try_send(&entry, barrier) {
+            if signal_gate::try_send(&entry, barrier) {
                 signal.store(1, Ordering::SeqCst);
             }
         })
     };
-    let deliver = || delivered(&signal, || gate::arrived(&entry));
+    let deliver = || delivered(&signal, || signal_gate::arrived(&entry));
     let mut sampler = Some(sampler);
-    let before = gate::close(&entry, |_| {
+    let before = signal_gate::close(&entry, |_| {
         // Waiting is: the sampler gets on with it, then the signal is delivered.
         if let Some(sampler) = sampler.take() {
             sampler.join().expect("no panic");
@@ -82,7 +82,7 @@ fn closed_gate(light: bool) {
         sampler.join().expect("no panic");
     }
     assert!(!deliver());
-    gate::reopen(&entry, before);
+    signal_gate::reopen(&entry, before);
 }
 
 /// A thread that waits no longer is not interrupted in its call, however long the sampler had no processor between
@@ -95,19 +95,19 @@ fn no_signal_arrives_that_was_given_up() {
         let sampler = {
             let (entry, signal) = (entry.clone(), signal.clone());
             thread::spawn(move || {
-                if gate::try_send(&entry, || true) && gate::commit(&entry) {
+                if signal_gate::try_send(&entry, || true) && signal_gate::commit(&entry) {
                     signal.store(1, Ordering::SeqCst);
-                    gate::sent(&entry);
+                    signal_gate::sent(&entry);
                 }
             })
         };
-        let deliver = || delivered(&signal, || gate::arrived(&entry));
+        let deliver = || delivered(&signal, || signal_gate::arrived(&entry));
         let mut sampler = Some(sampler);
-        let before = gate::close(&entry, |_| {
-            if gate::give_up(&entry) {
+        let before = signal_gate::close(&entry, |_| {
+            if signal_gate::give_up(&entry) {
                 return false;
             }
-            if gate::is_being_sent(&entry)
+            if signal_gate::is_being_sent(&entry)
                 && let Some(sampler) = sampler.take()
             {
                 sampler.join().expect("no panic");
@@ -120,26 +120,28 @@ fn no_signal_arrives_that_was_given_up() {
             sampler.join().expect("no panic");
         }
         assert!(!deliver());
-        gate::reopen(&entry, before);
+        signal_gate::reopen(&entry, before);
     });
 }
 
-/// The tid of the stranger in the models below.
+/// The tid of the unregistered thread in the models below.
 const TID: u32 = 9;
 
 /// The sampler's side: sends a signal to a thread that has no entry, unless it gets one meanwhile.
 fn meets(
     state: &Arc<AtomicU32>,
-    stranger: &Arc<AtomicU32>,
+    unregistered: &Arc<AtomicU32>,
     signal: &Arc<AtomicU32>,
 ) -> thread::JoinHandle<()> {
-    let (state, stranger) = (state.clone(), stranger.clone());
+    let (state, unregistered) = (state.clone(), unregistered.clone());
     let signal = signal.clone();
     thread::spawn(move || {
         let is_registered = || state.load(Ordering::SeqCst) == 2;
-        if gate::announce(&stranger, TID, is_registered) && gate::commit_meeting(&stranger, TID) {
+        if signal_gate::announce(&unregistered, TID, is_registered)
+            && signal_gate::commit_meeting(&unregistered, TID)
+        {
             signal.store(1, Ordering::SeqCst);
-            gate::meeting_sent(&stranger, TID);
+            signal_gate::meeting_sent(&unregistered, TID);
         }
     })
 }
@@ -147,16 +149,16 @@ fn meets(
 /// A thread that gets its entry while a signal is sent to it, because it had none, is not interrupted in the
 /// call that it makes next.
 #[test]
-fn no_signal_arrives_in_the_first_call_of_a_stranger() {
+fn no_signal_arrives_in_the_first_call_of_an_unregistered_thread() {
     model(3, || {
         let state = Arc::new(AtomicU32::new(0));
-        let stranger = Arc::new(AtomicU32::new(0));
+        let unregistered = Arc::new(AtomicU32::new(0));
         let signal = Arc::new(AtomicU32::new(0));
-        let sampler = meets(&state, &stranger, &signal);
-        let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
+        let sampler = meets(&state, &unregistered, &signal);
+        let deliver = || delivered(&signal, || signal_gate::met(&unregistered, || TID));
         state.store(2, Ordering::Release);
         let mut sampler = Some(sampler);
-        gate::introduce(&stranger, TID, |attempt| {
+        signal_gate::introduce(&unregistered, TID, |attempt| {
             assert!(attempt < 2, "waits for a signal that does not come");
             if let Some(sampler) = sampler.take() {
                 sampler.join().expect("no panic");
@@ -174,20 +176,20 @@ fn no_signal_arrives_in_the_first_call_of_a_stranger() {
 
 /// The same for one that waits no longer, however long the sampler had no processor in between.
 #[test]
-fn no_signal_arrives_that_a_stranger_gave_up() {
+fn no_signal_arrives_that_an_unregistered_thread_gave_up() {
     model(3, || {
         let state = Arc::new(AtomicU32::new(0));
-        let stranger = Arc::new(AtomicU32::new(0));
+        let unregistered = Arc::new(AtomicU32::new(0));
         let signal = Arc::new(AtomicU32::new(0));
-        let sampler = meets(&state, &stranger, &signal);
-        let deliver = || delivered(&signal, || gate::met(&stranger, || TID));
+        let sampler = meets(&state, &unregistered, &signal);
+        let deliver = || delivered(&signal, || signal_gate::met(&unregistered, || TID));
         state.store(2, Ordering::Release);
         let mut sampler = Some(sampler);
-        gate::introduce(&stranger, TID, |_| {
-            if gate::give_up_meeting(&stranger, TID) {
+        signal_gate::introduce(&unregistered, TID, |_| {
+            if signal_gate::give_up_meeting(&unregistered, TID) {
                 return false;
             }
-            if gate::is_meeting_being_sent(&stranger, TID)
+            if signal_gate::is_meeting_being_sent(&unregistered, TID)
                 && let Some(sampler) = sampler.take()
             {
                 sampler.join().expect("no panic");
@@ -214,11 +216,11 @@ fn a_thread_that_is_found_has_one_entry() {
             thread::spawn(move || {
                 let [offered, own] = &*entries;
                 offered.tid.store(TID, Ordering::Relaxed);
-                handover::offer(&counter, offered);
-                if handover::has_entry(own) && own.tid.load(Ordering::Relaxed) == TID {
-                    handover::take_back(offered);
+                adoption::offer(&counter, offered);
+                if adoption::has_entry(own) && own.tid.load(Ordering::Relaxed) == TID {
+                    adoption::take_back(offered);
                 } else {
-                    handover::keep(offered);
+                    adoption::keep(offered);
                 }
             })
         };
@@ -226,7 +228,7 @@ fn a_thread_that_is_found_has_one_entry() {
         own.state.store(entry_state::CLAIMED, Ordering::Relaxed);
         own.tid.store(TID, Ordering::Relaxed);
         let all = || (0..).zip(entries.iter());
-        let state = match handover::take(&counter, all, (0, TID)) {
+        let state = match adoption::take(&counter, all, (0, TID)) {
             Some(_) => entry_state::FREE,
             None => entry_state::LIVE,
         };
@@ -328,7 +330,7 @@ fn writer<'a>(pool: &'a Two, entry: &'a ThreadEntry, mode: Mode) -> Writer<'a, T
         pool,
         entry,
         index: 0,
-        process_uid: 1,
+        upid: 1,
         mode,
         generation: 0,
     }

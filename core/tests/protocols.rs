@@ -4,10 +4,10 @@
 
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
-use stackbeat_core::shm::gate;
 use stackbeat_core::shm::layout::{
     BufferHeader, GenerationHeader, Mode, Node, ThreadEntry, node_kind,
 };
+use stackbeat_core::shm::signal_gate;
 use stackbeat_core::shm::throttle::{self, Due, Ticker};
 use stackbeat_core::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -41,7 +41,7 @@ fn two_writers_and_a_drain() {
             .iter()
             .enumerate()
             .map(|(i, entry)| {
-                entry.uid.store(i as u32, Ordering::Relaxed);
+                entry.utid.store(i as u32, Ordering::Relaxed);
                 let pool = &pool;
                 scope.spawn(move || {
                     for n in 0..ROUNDS {
@@ -50,7 +50,7 @@ fn two_writers_and_a_drain() {
                             pool,
                             entry,
                             index: i as u32,
-                            process_uid: 1,
+                            upid: 1,
                             mode: Mode::Endless,
                             generation: 0,
                         }
@@ -72,7 +72,7 @@ fn two_writers_and_a_drain() {
                         let number = drained.first_record + k as u64;
                         assert!(record.iter().all(|w| *w == number), "{record:?}");
                     }
-                    received[drained.thread_uid as usize] += drained.records as u64;
+                    received[drained.utid as usize] += drained.records as u64;
                     buffer::stored(&pool, &drained);
                 }
             }
@@ -83,7 +83,7 @@ fn two_writers_and_a_drain() {
         }
     });
     for (entry, received) in entries.iter().zip(received) {
-        let lost = entry.losses[1].load(Ordering::Relaxed);
+        let lost = entry.drops[1].load(Ordering::Relaxed);
         assert_eq!(received + lost, ROUNDS);
     }
 }
@@ -128,30 +128,30 @@ fn threads_share_a_table() {
 
 #[test]
 fn a_closed_gate_stays_quiet() {
-    closed_gates_stay_quiet(false);
+    closed_signal_gates_stay_quiet(false);
 }
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn a_closed_light_gate_stays_quiet() {
+fn a_closed_signal_gate_with_an_asymmetric_barrier_stays_quiet() {
     if stackbeat_core::platform::accept_barriers() {
-        closed_gates_stay_quiet(true);
+        closed_signal_gates_stay_quiet(true);
     }
 }
 
-fn closed_gates_stay_quiet(light: bool) {
-    const UID: u32 = 7;
+fn closed_signal_gates_stay_quiet(asymmetric_barrier: bool) {
+    const UTID: u32 = 7;
     let entry = ThreadEntry::default();
-    entry.uid.store(UID, Ordering::Relaxed);
+    entry.utid.store(UTID, Ordering::Relaxed);
     let signal = AtomicU32::new(0);
     let over = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while over.load(Ordering::Relaxed) == 0 {
-                if light {
-                    gate::lighten(&entry, UID);
+                if asymmetric_barrier {
+                    signal_gate::use_asymmetric_barrier(&entry, UTID);
                 }
-                if gate::try_send(&entry, stackbeat_core::platform::barrier_everywhere) {
+                if signal_gate::try_send(&entry, stackbeat_core::platform::barrier_everywhere) {
                     signal.store(1, Ordering::SeqCst);
                 }
                 std::thread::yield_now();
@@ -160,12 +160,12 @@ fn closed_gates_stay_quiet(light: bool) {
         let deliver = || {
             let came = signal.swap(0, Ordering::SeqCst) == 1;
             if came {
-                gate::arrived(&entry);
+                signal_gate::arrived(&entry);
             }
             came
         };
         for _ in 0..ROUNDS {
-            let before = gate::close(&entry, |attempt| {
+            let before = signal_gate::close(&entry, |attempt| {
                 if !deliver() && attempt < 50 {
                     std::thread::yield_now();
                 } else if attempt >= 50 {
@@ -178,7 +178,7 @@ fn closed_gates_stay_quiet(light: bool) {
                 std::hint::spin_loop();
             }
             assert!(!deliver());
-            gate::reopen(&entry, before);
+            signal_gate::reopen(&entry, before);
             deliver();
         }
         over.store(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use crate::random::Random;
 use crate::rules::Rules;
 use crate::stats::interval::{self, Grouped, Interval};
-use crate::stats::{effect, fence, median, normal, rank};
+use crate::stats::{effect, median, noise_band, normal, rank};
 
 /// What is known after a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub struct Comparison {
     /// Chance of a rank sum this high (or this low) between equal programs; `None` when counts were
     /// compared exactly.
     pub p: Option<f64>,
-    /// The A/A fence, when there are runs enough for one.
-    pub fence: Option<f64>,
+    /// The noise band, when there are runs enough for one.
+    pub noise_band: Option<f64>,
     /// The smallest relative change that would have been called different in nine of ten gates.
     pub smallest_seen: f64,
     pub answer: Answer,
@@ -104,7 +104,7 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         relative: 0.0,
         interval: Interval::default(),
         p: None,
-        fence: None,
+        noise_band: None,
         smallest_seen: f64::INFINITY,
         answer: Answer::Unknown,
         is_not_higher: false,
@@ -163,18 +163,18 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
         inner_high: share(absolute.inner_high),
         error: share(absolute.error),
     };
-    result.fence = match is_paired {
-        true => fence::of_pairs(&differences, middle, &mut random),
-        false => fence::relative(x, y.len(), &mut random),
+    result.noise_band = match is_paired {
+        true => noise_band::of_pairs(&differences, middle, &mut random),
+        false => noise_band::relative(x, y.len(), &mut random),
     };
-    let fence = (result.fence.unwrap_or(0.0) + question.drift) * middle;
+    let noise_band = (result.noise_band.unwrap_or(0.0) + question.drift) * middle;
     let z = normal::quantile(1.0 - rules.alpha_of_half()) + normal::quantile(POWER);
     let enough = runs >= rules.fewest_runs();
     if enough {
-        result.smallest_seen = share(least.max(fence).max(z * absolute.error));
+        result.smallest_seen = share(least.max(noise_band).max(z * absolute.error));
         result.is_not_higher = absolute.inner_high < least;
     }
-    let is_large = result.shift.abs() >= least.max(fence);
+    let is_large = result.shift.abs() >= least.max(noise_band);
     result.answer = if is_significant && is_large && enough {
         match result.shift > 0.0 {
             true if absolute.low > 0.0 => Answer::Higher,
@@ -188,7 +188,9 @@ pub fn compare(question: &Question<'_>, rules: &Rules) -> Comparison {
     };
     if result.answer == Answer::Unknown {
         let size = result.shift.abs();
-        result.runs_needed = Some(runs_needed(size, absolute, runs, least, fence, z, rules));
+        result.runs_needed = Some(runs_needed(
+            size, absolute, runs, least, noise_band, z, rules,
+        ));
     }
     result
 }
@@ -238,17 +240,17 @@ fn runs_needed(
     interval: Interval,
     runs: usize,
     least: f64,
-    fence: f64,
+    noise_band: f64,
     z: f64,
     rules: &Rules,
 ) -> usize {
     let factor = if size >= least {
-        (z * interval.error / size).max(fence / size)
+        (z * interval.error / size).max(noise_band / size)
     } else {
         // "The same" would do, but close to the least effect no number of runs shows it. Then as many as find
         // the least effect in nine of ten gates.
         let half = (interval.inner_high - interval.inner_low) / 2.0;
-        (half / (least - size)).min((z * interval.error).max(fence) / least)
+        (half / (least - size)).min((z * interval.error).max(noise_band) / least)
     };
     let needed = runs as f64 * factor * factor;
     let needed = if needed.is_finite() {

@@ -83,7 +83,7 @@ pub enum Way {
     /// A count of a role's threads changed, for certain; the row is the role's.
     Role,
     /// Counts prove that the programs differ, and this time of the whole run grew with them: by less than the
-    /// least effect, or not beyond the fence. It is no regression by itself, and stands behind the counts.
+    /// least effect, or not beyond the noise band. It is no regression by itself, and stands behind the counts.
     Suspected,
 }
 

@@ -17,7 +17,7 @@ use crate::rules::Pairing;
 use crate::run::{Label, NameId, ROOT, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};
-use crate::waits::{self, WaitedFor};
+use crate::wait_partners::{self, WaitedFor};
 use cause::Cause;
 
 /// Means of a metric on both sides.
@@ -199,7 +199,7 @@ fn describe(
         cause: Cause::of(metric),
         parts: Vec::new(),
         calls: Vec::new(),
-        waited_for: waits::waited_for(table, metric, role),
+        waited_for: wait_partners::waited_for(table, metric, role),
     };
     let from = match deepest {
         Some((role, name)) => heaviest_place(table, changes, role, name),

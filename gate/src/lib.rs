@@ -21,4 +21,4 @@ pub mod run;
 pub mod stats;
 pub mod table;
 pub mod trend;
-pub mod waits;
+pub mod wait_partners;

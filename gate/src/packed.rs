@@ -36,13 +36,13 @@ impl Packed {
 
 /// Amounts by a key, in ascending order of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amounts(Packed);
+pub(crate) struct Metrics(Packed);
 
-impl Amounts {
+impl Metrics {
     /// Keys that occur more than once get the sum.
-    pub fn new(mut amounts: Vec<(u64, u64)>) -> Amounts {
-        amounts.sort_unstable();
-        amounts.dedup_by(|next, kept| {
+    pub fn new(mut metrics: Vec<(u64, u64)>) -> Metrics {
+        metrics.sort_unstable();
+        metrics.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             if is_same {
                 kept.1 += next.1;
@@ -50,7 +50,7 @@ impl Amounts {
             is_same
         });
         let mut last = 0;
-        Amounts(Packed::new(amounts.into_iter().flat_map(
+        Metrics(Packed::new(metrics.into_iter().flat_map(
             |(key, amount)| {
                 let step = key - last;
                 last = key;
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn amounts_come_back_in_order_and_summed() {
-        let amounts = Amounts::new(vec![(900, 3), (2, u64::MAX), (900, 4), (0, 5)]);
-        assert!(amounts.iter().eq([(0, 5), (2, u64::MAX), (900, 7)]));
-        assert_eq!(Amounts::default().iter().count(), 0);
+        let metrics = Metrics::new(vec![(900, 3), (2, u64::MAX), (900, 4), (0, 5)]);
+        assert!(metrics.iter().eq([(0, 5), (2, u64::MAX), (900, 7)]));
+        assert_eq!(Metrics::default().iter().count(), 0);
     }
 }

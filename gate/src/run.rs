@@ -14,7 +14,7 @@ pub use program::{Kin, kin};
 
 use crate::metric::{METRICS, Metric, Values};
 use crate::names::{self, Form};
-use crate::packed::{Amounts, Packed};
+use crate::packed::{Metrics, Packed};
 use crate::run::wait_sums::WaitSum;
 
 /// Which set a run belongs to.
@@ -300,9 +300,9 @@ pub struct Run {
     pub scopes: Vec<ScopeSum>,
     /// In order of their keys.
     pub waits: Vec<WaitSum>,
-    functions: Amounts,
+    functions: Metrics,
     places: Packed,
-    entries: Amounts,
+    entries: Metrics,
 }
 
 impl Run {
@@ -362,12 +362,12 @@ impl Run {
     /// Drops the call tree.
     pub fn forget_places(&mut self) {
         self.places = Packed::default();
-        self.entries = Amounts::default();
+        self.entries = Metrics::default();
     }
 
     /// Drops the functions.
     pub(crate) fn forget_functions(&mut self) {
-        self.functions = Amounts::default();
+        self.functions = Metrics::default();
     }
 }
 
@@ -379,9 +379,9 @@ fn metric(key: u64) -> Metric {
     Metric::ALL[(key & ((1 << METRIC_BITS) - 1)) as usize]
 }
 
-fn packed_entries(entries: impl Iterator<Item = Entry>) -> Amounts {
+fn packed_entries(entries: impl Iterator<Item = Entry>) -> Metrics {
     let key = |entry: &Entry| u64::from(entry.place) << METRIC_BITS | entry.metric as u64;
-    Amounts::new(entries.map(|entry| (key(&entry), entry.value)).collect())
+    Metrics::new(entries.map(|entry| (key(&entry), entry.value)).collect())
 }
 
 impl Label {

@@ -15,7 +15,9 @@ fn main() {
     let mut costs: BTreeMap<String, [Vec<f64>; 3]> = BTreeMap::new();
     let mut order = Vec::new();
     for _ in 0..PAIRS {
-        let session = Session::new().tick(Duration::from_millis(1)).light_gates();
+        let session = Session::new()
+            .tick(Duration::from_millis(1))
+            .asymmetric_barriers();
         let plain = Command::new(&program);
         let mut off = Command::new(&program);
         off.env("LD_PRELOAD", agent());

@@ -9,7 +9,7 @@ use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
-use stackbeat_core::answer::{Refused, encode};
+use stackbeat_core::attach_status::{Refused, encode};
 use stackbeat_core::shm::mapping::MappingError;
 
 /// What is done once in a process.

@@ -11,7 +11,7 @@ use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
 use stackbeat_core::agent::{self, Awaited};
-use stackbeat_core::platform::calls::{self, BLOCKING};
+use stackbeat_core::platform::blocking_calls::{self, BLOCKING};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
@@ -104,12 +104,12 @@ fn futex_kind(operation: c_long, count: c_long) -> Futex {
 
 /// `syscall` with a number of a call that waits.
 mod waiting {
-    crate::calls::function!(syscall = FutexWait);
+    crate::hooked_functions::function!(syscall = FutexWait);
 }
 
 /// `syscall` with a futex operation that wakes.
 mod waking {
-    crate::calls::function!(syscall = FutexWake);
+    crate::hooked_functions::function!(syscall = FutexWake);
 }
 
 /// A system call whose number is in [`LOOKED_AT`].
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn looked(
     }
     if number != SYS_futex {
         return call.wait(
-            calls::probe_of(number, b as c_int).unwrap_or(Probe::FutexWait),
+            blocking_calls::probe_of(number, b as c_int).unwrap_or(Probe::FutexWait),
             None,
         );
     }

@@ -15,13 +15,13 @@ pub(crate) struct Handlers(u32);
 impl Handlers {
     #[inline(always)]
     pub(crate) fn so_far() -> Handlers {
-        Handlers(agent::handlers_begun())
+        Handlers(agent::handlers_entered())
     }
 
     /// Makes a call that is ended soon if one has run since.
     #[inline(always)]
     pub(crate) fn run<R>(self, original: impl FnOnce() -> R) -> R {
-        match agent::handlers_begun() == self.0 {
+        match agent::handlers_entered() == self.0 {
             true => original(),
             false => end_soon(0, original),
         }
@@ -37,7 +37,7 @@ impl Handlers {
         mask: *const sigset_t,
         original: impl FnOnce() -> R,
     ) -> R {
-        match agent::handlers_begun() == self.0 {
+        match agent::handlers_entered() == self.0 {
             true => original(),
             false => {
                 // SAFETY: by contract.

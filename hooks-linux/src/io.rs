@@ -8,7 +8,7 @@ use crate::descriptor;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, loff_t, mode_t, off_t, sigset_t, size_t, ssize_t, stat as Stat};
 use stackbeat_core::agent;
-use stackbeat_core::platform::calls;
+use stackbeat_core::platform::blocking_calls;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
@@ -112,7 +112,7 @@ macro_rules! controls {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let wait = agent::begin_wait(calls::control_probe(command), file as u64);
+            let wait = agent::begin_wait(blocking_calls::control_probe(command), file as u64);
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call(file, command, argument) };
             wait.end(result as i64);
@@ -126,9 +126,9 @@ controls! { fcntl fcntl64 __fcntl }
 original!(fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = Close);
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if !agent::made_quietly(Probe::Close) {
+    if !agent::count_quietly(Probe::Close) {
         close_range::called();
-        agent::made(Probe::Close, first as u64);
+        agent::count_call(Probe::Close, first as u64);
     }
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { close_range::call(first, last, flags) };
@@ -151,7 +151,7 @@ unsafe extern "C-unwind" fn pipe(files: *mut c_int) -> c_int {
     unsafe {
         let result = pipe::call(files);
         if result == 0 {
-            descriptor::made_pipe([*files, *files.add(1)], 0);
+            descriptor::created_pipe([*files, *files.add(1)], 0);
         }
         result
     }
@@ -164,7 +164,7 @@ unsafe extern "C-unwind" fn pipe2(files: *mut c_int, flags: c_int) -> c_int {
     unsafe {
         let result = pipe2::call(files, flags);
         if result == 0 {
-            descriptor::made_pipe([*files, *files.add(1)], flags);
+            descriptor::created_pipe([*files, *files.add(1)], flags);
         }
         result
     }
@@ -175,7 +175,7 @@ unsafe extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on.
     let file = unsafe { eventfd::call(count, flags) };
-    descriptor::made_event(file);
+    descriptor::created_event(file);
     file
 }
 
@@ -185,7 +185,7 @@ unsafe extern "C-unwind" fn signalfd(file: c_int, mask: *const sigset_t, flags: 
     agent::count(SystemCall::Control);
     // SAFETY: the caller's arguments, passed on.
     let file = unsafe { signalfd::call(file, mask, flags) };
-    descriptor::made_signals(file);
+    descriptor::created_signals(file);
     file
 }
 

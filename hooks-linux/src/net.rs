@@ -155,7 +155,7 @@ unsafe extern "C-unwind" fn socketpair(
     unsafe {
         let result = socketpair::call(domain, kind, protocol, sockets);
         if result == 0 {
-            descriptor::made_pair([*sockets, *sockets.add(1)]);
+            descriptor::created_pair([*sockets, *sockets.add(1)]);
         }
         result
     }

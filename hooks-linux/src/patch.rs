@@ -10,7 +10,7 @@
 //!
 //! Everything runs inside `dl_iterate_phdr`, whose lock keeps modules from coming and going and lets one
 //! thread in at a time. Called where a program may call `dlopen`; nothing here allocates by malloc.
-//! `unpatch` comes without that lock: a second one ([`Turn`]) keeps it and this apart.
+//! `unpatch` comes without that lock: a second one ([`SlotsLock`]) keeps it and this apart.
 //!
 //! - this file: going through the modules, putting hooks in and taking them out again
 //! - `module`: a loaded module and its slots
@@ -32,7 +32,7 @@ use stackbeat_core::platform;
 
 use module::{Module, Slot, TableHooks};
 use saved::SAVED;
-use writable::{Turn, Writable};
+use writable::{SlotsLock, Writable};
 
 /// Whether slots are to hold hooks now.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -83,11 +83,11 @@ const WAIT_NS: u64 = 1_000_000;
 struct Waits(u32);
 
 impl Waits {
-    fn turn(&mut self) -> Option<Turn> {
+    fn slots_lock(&mut self) -> Option<SlotsLock> {
         loop {
-            let turn = Turn::take();
-            if turn.is_some() || self.0 == 0 {
-                return turn;
+            let slots_lock = SlotsLock::take();
+            if slots_lock.is_some() || self.0 == 0 {
+                return slots_lock;
             }
             self.0 -= 1;
             // Nobody wakes it.
@@ -115,7 +115,7 @@ enum Slots {
 /// What a look is for, and what it finds.
 struct Look {
     wanted: Slots,
-    begun: bool,
+    started: bool,
     waits: Waits,
     /// Looked up when the first module is looked at.
     table_hooks: Option<TableHooks>,
@@ -125,7 +125,7 @@ struct Look {
 fn look(wanted: Slots) -> usize {
     let mut look = Look {
         wanted,
-        begun: wanted == Slots::OfTables,
+        started: wanted == Slots::OfTables,
         // A look for new modules is made again.
         waits: Waits(if wanted == Slots::All { MOST_WAITS } else { 0 }),
         table_hooks: None,
@@ -143,8 +143,8 @@ unsafe extern "C" fn patch_module(
 ) -> c_int {
     // SAFETY: the dynamic linker's description of a loaded module, and our own data.
     let (info, look) = unsafe { (&*info, &mut *data.cast::<Look>()) };
-    if !look.begun {
-        look.begun = true;
+    if !look.started {
+        look.started = true;
         let seen = MODULES_SEEN.swap(info.dlpi_adds, Ordering::Relaxed);
         let incomplete = INCOMPLETE.swap(false, Ordering::Relaxed);
         if look.wanted == Slots::OfNewModules && seen == info.dlpi_adds && !incomplete {
@@ -153,14 +153,14 @@ unsafe extern "C" fn patch_module(
     }
     // SAFETY: `info` describes a loaded module.
     if let Some(module) = unsafe { Module::of(info) } {
-        let Some(turn) = look.waits.turn() else {
+        let Some(slots_lock) = look.waits.slots_lock() else {
             INCOMPLETE.store(true, Ordering::Relaxed);
             return 0;
         };
         let mut writable = match look.wanted {
             // libc has been loaded where there is a look at its tables alone.
-            Slots::OfTables => Writable::new(&turn, &module),
-            _ => Writable::of_any(&turn, &module),
+            Slots::OfTables => Writable::new(&slots_lock, &module),
+            _ => Writable::of_any(&slots_lock, &module),
         };
         let table_hooks = look.table_hooks.get_or_insert_with(TableHooks::find);
         let mut put = |slot: Slot| {
@@ -207,9 +207,9 @@ unsafe extern "C" fn restore_module(
     let (info, restoration) = unsafe { (&*info, &mut *data.cast::<Restoration>()) };
     // SAFETY: `info` describes a loaded module.
     if let Some(module) = unsafe { Module::of(info) }
-        && let Some(turn) = restoration.waits.turn()
+        && let Some(slots_lock) = restoration.waits.slots_lock()
     {
-        let mut writable = Writable::of_any(&turn, &module);
+        let mut writable = Writable::of_any(&slots_lock, &module);
         let mut restore = |slot: Slot| {
             if slot.value().load(Ordering::Acquire) == slot.hook
                 && let Some(held) = SAVED.kept(slot.address)

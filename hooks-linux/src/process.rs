@@ -103,7 +103,7 @@ unsafe extern "C-unwind" fn _Fork() -> pid_t {
 }
 
 mod counted_vfork {
-    crate::calls::function!(vfork = Vfork);
+    crate::hooked_functions::function!(vfork = Vfork);
 }
 
 extern "C" fn vfork_begins(pc: u64, sp: u64, fp: u64) {
@@ -272,7 +272,7 @@ type Strings = *const *const c_char;
 
 /// All functions of the family, which are one call with its arguments in different forms.
 mod exec {
-    crate::calls::function!(execve = Exec);
+    crate::hooked_functions::function!(execve = Exec);
 }
 
 /// Runs an exec: no signal of ours may be on its way when the image changes.

@@ -90,11 +90,11 @@ fn enter<R: Copy>(
     let Some(mut entering) = agent::enters_sandbox(sandbox) else {
         return call();
     };
-    let (loses_signals, loses_faults) = (!entering.is_interrupted(), !entering.handles_faults());
+    let (loses_signals, loses_crashes) = (!entering.is_interrupted(), !entering.handles_crashes());
     if loses_signals {
         signal::stop();
     }
-    if loses_faults {
+    if loses_crashes {
         crash::stop();
     }
     entering.begins(sandbox);
@@ -106,7 +106,7 @@ fn enter<R: Copy>(
     if !has_succeeded && loses_signals {
         signal::start();
     }
-    if !has_succeeded && loses_faults {
+    if !has_succeeded && loses_crashes {
         crash::start();
     }
     // SAFETY: as above.

@@ -34,7 +34,7 @@ use libc::{
     SIGURG, SIGWINCH, sighandler_t, sigset_t,
 };
 use stackbeat_core::agent;
-use stackbeat_core::fault::FAULTS;
+use stackbeat_core::crash_signals::CRASH_SIGNALS;
 use stackbeat_core::platform;
 
 type Action = libc::sigaction;
@@ -219,10 +219,10 @@ const CANCELLATION: usize = 0b11 << 31;
 /// What is blocked while our handler captures: a handler of the program's that calls `pthread_exit` would unwind through
 /// it as well, and two of ours would need room for two frames. Not the signals of faults.
 fn undisturbed() -> usize {
-    let faults = FAULTS
+    let crash_signals = CRASH_SIGNALS
         .iter()
         .fold(0, |set, (signal, _)| set | 1 << (signal - 1));
-    !faults
+    !crash_signals
 }
 
 /// Installs our handler for the first signal; what the process inherited becomes the program's.

@@ -52,7 +52,7 @@ macro_rules! original {
                     Err(_) => panic!("a name without NUL inside"),
                 }
             };
-            $($crate::calls::function!($name = $probe);)?
+            $($crate::hooked_functions::function!($name = $probe);)?
             unsafe extern "C-unwind" fn first($($arg: $type),*) -> $result {
                 // SAFETY: `find` returns the function of this name, or one that ignores its arguments.
                 unsafe {
@@ -154,13 +154,13 @@ macro_rules! hooks {
             #[inline(never)]
             unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
                 $name::called();
-                agent::made(Probe::$probe, $value as u64);
+                agent::count_call(Probe::$probe, $value as u64);
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $name::call($($arg),*) }
             }
             // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
             unsafe {
-                if agent::made_quietly(Probe::$probe) {
+                if agent::count_quietly(Probe::$probe) {
                     $name::call($($arg),*)
                 } else {
                     due($($arg),*)

@@ -8,7 +8,7 @@ use core::fmt::Write;
 use stackbeat_core::agent;
 use stackbeat_core::shm::record::TEXT_PART_BYTES;
 
-use crate::{calls, resolve};
+use crate::{hooked_functions, resolve};
 
 /// Functions of a library that most programs do without: where it is not there, nothing is missing.
 fn is_of_liburing(name: &str) -> bool {
@@ -21,8 +21,8 @@ pub(crate) fn report(sees_streams: bool) {
     let mut absent = Vec::new();
     // The same library in most cases: an allocator, or the program itself.
     let mut behind: Vec<(&'static CStr, Vec<&str>)> = Vec::new();
-    let all = calls::all();
-    for name in all.iter().filter_map(calls::Function::name) {
+    let all = hooked_functions::all();
+    for name in all.iter().filter_map(hooked_functions::Function::name) {
         let Ok(text) = name.to_str() else { continue };
         let is_there = resolve::original(name, 0).is_some();
         if !is_there && is_of_liburing(text) {

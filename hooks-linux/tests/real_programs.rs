@@ -181,7 +181,7 @@ fn other_allocators_and_sanitizers() {
 /// Withdrawn hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
 /// and read-only from then on; also where the dynamic linker was started as the program.
 #[test]
-fn withdrawn_hooks_are_out_of_the_way() {
+fn unpatched_hooks_are_out_of_the_way() {
     let allocations = |session: &Session| session.total(|t| t.allocations.load(Ordering::Relaxed));
     let folder = tempfile::tempdir().expect("a folder");
     let bindings: [(&str, &[&str]); 3] = [
@@ -221,8 +221,8 @@ fn withdrawn_hooks_are_out_of_the_way() {
         let (hooked, all) = with(Session::new().capture_all());
         assert_same(&name, &plain, &hooked);
         assert!(all > 100_000, "{name}: {all}");
-        let (withdrawn, few) = with(Session::new().withdraw_allocation().capture_all());
-        assert_same(&name, &plain, &withdrawn);
+        let (unpatched, few) = with(Session::new().unpatch_allocation().capture_all());
+        assert_same(&name, &plain, &unpatched);
         assert!(few < all / 20, "{name}: {few} of {all} were counted");
     }
 }
@@ -230,7 +230,7 @@ fn withdrawn_hooks_are_out_of_the_way() {
 /// Also in a process that the agent comes to later, where a library that is loaded makes it look for slots again; and
 /// while other threads are in hooks, which withdraw as the slots are filled and emptied.
 #[test]
-fn withdrawn_hooks_stay_out_of_a_process_that_is_visited() {
+fn unpatched_hooks_stay_out_of_a_process_that_is_attached_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let agent = agent().to_str().expect("UTF-8");
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
@@ -247,9 +247,9 @@ fn withdrawn_hooks_stay_out_of_a_process_that_is_visited() {
             session.total(|t| t.allocations.load(Ordering::Relaxed))
         };
         let all = visit(Session::new().capture_all(), "1", "100000");
-        let withdrawn = || Session::new().withdraw_allocation().capture_all();
-        let few = visit(withdrawn(), "1", "100000");
+        let unpatched = || Session::new().unpatch_allocation().capture_all();
+        let few = visit(unpatched(), "1", "100000");
         assert!(all > 100_000 && few < 1000, "{binding}: {few} of {all}");
-        visit(withdrawn(), "100", "100");
+        visit(unpatched(), "100", "100");
     }
 }

@@ -2,7 +2,7 @@
 //! status; and each is seen.
 
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::layout::{entry_state, loss};
+use stackbeat_core::shm::layout::{drops, entry_state};
 use stackbeat_core::shm::registry;
 use stackbeat_tests::agent::{Session, assert_same, compile, run};
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Runs a program without the agent, with it (each hook captures), with it while ticks run and its
-/// threads are interrupted, and with hooks withdrawn. Asserts that all look the same and that the probes were seen.
+/// threads are interrupted, and with hooks unpatched. Asserts that all look the same and that the probes were seen.
 fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
     same_built(file, &[], arguments, probes);
 }
@@ -43,9 +43,9 @@ fn same_built(file: &str, flags: &[&str], arguments: &[&str], probes: &[Probe]) 
     let interrupted = run(session.command(&program).args(&arguments));
     assert_same(file, &plain, &interrupted);
 
-    let session = Session::new().withdraw_allocation().capture_all();
-    let withdrawn = run(session.command(&program).args(&arguments));
-    assert_same(file, &plain, &withdrawn);
+    let session = Session::new().unpatch_allocation().capture_all();
+    let unpatched = run(session.command(&program).args(&arguments));
+    assert_same(file, &plain, &unpatched);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn handlers_that_jump_out_of_captures() {
     let hooked = run(&mut session.command(&program));
     assert_same("jumps.c", &plain, &hooked);
     let refused = session.total(|entry| {
-        let refused = &entry.losses[loss::REENTRANT];
+        let refused = &entry.drops[drops::REENTRANT];
         refused.load(Ordering::Relaxed)
     });
     assert_eq!(refused, 0);

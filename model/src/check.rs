@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{
     ProbeId, SampleRow, Segment, SegmentKind, Slice, StackIndex, Thread, ThreadIndex, ThreadTotals,
-    Trace, TraceError, Visitor, calls, counted,
+    Trace, TraceError, Visitor, call_attribution, sampled_events,
 };
 
 /// A sum that does not come out.
@@ -52,7 +52,7 @@ const CPU_SLACK_NS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    begun: bool,
+    started: bool,
     at_ns: u64,
     /// Samples that stand for time.
     samples: u64,
@@ -89,7 +89,7 @@ impl Check {
     /// The thread's exact counters at its end against the sums.
     fn counters(&mut self, index: ThreadIndex, thread: &Thread, totals: &ThreadTotals) {
         let Some(exact) = &thread.totals else { return };
-        let found = &totals.amounts;
+        let found = &totals.metrics;
         let cpu = found.cpu_ns + totals.cpu_before_start_ns;
         self.expect(index, "cpu time", exact.cpu_ns, cpu, 0);
         self.expect(
@@ -118,12 +118,12 @@ impl Visitor for Check {
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let index = segment.thread;
         let sums = &mut self.threads[index.0 as usize];
-        let at = if sums.begun {
+        let at = if sums.started {
             sums.at_ns
         } else {
             trace.thread(index).start_ns
         };
-        sums.begun = true;
+        sums.started = true;
         sums.at_ns = segment.end_ns;
         let no_frames = trace.stacks.level(segment.stack) == 0;
         if no_frames && segment.kind == SegmentKind::Running {
@@ -141,15 +141,16 @@ impl Visitor for Check {
         }
         if segment.kind == SegmentKind::Running {
             let wall = segment.wall_ns();
-            if segment.amounts.cpu_ns > wall.saturating_add(CPU_SLACK_NS) {
-                let cpu = segment.amounts.cpu_ns;
+            if segment.metrics.cpu_ns > wall.saturating_add(CPU_SLACK_NS) {
+                let cpu = segment.metrics.cpu_ns;
                 self.expect(index, "cpu time of a segment", wall, cpu, CPU_SLACK_NS);
             }
         }
     }
 
     fn sample(&mut self, _trace: &Trace, index: ThreadIndex, row: &SampleRow, _stack: StackIndex) {
-        let is_of_time = counted::kind_of(ProbeId(row.probe)).is_none() && !calls::is_of_calls(row);
+        let is_of_time = sampled_events::kind_of(ProbeId(row.probe)).is_none()
+            && !call_attribution::is_of_calls(row);
         self.threads[index.0 as usize].samples += u64::from(is_of_time);
     }
 
@@ -162,7 +163,7 @@ impl Visitor for Check {
         if let Some(probe) = slice.blocking {
             sums.blocked_ns[probe.cause() as usize] += slice.blocked_ns;
         }
-        sums.amounts.add(&slice.own);
+        sums.metrics.add(&slice.own);
         let length = slice.end_ns.saturating_sub(slice.begin_ns);
         let parts = slice.self_ns + slice.blocked_ns + slice.gap_ns;
         if slice.end_ns < slice.begin_ns || parts > length {
@@ -186,23 +187,23 @@ impl Visitor for Check {
         self.expect(index, "blocked slices", totals.all_blocked_ns(), blocked, 0);
         let gap = sums.slices.gap_ns + bare.gap_ns;
         self.expect(index, "slices without evidence", totals.gap_ns, gap, 0);
-        let amounts = &totals.amounts;
-        let accounted = amounts.cpu_ns.saturating_add(amounts.runnable_ns);
+        let metrics = &totals.metrics;
+        let accounted = metrics.cpu_ns.saturating_add(metrics.runnable_ns);
         if totals.running_ns > accounted {
             let what = "running time within cpu and runnable time";
             self.expect(index, what, accounted, totals.running_ns, 0);
         }
-        let mut amounts = sums.slices.amounts;
-        amounts.add(&bare.amounts);
+        let mut metrics = sums.slices.metrics;
+        metrics.add(&bare.metrics);
         let pairs = [
-            ("samples of time", sums.samples, totals.amounts.samples),
-            ("cpu time in slices", totals.amounts.cpu_ns, amounts.cpu_ns),
+            ("samples of time", sums.samples, totals.metrics.samples),
+            ("cpu time in slices", totals.metrics.cpu_ns, metrics.cpu_ns),
             (
                 "allocations in slices",
-                totals.amounts.allocations,
-                amounts.allocations,
+                totals.metrics.allocations,
+                metrics.allocations,
             ),
-            ("samples in slices", totals.amounts.samples, amounts.samples),
+            ("samples in slices", totals.metrics.samples, metrics.samples),
         ];
         for (what, expected, found) in pairs {
             self.expect(index, what, expected, found, 0);

@@ -9,13 +9,14 @@
 
 #![forbid(unsafe_code)]
 
-mod calls;
+mod call_attribution;
 mod check;
-mod counted;
+mod inferred_waits;
 mod load;
 mod lock_functions;
 mod names;
 mod program;
+mod sampled_events;
 mod segments;
 mod settings;
 mod slices;
@@ -28,7 +29,6 @@ mod trace;
 pub mod transfers;
 mod unrecorded;
 mod visit;
-mod waits;
 mod wakeups;
 
 use std::borrow::Cow;
@@ -37,12 +37,12 @@ use std::ops::AddAssign;
 use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
-pub use calls::CallsMade;
+pub use call_attribution::AttributedCalls;
 pub use check::{Violation, conservation};
 pub use program::{Module, Origin, Process, Thread};
-pub use settings::{Settings, WITHDRAWN};
+pub use settings::{Settings, UNPATCHED};
 pub use slices::{SliceSink, Slicer};
-pub use trace::{Damage, Deadlock, DeadlockMember, Loss, Trace, TraceError};
+pub use trace::{Damage, Deadlock, DeadlockMember, Drops, Trace, TraceError};
 pub use unrecorded::{Reason, UnrecordedProgram, UnrecordedSums};
 pub use visit::{Counter, ThreadTotals, Visitor};
 pub use wakeups::{LongWait, Wake};
@@ -100,8 +100,8 @@ impl ProbeId {
     }
 
     /// Its samples are evidence of who allocates or makes system calls, not of where time goes.
-    pub fn is_counted(self) -> bool {
-        counted::kind_of(self).is_some() || self == ProbeId::from(Probe::CountedCall)
+    pub fn is_sampled_event(self) -> bool {
+        sampled_events::kind_of(self).is_some() || self == ProbeId::from(Probe::SampledCall)
     }
 
     /// The category, when the probe is known.
@@ -167,7 +167,7 @@ impl SegmentKind {
 
 /// Amounts that belong to a segment, a slice or a whole thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct Metrics {
     pub cpu_ns: u64,
     pub allocations: u64,
     pub allocated_bytes: u64,
@@ -182,28 +182,28 @@ pub struct Amounts {
     pub samples: u64,
 }
 
-impl Amounts {
+impl Metrics {
     /// Adds `other` to each amount; sums stop at the highest number.
-    pub fn add(&mut self, other: &Amounts) {
+    pub fn add(&mut self, other: &Metrics) {
         each(self, other, u64::saturating_add);
     }
 
     /// What was added since they were `before`.
-    pub fn since(mut self, before: &Amounts) -> Amounts {
+    pub fn since(mut self, before: &Metrics) -> Metrics {
         each(&mut self, before, u64::saturating_sub);
         self
     }
 
     /// Each of them as `change` makes it.
-    pub fn map(mut self, change: impl Fn(u64) -> u64) -> Amounts {
-        each(&mut self, &Amounts::default(), |amount, _| change(amount));
+    pub fn map(mut self, change: impl Fn(u64) -> u64) -> Metrics {
+        each(&mut self, &Metrics::default(), |amount, _| change(amount));
         self
     }
 }
 
 /// Combines each amount with the other's.
 #[inline]
-fn each(mine: &mut Amounts, other: &Amounts, combine: impl Fn(u64, u64) -> u64) {
+fn each(mine: &mut Metrics, other: &Metrics, combine: impl Fn(u64, u64) -> u64) {
     mine.cpu_ns = combine(mine.cpu_ns, other.cpu_ns);
     mine.allocations = combine(mine.allocations, other.allocations);
     mine.allocated_bytes = combine(mine.allocated_bytes, other.allocated_bytes);
@@ -227,7 +227,7 @@ pub struct Segment {
     /// For a gap: what the stacks on its two sides have in common.
     pub stack: StackIndex,
     pub kind: SegmentKind,
-    pub amounts: Amounts,
+    pub metrics: Metrics,
     /// What its running time is known from.
     pub evidence: Evidence,
     /// Argument of the blocking call (fd or address), when known.
@@ -236,8 +236,8 @@ pub struct Segment {
     pub result: Option<i64>,
     /// Thread that ended the wait, when known.
     pub waker_tid: Option<u32>,
-    /// An event loop's turn began with this segment: slices of equal stacks are different executions.
-    pub new_turn: bool,
+    /// An event loop's iteration began with this segment: slices of equal stacks are different executions.
+    pub new_iteration: bool,
     /// A stretch of waits seen from outside: how many they were, and how long each, is not known.
     pub is_inferred: bool,
 }
@@ -280,11 +280,11 @@ impl Segment {
 
     /// Time in code: on the CPU, or ready to run; ns.
     pub fn running_ns(&self) -> u64 {
-        let Amounts {
+        let Metrics {
             cpu_ns,
             runnable_ns,
             ..
-        } = self.amounts;
+        } = self.metrics;
         match self.kind {
             SegmentKind::Running => cpu_ns.saturating_add(runnable_ns).min(self.wall_ns()),
             SegmentKind::Blocked(_) | SegmentKind::Gap => 0,
@@ -312,9 +312,9 @@ pub struct Slice {
     pub begin_ns: u64,
     pub end_ns: u64,
     /// With callees.
-    pub total: Amounts,
+    pub total: Metrics,
     /// Without callees.
-    pub own: Amounts,
+    pub own: Metrics,
     /// Time without callees, blocking calls and gaps, ns.
     pub self_ns: u64,
     /// Of the slice's time, blocked (with callees), ns.

@@ -18,9 +18,9 @@ use super::settings::Settings;
 use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{
-    Amounts, Damage, Deadlock, DeadlockMember, Loss, Module, Origin, ProbeId, Process,
+    Damage, Deadlock, DeadlockMember, Drops, Metrics, Module, Origin, ProbeId, Process,
     ProcessIndex, SampleRow, StackIndex, Thread, ThreadIndex, Trace, TraceError, UnrecordedSums,
-    waits,
+    inferred_waits,
 };
 
 /// Notes of damage that are kept in full.
@@ -195,19 +195,19 @@ struct Loader {
     clock: Vec<v1::ClockSnapshot>,
     footer: Option<v1::Footer>,
     processes: Vec<Process>,
-    parent_uids: Vec<u32>,
-    process_of_uid: HashMap<u32, ProcessIndex>,
-    threads: Vec<ThreadFacts>,
-    thread_of_uid: HashMap<u32, ThreadIndex>,
+    parent_upids: Vec<u32>,
+    process_of_upid: HashMap<u32, ProcessIndex>,
+    threads: Vec<ThreadMetadata>,
+    thread_of_utid: HashMap<u32, ThreadIndex>,
     modules: Vec<Module>,
     module_of: HashMap<(ProcessIndex, u64, u32), usize>,
     nodes: Vec<Node>,
     names: Option<Names>,
-    losses: Vec<Loss>,
-    loss_of: HashMap<(u32, i32), usize>,
-    turns: Vec<(ThreadIndex, u64)>,
+    drops: Vec<Drops>,
+    drops_of: HashMap<(u32, i32), usize>,
+    iterations: Vec<(ThreadIndex, u64)>,
     has_scopes: bool,
-    waits: waits::Loading,
+    waits: inferred_waits::Loading,
     deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
     call_counts: Vec<v1::CallCounts>,
@@ -225,9 +225,9 @@ struct Loader {
 }
 
 /// What is collected about a thread before its process and its times are settled.
-struct ThreadFacts {
+struct ThreadMetadata {
     thread: Thread,
-    creator_uid: u32,
+    creator_utid: u32,
     creator_node: u32,
     end: Option<u64>,
     /// Times of samples seen, `first > last` while there is none.
@@ -285,9 +285,9 @@ impl Loader {
             Some(Body::Event(event)) => {
                 use v1::event::Kind;
                 match event.kind() {
-                    Kind::Turn => {
-                        let thread = self.thread_index(event.thread_uid);
-                        self.turns.push((thread, event.time_ns));
+                    Kind::LoopIteration => {
+                        let thread = self.thread_index(event.utid);
+                        self.iterations.push((thread, event.time_ns));
                     }
                     Kind::ScopeBegin => self.has_scopes = true,
                     Kind::IntervalChanged | Kind::ConfigChanged => self.settings.push(event),
@@ -301,7 +301,7 @@ impl Loader {
             Some(Body::Waits(waits)) => self.waits(&waits),
             Some(Body::CallCounts(counts)) => self.call_counts.push(counts),
             Some(Body::Unrecorded(process)) => self.unrecorded.add(&process),
-            Some(Body::Loss(loss)) => self.loss(&loss),
+            Some(Body::Drops(dropped)) => self.drops(&dropped),
             Some(Body::Symbols(symbols)) => {
                 let odd = self
                     .names
@@ -322,11 +322,11 @@ impl Loader {
         }
     }
 
-    fn process_index(&mut self, uid: u32) -> ProcessIndex {
-        *self.process_of_uid.entry(uid).or_insert_with(|| {
-            self.parent_uids.push(0);
+    fn process_index(&mut self, upid: u32) -> ProcessIndex {
+        *self.process_of_upid.entry(upid).or_insert_with(|| {
+            self.parent_upids.push(0);
             self.processes.push(Process {
-                uid,
+                upid,
                 pid: 0,
                 parent_pid: 0,
                 parent: None,
@@ -347,8 +347,8 @@ impl Loader {
     }
 
     fn process(&mut self, from: v1::Process) {
-        let index = self.process_index(from.uid).0 as usize;
-        self.parent_uids[index] = from.parent_uid;
+        let index = self.process_index(from.upid).0 as usize;
+        self.parent_upids[index] = from.parent_upid;
         let process = &mut self.processes[index];
         process.origin = from.origin();
         process.pid = from.pid;
@@ -362,7 +362,7 @@ impl Loader {
     }
 
     fn process_end(&mut self, end: &v1::ProcessEnd) {
-        let index = self.process_index(end.uid).0 as usize;
+        let index = self.process_index(end.upid).0 as usize;
         let process = &mut self.processes[index];
         process.end_ns = end.end_ns;
         process.wait_status = end.wait_status;
@@ -370,11 +370,11 @@ impl Loader {
         process.ended = true;
     }
 
-    fn thread_index(&mut self, uid: u32) -> ThreadIndex {
-        *self.thread_of_uid.entry(uid).or_insert_with(|| {
-            self.threads.push(ThreadFacts {
+    fn thread_index(&mut self, utid: u32) -> ThreadIndex {
+        *self.thread_of_utid.entry(utid).or_insert_with(|| {
+            self.threads.push(ThreadMetadata {
                 thread: Thread {
-                    uid,
+                    utid,
                     // Of no process until a Thread packet says otherwise.
                     process: ProcessIndex(u32::MAX),
                     tid: 0,
@@ -394,7 +394,7 @@ impl Loader {
                     knows_call_bytes: false,
                     batches: 0,
                 },
-                creator_uid: 0,
+                creator_utid: 0,
                 creator_node: 0,
                 end: None,
                 first_ns: u64::MAX,
@@ -405,12 +405,12 @@ impl Loader {
     }
 
     fn thread(&mut self, from: v1::Thread) {
-        let process = self.process_index(from.process_uid);
-        let index = self.thread_index(from.uid).0 as usize;
-        let facts = &mut self.threads[index];
-        facts.creator_uid = from.creator_uid;
-        facts.creator_node = from.creator_node;
-        let thread = &mut facts.thread;
+        let process = self.process_index(from.upid);
+        let index = self.thread_index(from.utid).0 as usize;
+        let metadata = &mut self.threads[index];
+        metadata.creator_utid = from.creator_utid;
+        metadata.creator_node = from.creator_node;
+        let thread = &mut metadata.thread;
         thread.process = process;
         thread.tid = from.tid;
         if !from.name.is_empty() {
@@ -422,15 +422,15 @@ impl Loader {
     }
 
     fn thread_end(&mut self, end: &v1::ThreadEnd) {
-        let index = self.thread_index(end.uid).0 as usize;
-        let facts = &mut self.threads[index];
-        facts.end = Some(end.end_ns);
-        facts.thread.exited = end.exited;
-        facts.thread.records_written = Some(end.records_written);
-        facts.thread.capture_ns = end.capture_ns;
-        facts.thread.system_calls = SystemCalls::from_list(&end.system_calls);
-        facts.thread.knows_call_bytes = SystemCalls::list_has_bytes(&end.system_calls);
-        facts.thread.totals = Some(Amounts {
+        let index = self.thread_index(end.utid).0 as usize;
+        let metadata = &mut self.threads[index];
+        metadata.end = Some(end.end_ns);
+        metadata.thread.exited = end.exited;
+        metadata.thread.records_written = Some(end.records_written);
+        metadata.thread.capture_ns = end.capture_ns;
+        metadata.thread.system_calls = SystemCalls::from_list(&end.system_calls);
+        metadata.thread.knows_call_bytes = SystemCalls::list_has_bytes(&end.system_calls);
+        metadata.thread.totals = Some(Metrics {
             cpu_ns: end.cpu_ns,
             allocations: end.allocations,
             allocated_bytes: end.allocated_bytes,
@@ -445,7 +445,7 @@ impl Loader {
     }
 
     fn module(&mut self, from: v1::Module) {
-        let process = self.process_index(from.process_uid);
+        let process = self.process_index(from.upid);
         let module = Module {
             process,
             epoch: from.epoch,
@@ -490,20 +490,20 @@ impl Loader {
     }
 
     fn samples(&mut self, outline: columns::Outline) {
-        let index = self.thread_index(outline.thread_uid).0 as usize;
-        let facts = &mut self.threads[index];
-        facts.thread.batches += 1;
-        facts.thread.samples += outline.rows;
+        let index = self.thread_index(outline.utid).0 as usize;
+        let metadata = &mut self.threads[index];
+        metadata.thread.batches += 1;
+        metadata.thread.samples += outline.rows;
         self.samples += outline.rows;
         if outline.rows != 0 {
-            facts.first_ns = facts.first_ns.min(outline.first_ns);
-            facts.last_ns = facts.last_ns.max(outline.last_ns);
+            metadata.first_ns = metadata.first_ns.min(outline.first_ns);
+            metadata.last_ns = metadata.last_ns.max(outline.last_ns);
         }
     }
 
     fn waits(&mut self, packet: &v1::Waits) {
         let mut waits = std::mem::take(&mut self.waits);
-        waits.add(packet, |uid| self.thread_index(uid));
+        waits.add(packet, |utid| self.thread_index(utid));
         self.waits = waits;
     }
 
@@ -512,7 +512,7 @@ impl Loader {
             return;
         }
         let member = |member: &v1::deadlock::Member| DeadlockMember {
-            thread: self.thread_index(member.thread_uid),
+            thread: self.thread_index(member.utid),
             probe: ProbeId(u8::try_from(member.probe).unwrap_or(0)),
             lock: member.lock,
         };
@@ -523,21 +523,21 @@ impl Loader {
         });
     }
 
-    fn loss(&mut self, from: &v1::Loss) {
-        let thread = match from.thread_uid {
+    fn drops(&mut self, from: &v1::Drops) {
+        let thread = match from.utid {
             0 => None,
-            uid => Some(self.thread_index(uid)),
+            utid => Some(self.thread_index(utid)),
         };
-        let loss = Loss {
+        let dropped = Drops {
             thread,
             cause: from.cause,
             count: from.count,
         };
-        match self.loss_of.entry((from.thread_uid, from.cause)) {
-            Entry::Occupied(entry) => self.losses[*entry.get()] = loss,
+        match self.drops_of.entry((from.utid, from.cause)) {
+            Entry::Occupied(entry) => self.drops[*entry.get()] = dropped,
             Entry::Vacant(entry) => {
-                entry.insert(self.losses.len());
-                self.losses.push(loss);
+                entry.insert(self.drops.len());
+                self.drops.push(dropped);
             }
         }
     }
@@ -550,17 +550,17 @@ impl Loader {
             );
             self.damage(0, what);
         }
-        for (index, parent) in self.parent_uids.iter().enumerate() {
-            self.processes[index].parent = self.process_of_uid.get(parent).copied();
+        for (index, parent) in self.parent_upids.iter().enumerate() {
+            self.processes[index].parent = self.process_of_upid.get(parent).copied();
         }
         let mut names = self.names.take().unwrap_or_default();
         names.set_modules(&self.modules, &self.processes);
         let nodes = std::mem::take(&mut self.nodes);
-        let (mut stacks, mut building) = Stacks::build(&nodes, &mut names, &self.process_of_uid);
+        let (mut stacks, mut building) = Stacks::build(&nodes, &mut names, &self.process_of_upid);
         drop(nodes);
         if names.change() {
-            let creations =
-                (self.threads.iter()).map(|facts| (facts.creator_node, facts.thread.start_ns));
+            let creations = (self.threads.iter())
+                .map(|metadata| (metadata.creator_node, metadata.thread.start_ns));
             let mut add = |(node, at_ns): (u32, u64)| {
                 stacks.add_use(node, at_ns, &mut building, &mut names);
             };
@@ -581,7 +581,7 @@ impl Loader {
             let what = format!("and {} more faults", self.more_damage);
             self.damage.push(Damage { offset: 0, what });
         }
-        self.turns.sort_unstable();
+        self.iterations.sort_unstable();
         let threads = &self.threads;
         let start_ns = |thread: ThreadIndex| threads[thread.0 as usize].thread.start_ns;
         let waits = std::mem::take(&mut self.waits).finish(&stacks, start_ns);
@@ -598,15 +598,19 @@ impl Loader {
             footer: self.footer,
             clock: self.clock,
             processes: self.processes,
-            threads: self.threads.into_iter().map(|facts| facts.thread).collect(),
+            threads: self
+                .threads
+                .into_iter()
+                .map(|metadata| metadata.thread)
+                .collect(),
             modules: self.modules,
-            losses: self.losses,
+            drops: self.drops,
             damage: self.damage,
             names,
             stacks,
-            thread_of_uid: self.thread_of_uid,
-            process_of_uid: self.process_of_uid,
-            turns: self.turns,
+            thread_of_utid: self.thread_of_utid,
+            process_of_upid: self.process_of_upid,
+            iterations: self.iterations,
             has_scopes: self.has_scopes,
             waits,
             deadlocks: self.deadlocks,
@@ -623,44 +627,44 @@ impl Loader {
     /// Gives each thread its process, creator, begin and end, and each process its end.
     fn settle_threads(&mut self, stacks: &Stacks) {
         let session_end = self.footer.as_ref().map_or(0, |footer| footer.end_ns);
-        let last_sample = self.threads.iter().map(|facts| facts.last_ns).max();
+        let last_sample = self.threads.iter().map(|metadata| metadata.last_ns).max();
         let session_end = session_end.max(last_sample.unwrap_or(0));
         for index in 0..self.threads.len() {
             if self.threads[index].thread.process.0 == u32::MAX {
                 self.threads[index].thread.process = self.process_index(0);
             }
-            let facts = &mut self.threads[index];
-            let process = &self.processes[facts.thread.process.0 as usize];
-            let has_samples = facts.first_ns <= facts.last_ns;
-            let thread = &mut facts.thread;
-            thread.creator_stack = stacks.of_node(facts.creator_node, thread.start_ns);
+            let metadata = &mut self.threads[index];
+            let process = &self.processes[metadata.thread.process.0 as usize];
+            let has_samples = metadata.first_ns <= metadata.last_ns;
+            let thread = &mut metadata.thread;
+            thread.creator_stack = stacks.of_node(metadata.creator_node, thread.start_ns);
             if thread.start_ns == 0 {
                 thread.start_ns = match (has_samples, process.start_ns) {
-                    (true, start) if start == 0 || start > facts.first_ns => facts.first_ns,
+                    (true, start) if start == 0 || start > metadata.first_ns => metadata.first_ns,
                     (_, start) => start,
                 };
             }
-            let end = match facts.end {
+            let end = match metadata.end {
                 // The collector may see a thread's end after its process has exec'd another image.
                 Some(end) if process.ended && process.end_ns != 0 => end.min(process.end_ns),
                 Some(end) => end,
                 None if process.ended && process.end_ns != 0 => process.end_ns,
                 None => session_end,
             };
-            thread.end_ns = end.max(facts.last_ns).max(thread.start_ns);
+            thread.end_ns = end.max(metadata.last_ns).max(thread.start_ns);
             if thread.start_ns == 0 {
                 // Only a loss or an event names it: nothing says how long it lived.
                 thread.start_ns = thread.end_ns;
             }
-            thread.creator = self.thread_of_uid.get(&facts.creator_uid).copied();
+            thread.creator = self.thread_of_utid.get(&metadata.creator_utid).copied();
         }
-        for facts in &self.threads {
-            let process = &mut self.processes[facts.thread.process.0 as usize];
+        for metadata in &self.threads {
+            let process = &mut self.processes[metadata.thread.process.0 as usize];
             if !process.ended {
-                process.end_ns = process.end_ns.max(facts.thread.end_ns);
+                process.end_ns = process.end_ns.max(metadata.thread.end_ns);
             }
             if process.start_ns == 0 {
-                process.start_ns = facts.thread.start_ns;
+                process.start_ns = metadata.thread.start_ns;
             }
         }
         for process in &mut self.processes {

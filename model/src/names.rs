@@ -16,7 +16,7 @@ const INLINE_LIMIT: usize = 1000;
 /// Forks and execs to follow upwards in search of a module.
 const ANCESTOR_LIMIT: usize = 64;
 
-/// A process (its uid, or its index), epoch, address, kind.
+/// A process (its upid, or its index), epoch, address, kind.
 type Place = (u32, u32, u64, u8);
 /// First, and how many.
 type Run = (u32, u16);
@@ -29,7 +29,7 @@ pub(super) struct Names {
     function_index: HashMap<Function, FunctionIndex>,
     /// Of each function: whether who waits below it waits for a lock.
     are_locks: Vec<bool>,
-    /// (process uid, epoch, address, kind) → run of `symbol_frames`.
+    /// (process upid, epoch, address, kind) → run of `symbol_frames`.
     symbols: HashMap<Place, Run>,
     /// By file, address in it and kind.
     in_files: HashMap<ModuleFile, HashMap<(u64, u8), Run>>,
@@ -136,7 +136,7 @@ impl Names {
             }
             let count = self.symbol_frames.len() - from;
             let key = (
-                address.process_uid,
+                address.upid,
                 address.epoch,
                 address.address,
                 address.kind as u8,
@@ -171,8 +171,8 @@ impl Names {
 
     /// The names that an address gets after its first one.
     fn later(&self, process: u32, epoch: u32, address: u64, kind: u8) -> &[(u64, Run)] {
-        let uid = self.modules.uid(process);
-        let later = self.later.get(&(uid, epoch, address, kind));
+        let upid = self.modules.upid(process);
+        let later = self.later.get(&(upid, epoch, address, kind));
         later.map_or(&[], Vec::as_slice)
     }
 
@@ -224,8 +224,8 @@ impl Names {
         if let Some(&(from, to)) = self.known.get(&key) {
             return from..to;
         }
-        let uid = self.modules.uid(process);
-        let of_process = self.symbols.get(&(uid, epoch, address, kind)).copied();
+        let upid = self.modules.upid(process);
+        let of_process = self.symbols.get(&(upid, epoch, address, kind)).copied();
         let symbol = of_process.or_else(|| {
             let module = self.modules.find(process, epoch, address, kind)?;
             let in_file = self.in_files.get(&*module.file)?;
@@ -320,7 +320,7 @@ struct ModuleMap {
     modules: Modules,
     /// Of each process: where to look further, for one that was forked.
     parents: Vec<Option<ProcessIndex>>,
-    uids: Vec<u32>,
+    upids: Vec<u32>,
 }
 
 impl ModuleMap {
@@ -334,11 +334,11 @@ impl ModuleMap {
                     _ => None,
                 })
                 .collect(),
-            uids: processes.iter().map(|process| process.uid).collect(),
+            upids: processes.iter().map(|process| process.upid).collect(),
         };
         for module in modules {
             map.modules.insert(&v1::Module {
-                process_uid: map.uid(module.process.0),
+                upid: map.upid(module.process.0),
                 epoch: module.epoch,
                 end_epoch: module.end_epoch,
                 path: module.path.clone(),
@@ -351,8 +351,8 @@ impl ModuleMap {
         map
     }
 
-    fn uid(&self, process: u32) -> u32 {
-        self.uids.get(process as usize).copied().unwrap_or(0)
+    fn upid(&self, process: u32) -> u32 {
+        self.upids.get(process as usize).copied().unwrap_or(0)
     }
 
     /// The module of an address, in the process or those that it was forked from.
@@ -363,14 +363,14 @@ impl ModuleMap {
         } else {
             address.wrapping_sub(1)
         };
-        let own = self.modules.at(self.uid(process), Some(epoch), inside);
+        let own = self.modules.at(self.upid(process), Some(epoch), inside);
         if own.is_some() {
             return own;
         }
         let mut at = process;
         for _ in 0..ANCESTOR_LIMIT {
             at = self.parents.get(at as usize).copied().flatten()?.0;
-            let found = self.modules.at(self.uid(at), None, inside);
+            let found = self.modules.at(self.upid(at), None, inside);
             if found.is_some() {
                 return found;
             }

@@ -3,12 +3,12 @@
 use stackbeat_core::system_call::SystemCalls;
 pub use stackbeat_proto::v1::process::Origin;
 
-use super::{Amounts, ProcessIndex, StackIndex, ThreadIndex};
+use super::{Metrics, ProcessIndex, StackIndex, ThreadIndex};
 
 /// One program image in one process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    pub uid: u32,
+    pub upid: u32,
     pub pid: u32,
     pub parent_pid: u32,
     /// The process that forked it, or its own image before exec.
@@ -47,7 +47,7 @@ impl Process {
 /// One thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    pub uid: u32,
+    pub utid: u32,
     pub process: ProcessIndex,
     pub tid: u32,
     /// The last known name; empty when none is known.
@@ -68,7 +68,7 @@ pub struct Thread {
     /// Records that the thread wrote, when the file says it.
     pub records_written: Option<u64>,
     /// Exact counters at its end, when the file has them. `samples` is 0.
-    pub totals: Option<Amounts>,
+    pub totals: Option<Metrics>,
     /// System calls that passed hooks, when the file has them.
     pub system_calls: Option<SystemCalls>,
     /// These have the bytes that they moved, too, and wake-ups.

@@ -8,24 +8,24 @@
 //!   ────────┤  A's stack  ├──── gap, if any ────┤  B's stack  ├─ the call ─┤
 //! ```
 
-mod amounts;
 mod between;
 mod bursts;
 mod held;
+mod metrics;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::shm::record::flags;
 
-use self::amounts::{difference, share, split_off_call, take_share};
 use self::between::{Between, gap_bound_ns};
 use self::bursts::Burst;
 pub(super) use self::bursts::Bursts;
 use self::held::Held;
-use super::counted::{self, Counted, Moment};
+use self::metrics::{difference, share, split_off_call, take_share};
+use super::inferred_waits::{self, Wait};
+use super::sampled_events::{self, Moment, SampledEvents};
 use super::settings::Identity;
-use super::waits::{self, Wait};
 use super::{
-    Amounts, Evidence, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex,
+    Evidence, Metrics, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex,
     ThreadIndex, Trace,
 };
 
@@ -66,16 +66,16 @@ pub(super) struct Segmenter {
     interval_ns: u64,
     last: Option<Last>,
     /// Highest totals seen, as a base for differences.
-    seen: Amounts,
+    seen: Metrics,
     /// CPU time that the thread had used before `start_ns`.
     pub cpu_before_start_ns: u64,
     /// The last segment, still growing while the stack stays the same.
     pending: Option<Segment>,
     /// Those before it, from a gap on.
     held: Held,
-    /// The next segment begins a turn of an event loop.
-    turn: bool,
-    counted: Counted,
+    /// The next segment begins an iteration of an event loop.
+    iteration: bool,
+    sampled_events: SampledEvents,
     /// Samples are missing before a counted one.
     lost: bool,
     /// All records so far are there: numbers that no sample has are those of other records.
@@ -107,15 +107,15 @@ impl Segmenter {
             end_ns: times.1,
             interval_ns: DEFAULT_INTERVAL_NS,
             last: None,
-            seen: Amounts {
+            seen: Metrics {
                 cpu_ns: cpu_before_ns,
-                ..Amounts::default()
+                ..Metrics::default()
             },
             cpu_before_start_ns: cpu_before_ns,
             pending: None,
             held: Held::default(),
-            turn: false,
-            counted: Counted::default(),
+            iteration: false,
+            sampled_events: SampledEvents::default(),
             lost: false,
             is_complete: false,
             burst: Burst::default(),
@@ -127,7 +127,12 @@ impl Segmenter {
     }
 
     /// Takes a sample that allocations caused: it says who allocates, and nothing about time.
-    pub fn counted(&mut self, kind: counted::Kind, row: &SampleRow, stack: StackIndex) {
+    pub fn sampled_event(
+        &mut self,
+        kind: sampled_events::Kind,
+        row: &SampleRow,
+        stack: StackIndex,
+    ) {
         self.pass(row);
         let allocations = row.allocations.saturating_sub(self.seen.allocations);
         let bytes = row
@@ -135,14 +140,15 @@ impl Segmenter {
             .saturating_sub(self.seen.allocated_bytes);
         self.seen.allocations += allocations;
         self.seen.allocated_bytes += bytes;
-        let grown = counted::Grown { allocations, bytes };
-        self.counted.sample(kind, (row.time_ns, stack), grown);
+        let grown = sampled_events::Grown { allocations, bytes };
+        self.sampled_events
+            .sample(kind, (row.time_ns, stack), grown);
     }
 
     /// Takes a sample that a call caused: it says where the thread was then.
     pub fn seen(&mut self, row: &SampleRow, stack: StackIndex) {
         self.pass(row);
-        self.counted.seen(row.time_ns, stack);
+        self.sampled_events.seen(row.time_ns, stack);
     }
 
     /// Takes a sample that says nothing about time: no sample is missing in its place.
@@ -153,13 +159,13 @@ impl Segmenter {
         }
     }
 
-    /// Takes the next sample. `turn_ns`: a moment since the last sample at which an event loop began
+    /// Takes the next sample. `iteration_ns`: a moment since the last sample at which an event loop began
     /// a turn, if the file marks one.
     pub fn sample(
         &mut self,
         row: &SampleRow,
         stack: StackIndex,
-        turn_ns: Option<u64>,
+        iteration_ns: Option<u64>,
         trace: &Trace,
         bursts: &mut Bursts,
         out: &mut impl FnMut(&Segment),
@@ -192,14 +198,14 @@ impl Segmenter {
         let inside = if blocks {
             split_off_call(&mut delta, row, begin - from, end - begin)
         } else {
-            Amounts::default()
+            Metrics::default()
         };
 
         let call_ns = end.saturating_sub(row.duration_ns);
         if blocks && call_ns < from {
             (self.held).fill(call_ns, |gap| blocked(gap, probe, row.arg, stack));
         }
-        let mut turned = row.flags & flags::TURN != 0 || turn_ns.is_some();
+        let mut has_iterated = row.flags & flags::LOOP_ITERATION != 0 || iteration_ns.is_some();
         let is_of_tick =
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
         let b_waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
@@ -238,7 +244,7 @@ impl Segmenter {
         let call_begin = begin;
         let mut from = from;
         let mut begin = begin;
-        if is_known && (a_waits || b_waits) && !preempted && !is_torn && turn_ns.is_none() {
+        if is_known && (a_waits || b_waits) && !preempted && !is_torn && iteration_ns.is_none() {
             let idle_ns = (begin - from).saturating_sub(delta.cpu_ns);
             let after_a = match (a_waits, b_waits) {
                 (true, true) => idle_ns / 2,
@@ -253,7 +259,7 @@ impl Segmenter {
                         SegmentKind::Running,
                         from,
                         to,
-                        Amounts::default(),
+                        Metrics::default(),
                         out,
                     );
                     from = to;
@@ -284,11 +290,11 @@ impl Segmenter {
             wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
         }
         .bounds();
-        let (a_end, b_begin) = match turn_ns {
+        let (a_end, b_begin) = match iteration_ns {
             // The turn tells better than the middle where the change lies.
-            Some(turn) if a_end == b_begin && found.is_none() => {
-                let turn = turn.clamp(from, begin);
-                (turn, turn)
+            Some(iteration) if a_end == b_begin && found.is_none() => {
+                let iteration = iteration.clamp(from, begin);
+                (iteration, iteration)
             }
             _ => (a_end, b_begin),
         };
@@ -296,7 +302,7 @@ impl Segmenter {
 
         // What happened between the samples, shared out over A's part and B's.
         let (a_wall, b_wall) = (a_end - from, begin - b_begin);
-        let mut in_gap = Amounts::default();
+        let mut in_gap = Metrics::default();
         if off.is_some() {
             in_gap = take_share(&mut delta, b_begin - a_end, begin - from);
         } else if (is_unknown || is_unseen) && b_begin > a_end {
@@ -304,46 +310,46 @@ impl Segmenter {
             in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
             delta.cpu_ns -= in_gap.cpu_ns;
         }
-        self.counted.keep(&mut delta);
+        self.sampled_events.keep(&mut delta);
         let b_allocates = probe.category() == Some(Category::Alloc);
-        let mut a_amounts = Amounts::default();
+        let mut a_metrics = Metrics::default();
         if self.last.is_some() && a_wall + b_wall != 0 {
             let part = |amount: u64| share(amount, a_wall, a_wall + b_wall);
             // A thread that was kept waiting for the CPU did not run in all of its time.
-            a_amounts.cpu_ns = match waited_at_b {
+            a_metrics.cpu_ns = match waited_at_b {
                 true => delta.cpu_ns.min(a_wall),
                 false => part(delta.cpu_ns),
             };
             // A sample taken by an allocation is itself evidence of who allocates.
             if !b_allocates {
-                a_amounts.allocations = part(delta.allocations);
-                a_amounts.allocated_bytes = part(delta.allocated_bytes);
-                a_amounts.frees = part(delta.frees);
+                a_metrics.allocations = part(delta.allocations);
+                a_metrics.allocated_bytes = part(delta.allocated_bytes);
+                a_metrics.frees = part(delta.frees);
             }
-            delta = difference(&delta, &a_amounts);
+            delta = difference(&delta, &a_metrics);
         }
         let b_to = if blocks { begin } else { end };
         let never_waited = !lost && !is_inside && voluntary <= own_waits && !came_waiting;
         if never_waited && a_end == b_begin && off.is_none() {
             // Off the CPU without having given it up: others had it, or the host, or an interrupt.
-            a_amounts.runnable_ns = a_wall.saturating_sub(a_amounts.cpu_ns);
+            a_metrics.runnable_ns = a_wall.saturating_sub(a_metrics.cpu_ns);
             delta.runnable_ns = (b_to - b_begin).saturating_sub(delta.cpu_ns);
         }
         if found.is_some() {
-            self.turn |= std::mem::take(&mut turned);
+            self.iteration |= std::mem::take(&mut has_iterated);
         }
         if let Some(last) = self.last
-            && (a_wall != 0 || a_amounts != Amounts::default())
+            && (a_wall != 0 || a_metrics != Metrics::default())
         {
             let evidence = match &found {
                 Some(found) => found.evidence,
-                None => self.evidence_of_last(running_of(&a_amounts)),
+                None => self.evidence_of_last(running_of(&a_metrics)),
             };
             let stack = found.map_or(last.stack, |found| found.stack);
-            self.push_known(stack, evidence, (from, a_end), a_amounts, out);
-            self.burst.run(a_amounts.cpu_ns + a_amounts.runnable_ns);
+            self.push_known(stack, evidence, (from, a_end), a_metrics, out);
+            self.burst.run(a_metrics.cpu_ns + a_metrics.runnable_ns);
         }
-        self.hand_out_counted(b_begin, a_end, out);
+        self.hand_out_sampled(b_begin, a_end, out);
         if b_begin > a_end {
             let common = match self.last {
                 Some(last) => stacks.common(last.stack, stack),
@@ -353,7 +359,7 @@ impl Segmenter {
             self.sleeps = voluntary.saturating_sub(u64::from(blocks));
             self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
         }
-        self.turn |= turned;
+        self.iteration |= has_iterated;
         if is_torn {
             self.burst_from = None;
         }
@@ -373,18 +379,18 @@ impl Segmenter {
         }
         let mut weight_ns = 0;
         if blocks {
-            if call_begin > b_begin || delta != Amounts::default() {
+            if call_begin > b_begin || delta != Metrics::default() {
                 let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
                 self.push_known(stack, evidence, (b_begin, call_begin), delta, out);
             }
-            self.hand_out_counted(u64::MAX, call_begin, out);
+            self.hand_out_sampled(u64::MAX, call_begin, out);
             let call = Segment {
                 thread: self.thread,
                 begin_ns: call_begin,
                 end_ns: end,
                 stack,
                 kind: SegmentKind::Blocked(probe),
-                amounts: Amounts {
+                metrics: Metrics {
                     samples: 1,
                     ..inside
                 },
@@ -392,7 +398,7 @@ impl Segmenter {
                 arg: row.arg.map(|(arg, _)| arg),
                 result: row.arg.map(|(_, result)| result),
                 waker_tid: row.waker_tid,
-                new_turn: std::mem::take(&mut self.turn),
+                new_iteration: std::mem::take(&mut self.iteration),
                 is_inferred: false,
             };
             self.flush(out);
@@ -402,10 +408,10 @@ impl Segmenter {
             let to = if exact_running { end } else { begin };
             let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
             self.push_known(stack, evidence, (b_begin, to), delta, out);
-            self.hand_out_counted(u64::MAX, to, out);
+            self.hand_out_sampled(u64::MAX, to, out);
         }
         if probe.category() == Some(Category::Poll) {
-            self.turn = true;
+            self.iteration = true;
         }
         self.last = Some(Last {
             end_ns: end,
@@ -421,7 +427,7 @@ impl Segmenter {
     /// The thread has no more samples. `totals` are its exact counters at its end, if known.
     pub fn finish(
         &mut self,
-        totals: Option<&Amounts>,
+        totals: Option<&Metrics>,
         trace: &Trace,
         out: &mut impl FnMut(&Segment),
     ) {
@@ -429,7 +435,7 @@ impl Segmenter {
         let from = self.last.map_or(self.start_ns, |last| last.end_ns);
         let end = self.end_ns.max(from);
         self.take_interval(settings, from, end);
-        let mut rest = Amounts::default();
+        let mut rest = Metrics::default();
         if let Some(totals) = totals {
             rest = difference(totals, &self.seen);
             if self.last.is_none() {
@@ -442,7 +448,7 @@ impl Segmenter {
             Some(_) => settings.off_between(from, end),
             None => None,
         };
-        let mut in_gap = Amounts::default();
+        let mut in_gap = Metrics::default();
         // It had the CPU taken away, never gave it up, and nobody saw it wait.
         let hooks_only = trace.config.hooks_only;
         self.sleeps = rest.voluntary_switches;
@@ -479,22 +485,22 @@ impl Segmenter {
                 until
             }
         };
-        self.counted.keep(&mut rest);
-        self.counted.close();
+        self.sampled_events.keep(&mut rest);
+        self.sampled_events.close();
         match self.last {
             None => {
-                self.hand_out_counted(u64::MAX, from, out);
+                self.hand_out_sampled(u64::MAX, from, out);
                 rest.add(&in_gap);
-                if end > from || rest != Amounts::default() {
+                if end > from || rest != Metrics::default() {
                     self.gap(StackIndex::NONE, (from, end), rest, waits, out);
                 }
             }
             Some(last) => {
-                if until > from || rest != Amounts::default() || off.is_some() {
+                if until > from || rest != Metrics::default() || off.is_some() {
                     let evidence = self.evidence_of_last(running_of(&rest));
                     self.push_known(last.stack, evidence, (from, until), rest, out);
                 }
-                self.hand_out_counted(u64::MAX, until, out);
+                self.hand_out_sampled(u64::MAX, until, out);
                 if end > until || off.is_some() {
                     let stack = match off {
                         Some(_) => StackIndex::NONE,
@@ -523,21 +529,21 @@ impl Segmenter {
             return wait.begin_ns.min(end);
         }
         // In a wait at its end, the thread has used the rest of its CPU time while it waited: a handler did, or we.
-        let last = waits::between(waits, self.thread, from, end).last();
+        let last = inferred_waits::between(waits, self.thread, from, end).last();
         last.filter(|wait| wait.end_ns >= end)
             .map_or(until, |wait| wait.begin_ns.clamp(from, until))
     }
 
     /// Gives what counted samples up to a moment got to their stacks: segments without length, at a boundary.
-    fn hand_out_counted(&mut self, to: u64, at: u64, out: &mut impl FnMut(&Segment)) {
-        while let Some(moment) = self.counted.take_until(to) {
+    fn hand_out_sampled(&mut self, to: u64, at: u64, out: &mut impl FnMut(&Segment)) {
+        while let Some(moment) = self.sampled_events.take_until(to) {
             self.push_moment(&moment, at, out);
         }
     }
 
     fn push_moment(&mut self, moment: &Moment, at: u64, out: &mut impl FnMut(&Segment)) {
-        let (stack, amounts) = (moment.stack, moment.amounts);
-        self.push(stack, SegmentKind::Running, at, at, amounts, out);
+        let (stack, metrics) = (moment.stack, moment.metrics);
+        self.push(stack, SegmentKind::Running, at, at, metrics, out);
     }
 
     fn take_interval(&mut self, settings: &Settings, from: u64, to: u64) {
@@ -548,14 +554,14 @@ impl Segmenter {
     }
 
     /// Totals that `row` adds to what has been seen.
-    fn delta(&mut self, row: &SampleRow) -> Amounts {
+    fn delta(&mut self, row: &SampleRow) -> Metrics {
         let usage = row.rusage.unwrap_or(Rusage {
             minor_faults: self.seen.minor_faults,
             major_faults: self.seen.major_faults,
             voluntary_switches: self.seen.voluntary_switches,
             involuntary_switches: self.seen.involuntary_switches,
         });
-        let now = Amounts {
+        let now = Metrics {
             cpu_ns: row.cpu_ns.max(self.seen.cpu_ns),
             allocations: row.allocations.max(self.seen.allocations),
             allocated_bytes: row.allocated_bytes.max(self.seen.allocated_bytes),
@@ -576,7 +582,7 @@ impl Segmenter {
 
     /// The first wait from a moment on that was seen from outside.
     fn next_wait(&self, waits: &[Wait], from: u64) -> Option<Wait> {
-        let waits = waits::of_thread(waits, self.thread);
+        let waits = inferred_waits::of_thread(waits, self.thread);
         let at = waits.partition_point(|wait| wait.begin_ns < from);
         waits.get(at).copied()
     }
@@ -587,20 +593,20 @@ impl Segmenter {
         &mut self,
         stack: StackIndex,
         (mut at, to): (u64, u64),
-        mut amounts: Amounts,
+        mut metrics: Metrics,
         waits: &[Wait],
         out: &mut impl FnMut(&Segment),
     ) {
         // Each wait is a switch: where there were more, waits in the same place were seen as one.
-        let seen = waits::between(waits, self.thread, at, to).count() as u64;
+        let seen = inferred_waits::between(waits, self.thread, at, to).count() as u64;
         // Of a thread without a sample so far they are those of all its life.
         let are_more = self.last.is_some() && self.sleeps > seen;
-        for wait in waits::between(waits, self.thread, at, to) {
+        for wait in inferred_waits::between(waits, self.thread, at, to) {
             if wait.begin_ns > at {
-                let mut before = std::mem::take(&mut amounts);
+                let mut before = std::mem::take(&mut metrics);
                 // CPU time that has no room there lies behind the waits, or is theirs.
-                amounts.cpu_ns = before.cpu_ns.saturating_sub(wait.begin_ns - at);
-                before.cpu_ns -= amounts.cpu_ns;
+                metrics.cpu_ns = before.cpu_ns.saturating_sub(wait.begin_ns - at);
+                before.cpu_ns -= metrics.cpu_ns;
                 // Shortly before is part of the way there.
                 let (stack, kind) = match self.last {
                     Some(last) if wait.begin_ns - at <= gap_bound_ns(self.interval_ns) => {
@@ -611,27 +617,27 @@ impl Segmenter {
                 self.push(stack, kind, at, wait.begin_ns, before, out);
             }
             self.flush(out);
-            let mut during = std::mem::take(&mut amounts);
-            amounts.cpu_ns = std::mem::take(&mut during.cpu_ns);
+            let mut during = std::mem::take(&mut metrics);
+            metrics.cpu_ns = std::mem::take(&mut during.cpu_ns);
             self.pending = Some(Segment {
                 thread: self.thread,
                 begin_ns: wait.begin_ns,
                 end_ns: wait.end_ns,
                 stack: wait.stack,
                 kind: SegmentKind::Blocked(wait.probe),
-                amounts: during,
+                metrics: during,
                 evidence: Evidence::default(),
                 arg: Some(wait.arg),
                 result: None,
                 waker_tid: None,
-                new_turn: std::mem::take(&mut self.turn),
+                new_iteration: std::mem::take(&mut self.iteration),
                 is_inferred: wait.is_inferred || (are_more && !wait.is_hooked),
             });
-            self.turn = wait.probe.category() == Some(Category::Poll);
+            self.iteration = wait.probe.category() == Some(Category::Poll);
             at = wait.end_ns;
         }
-        if at < to || amounts != Amounts::default() {
-            self.push(stack, SegmentKind::Gap, at, to, amounts, out);
+        if at < to || metrics != Metrics::default() {
+            self.push(stack, SegmentKind::Gap, at, to, metrics, out);
         }
     }
 
@@ -661,22 +667,22 @@ impl Segmenter {
         stack: StackIndex,
         evidence: Evidence,
         (mut begin_ns, end_ns): (u64, u64),
-        mut amounts: Amounts,
+        mut metrics: Metrics,
         out: &mut impl FnMut(&Segment),
     ) {
         // Where the thread was seen elsewhere in between, it was not here then. The sample is one, and stays whole.
-        let samples = std::mem::take(&mut amounts.samples);
-        while let Some(moment) = self.counted.take_until(end_ns) {
+        let samples = std::mem::take(&mut metrics.samples);
+        while let Some(moment) = self.sampled_events.take_until(end_ns) {
             let at = moment.at_ns.max(begin_ns);
             if at > begin_ns {
-                let before = take_share(&mut amounts, at - begin_ns, end_ns - begin_ns);
+                let before = take_share(&mut metrics, at - begin_ns, end_ns - begin_ns);
                 self.push(stack, SegmentKind::Running, begin_ns, at, before, out);
                 begin_ns = at;
             }
             self.push_moment(&moment, at, out);
         }
-        amounts.samples = samples;
-        self.push(stack, SegmentKind::Running, begin_ns, end_ns, amounts, out);
+        metrics.samples = samples;
+        self.push(stack, SegmentKind::Running, begin_ns, end_ns, metrics, out);
         if let Some(pending) = &mut self.pending {
             pending.evidence += evidence;
         }
@@ -688,16 +694,16 @@ impl Segmenter {
         kind: SegmentKind,
         begin_ns: u64,
         end_ns: u64,
-        amounts: Amounts,
+        metrics: Metrics,
         out: &mut impl FnMut(&Segment),
     ) {
         if let Some(pending) = &mut self.pending
             && pending.stack == stack
             && pending.kind == kind
-            && !self.turn
+            && !self.iteration
         {
             pending.end_ns = end_ns;
-            pending.amounts.add(&amounts);
+            pending.metrics.add(&metrics);
             return;
         }
         self.flush(out);
@@ -707,12 +713,12 @@ impl Segmenter {
             end_ns,
             stack,
             kind,
-            amounts,
+            metrics,
             evidence: Evidence::default(),
             arg: None,
             result: None,
             waker_tid: None,
-            new_turn: std::mem::take(&mut self.turn),
+            new_iteration: std::mem::take(&mut self.iteration),
             is_inferred: false,
         });
     }
@@ -728,17 +734,17 @@ impl Segmenter {
 fn is_of_life(probe: ProbeId) -> bool {
     matches!(
         probe.known(),
-        Some(Probe::ThreadStart | Probe::ThreadExit | Probe::Exit | Probe::Exec | Probe::Fault)
+        Some(Probe::ThreadStart | Probe::ThreadExit | Probe::Exit | Probe::Exec | Probe::Crash)
     )
 }
 
-fn running_of(amounts: &Amounts) -> u64 {
-    amounts.cpu_ns.saturating_add(amounts.runnable_ns)
+fn running_of(metrics: &Metrics) -> u64 {
+    metrics.cpu_ns.saturating_add(metrics.runnable_ns)
 }
 
 /// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not because others
 /// had it. `delta`: what was used since the sample before, the call included.
-fn has_given_up(row: &SampleRow, cause: Cause, delta: &Amounts) -> bool {
+fn has_given_up(row: &SampleRow, cause: Cause, delta: &Metrics) -> bool {
     let was_off = row.duration_ns >= SHORT_CALL_NS && delta.cpu_ns <= row.duration_ns / 2;
     // Files and sockets may be at work for long.
     let may_be_preempted =

@@ -6,13 +6,13 @@ use stackbeat_proto::v1::config::SamplingClock;
 use stackbeat_proto::v1::{Config, Event, event};
 
 /// Name of the setting that says which hooks (`Category::bit`) have been taken away from the program since.
-pub const WITHDRAWN: &str = "withdrawn hooks";
+pub const UNPATCHED: &str = "withdrawn hooks";
 
 /// The thread whose interval is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
-    pub uid: u32,
-    pub process_uid: u32,
+    pub utid: u32,
+    pub upid: u32,
     pub is_main: bool,
 }
 
@@ -23,14 +23,14 @@ pub struct Settings {
     off: Vec<(u64, u64)>,
     /// Intervals from a time on, of threads and of main threads, in order of time.
     intervals: [Vec<(u64, u64)>; 2],
-    /// By uid, of threads that have at times an interval of their own (0: no more), in order of time.
+    /// By utid, of threads that have at times an interval of their own (0: no more), in order of time.
     own_intervals: HashMap<u32, Vec<(u64, u64)>>,
     /// Where all threads have timers: the shortest that these have.
     timer_ns: u64,
-    /// By uid, of processes whose threads have timers from a time on: the same.
+    /// By utid, of processes whose threads have timers from a time on: the same.
     of_processes: HashMap<u32, Vec<(u64, u64)>>,
     /// Since when hooks are missing that count, ns.
-    withdrawn_ns: Option<u64>,
+    unpatched_ns: Option<u64>,
 }
 
 impl Settings {
@@ -56,20 +56,20 @@ impl Settings {
         for event in events {
             match (event.kind(), event.name.as_str()) {
                 (event::Kind::IntervalChanged, name) => {
-                    let list = match event.thread_uid {
-                        0 if event.process_uid != 0 => {
-                            settings.of_processes.entry(event.process_uid).or_default()
+                    let list = match event.utid {
+                        0 if event.upid != 0 => {
+                            settings.of_processes.entry(event.upid).or_default()
                         }
                         0 => &mut settings.intervals[usize::from(name == "main threads")],
-                        uid => settings.own_intervals.entry(uid).or_default(),
+                        utid => settings.own_intervals.entry(utid).or_default(),
                     };
                     list.push((event.time_ns, event.value.max(0) as u64));
                 }
                 (event::Kind::ConfigChanged, "capture") => {
                     settings.switch(event.time_ns, event.value != 0);
                 }
-                (event::Kind::ConfigChanged, WITHDRAWN) => {
-                    settings.withdrawn_ns.get_or_insert(event.time_ns);
+                (event::Kind::ConfigChanged, UNPATCHED) => {
+                    settings.unpatched_ns.get_or_insert(event.time_ns);
                 }
                 _ => {}
             }
@@ -89,7 +89,7 @@ impl Settings {
     /// Since when allocations and frees are not all counted, ns: their hooks were more than the budget could hold. `None`: counts are
     /// exact.
     pub fn counts_end_ns(&self) -> Option<u64> {
-        self.withdrawn_ns
+        self.unpatched_ns
     }
 
     /// Whether it was ever off.
@@ -120,8 +120,8 @@ impl Settings {
     pub(super) fn interval_ns(&self, thread: Identity, from: u64, to: u64) -> u64 {
         let of_class = longest(&self.intervals[usize::from(thread.is_main)], from, to);
         let lists = [
-            self.own_intervals.get(&thread.uid),
-            self.of_processes.get(&thread.process_uid),
+            self.own_intervals.get(&thread.utid),
+            self.of_processes.get(&thread.upid),
         ];
         let own = lists.into_iter().flatten();
         let longest_own = own.map(|list| longest(list, from, to)).max();
@@ -134,16 +134,16 @@ impl Settings {
         &self.intervals[usize::from(is_main)]
     }
 
-    /// The shortest intervals of processes whose threads have timers, by uid.
+    /// The shortest intervals of processes whose threads have timers, by utid.
     pub fn process_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
         let lists = self.of_processes.iter();
-        lists.map(|(uid, list)| (*uid, list.as_slice()))
+        lists.map(|(upid, list)| (*upid, list.as_slice()))
     }
 
-    /// The same of the threads that had one of their own, by uid; a length of 0: from here on their class'.
+    /// The same of the threads that had one of their own, by utid; a length of 0: from here on their class'.
     pub fn own_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
         let lists = self.own_intervals.iter();
-        lists.map(|(uid, list)| (*uid, list.as_slice()))
+        lists.map(|(utid, list)| (*utid, list.as_slice()))
     }
 }
 
@@ -194,18 +194,15 @@ mod tests {
         let settings = Settings::new(
             &Config::default(),
             &[
-                event(70, ConfigChanged, WITHDRAWN, 1),
-                event(60, ConfigChanged, WITHDRAWN, 1),
+                event(70, ConfigChanged, UNPATCHED, 1),
+                event(60, ConfigChanged, UNPATCHED, 1),
             ],
         );
         assert_eq!(settings.counts_end_ns(), Some(60));
     }
 
     fn of_thread(event: Event) -> Event {
-        Event {
-            thread_uid: 7,
-            ..event
-        }
+        Event { utid: 7, ..event }
     }
 
     #[test]
@@ -222,20 +219,20 @@ mod tests {
             of_thread(event(40, IntervalChanged, "thread", 400)),
             of_thread(event(50, IntervalChanged, "thread", 0)),
             Event {
-                process_uid: 3,
+                upid: 3,
                 ..event(35, IntervalChanged, "process", 90)
             },
         ];
         let settings = Settings::new(&config, &events);
-        let of_process = |uid, process_uid, is_main, from, to| {
+        let of_process = |utid, upid, is_main, from, to| {
             let thread = Identity {
-                uid,
-                process_uid,
+                utid,
+                upid,
                 is_main,
             };
             settings.interval_ns(thread, from, to)
         };
-        let of = |uid, is_main, from, to| of_process(uid, 1, is_main, from, to);
+        let of = |utid, is_main, from, to| of_process(utid, 1, is_main, from, to);
         assert_eq!(of(1, false, 0, 5), 1000);
         assert_eq!(of(1, false, 5, 25), 5000);
         assert_eq!(of(1, false, 20, 25), 50);

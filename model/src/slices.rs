@@ -1,12 +1,12 @@
 //! From the segments of one thread to slices: calls of functions, each with its begin and end.
 //!
 //! At depth i a slice goes on from one stack to the next if the functions at all depths up to i are
-//! equal, the call sites at all depths above are equal, and no turn of an event loop began in between.
+//! equal, the call sites at all depths above are equal, and no iteration of an event loop began in between.
 
 use super::names::Names;
 use super::stacks::Stacks;
 use super::{
-    Amounts, Frame, FrameIndex, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace, each,
+    Frame, FrameIndex, Metrics, Segment, SegmentKind, Slice, StackIndex, ThreadIndex, Trace, each,
 };
 
 /// Frames to compare when a truncated stack is laid beside the one before it.
@@ -16,7 +16,7 @@ const ALIGN_LIMIT: usize = 512;
 /// and its begin, so that nothing has to be handed up from callee to caller.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
-    amounts: Amounts,
+    metrics: Metrics,
     blocked_ns: u64,
     gap_ns: u64,
 }
@@ -41,7 +41,7 @@ struct Open {
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     depth: u32,
-    amounts: Amounts,
+    metrics: Metrics,
     self_ns: u64,
 }
 
@@ -136,7 +136,7 @@ impl Slicer {
             }
             return;
         }
-        if segment.new_turn || segment.stack != self.stack || self.gap.is_some() {
+        if segment.new_iteration || segment.stack != self.stack || self.gap.is_some() {
             self.change(segment, stacks, names, out);
         }
         if let SegmentKind::Blocked(probe) = segment.kind {
@@ -147,8 +147,8 @@ impl Slicer {
                 frame: names.probe_frame(probe),
                 begin_ns: segment.begin_ns,
                 end_ns: segment.end_ns,
-                total: segment.amounts,
-                own: segment.amounts,
+                total: segment.metrics,
+                own: segment.metrics,
                 self_ns: 0,
                 blocked_ns: wall,
                 gap_ns: 0,
@@ -159,7 +159,7 @@ impl Slicer {
                 waker_tid: segment.waker_tid,
                 is_inferred: segment.is_inferred,
             });
-            add(&mut self.spent.amounts, &segment.amounts);
+            add(&mut self.spent.metrics, &segment.metrics);
             self.spent.blocked_ns += wall;
             if probe.category() == Some(stackbeat_core::probe::Category::Poll) {
                 self.event_loop.clear();
@@ -167,17 +167,17 @@ impl Slicer {
                     .extend(self.open.iter().map(|open| open.now));
             }
         } else if let Some(depth) = self.open.len().checked_sub(1) {
-            add(&mut self.spent.amounts, &segment.amounts);
+            add(&mut self.spent.metrics, &segment.metrics);
             self.spent.gap_ns += segment.unseen_ns();
             let depth = depth as u32;
             match self.own.last_mut() {
                 Some(own) if own.depth == depth => {
-                    add(&mut own.amounts, &segment.amounts);
+                    add(&mut own.metrics, &segment.metrics);
                     own.self_ns += segment.running_ns();
                 }
                 _ => self.own.push(Own {
                     depth,
-                    amounts: segment.amounts,
+                    metrics: segment.metrics,
                     self_ns: segment.running_ns(),
                 }),
             }
@@ -209,7 +209,7 @@ impl Slicer {
             }
         }
         let mut keep = outer + self.common(outer, names);
-        if segment.new_turn {
+        if segment.new_iteration {
             keep = keep.min(common(names, &self.event_loop, |i| {
                 self.open.get(i).map(|open| open.now)
             }));
@@ -290,8 +290,8 @@ impl Slicer {
             frame: names.gap_frame(),
             begin_ns: gap.begin_ns,
             end_ns: gap.end_ns,
-            total: gap.amounts,
-            own: gap.amounts,
+            total: gap.metrics,
+            own: gap.metrics,
             self_ns: 0,
             blocked_ns: 0,
             gap_ns: wall,
@@ -302,7 +302,7 @@ impl Slicer {
             waker_tid: None,
             is_inferred: false,
         });
-        add(&mut self.spent.amounts, &gap.amounts);
+        add(&mut self.spent.metrics, &gap.metrics);
         self.spent.gap_ns += wall;
     }
 
@@ -317,8 +317,8 @@ impl Slicer {
             frame: FrameIndex(0),
             begin_ns: 0,
             end_ns,
-            total: Amounts::default(),
-            own: Amounts::default(),
+            total: Metrics::default(),
+            own: Metrics::default(),
             self_ns: 0,
             blocked_ns: 0,
             gap_ns: 0,
@@ -337,7 +337,7 @@ impl Slicer {
                     spent_before,
                 } = &self.groups[group as usize];
                 slice.begin_ns = *begin_ns;
-                slice.total = difference(&self.spent.amounts, &spent_before.amounts);
+                slice.total = difference(&self.spent.metrics, &spent_before.metrics);
                 slice.blocked_ns = self.spent.blocked_ns - spent_before.blocked_ns;
                 slice.gap_ns = self.spent.gap_ns - spent_before.gap_ns;
             }
@@ -346,10 +346,10 @@ impl Slicer {
             slice.frame = open.first;
             match self.own.pop_if(|own| own.depth == depth) {
                 Some(own) => {
-                    slice.own = own.amounts;
+                    slice.own = own.metrics;
                     slice.self_ns = own.self_ns;
                     out.close(&slice);
-                    slice.own = Amounts::default();
+                    slice.own = Metrics::default();
                     slice.self_ns = 0;
                 }
                 None => out.close(&slice),
@@ -419,15 +419,15 @@ impl Slicer {
 
 /// Adds up a thread's amounts, whose sums are counters of 64 bits.
 #[inline]
-fn add(to: &mut Amounts, more: &Amounts) {
+fn add(to: &mut Metrics, more: &Metrics) {
     each(to, more, u64::wrapping_add);
 }
 
 #[inline]
-fn difference(now: &Amounts, then: &Amounts) -> Amounts {
-    let mut amounts = *now;
-    each(&mut amounts, then, u64::wrapping_sub);
-    amounts
+fn difference(now: &Metrics, then: &Metrics) -> Metrics {
+    let mut metrics = *now;
+    each(&mut metrics, then, u64::wrapping_sub);
+    metrics
 }
 
 /// How many frames, from the outermost on, belong to the same calls in both stacks.

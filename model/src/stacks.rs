@@ -126,12 +126,12 @@ impl NodeMap {
 }
 
 impl Stacks {
-    /// Builds the stacks of `nodes`, which come in the order of the file. `process_of_uid` tells the
+    /// Builds the stacks of `nodes`, which come in the order of the file. `process_of_upid` tells the
     /// index of a process.
     pub fn build(
         nodes: &[Node],
         names: &mut Names,
-        process_of_uid: &HashMap<u32, ProcessIndex>,
+        process_of_upid: &HashMap<u32, ProcessIndex>,
     ) -> (Stacks, Building) {
         let mut this = Stacks {
             stacks: Vec::new(),
@@ -173,9 +173,9 @@ impl Stacks {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
                     let stack = if is_root {
-                        let uid = (node.address >> 32) as u32;
+                        let upid = (node.address >> 32) as u32;
                         let space = Space {
-                            process: process_of_uid.get(&uid).map_or(u32::MAX, |index| index.0),
+                            process: process_of_upid.get(&upid).map_or(u32::MAX, |index| index.0),
                             epoch: node.address as u32,
                         };
                         this.push(None, no_frames.clone(), space, names)

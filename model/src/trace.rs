@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1;
 
+use super::inferred_waits::Wait;
 use super::names::Names;
 use super::program::{Module, Origin, Process, Thread};
 use super::stacks::Stacks;
-use super::waits::Wait;
 use super::{
     Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex,
     UnrecordedSums,
@@ -58,18 +58,18 @@ pub struct Damage {
 
 /// Something that was lost, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct Drops {
     /// `None`: the whole session.
     pub thread: Option<ThreadIndex>,
-    /// `proto::v1::loss::Cause`, or a number that a newer version has given it.
+    /// `proto::v1::drops::Cause`, or a number that a newer version has given it.
     pub cause: i32,
     pub count: u64,
 }
 
-impl Loss {
+impl Drops {
     /// What happened, in words.
     pub fn name(&self) -> String {
-        use v1::loss::Cause;
+        use v1::drops::Cause;
         match Cause::try_from(self.cause) {
             Ok(Cause::Unknown) => "unknown".to_owned(),
             Ok(Cause::BufferFull) => "no free buffer".to_owned(),
@@ -95,7 +95,7 @@ impl Loss {
 
     /// True when records are missing for it, false when a record is only less complete.
     pub fn loses_records(&self) -> bool {
-        use v1::loss::Cause;
+        use v1::drops::Cause;
         matches!(
             Cause::try_from(self.cause),
             Ok(Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged) | Err(_)
@@ -144,14 +144,14 @@ pub struct Trace {
     pub(super) processes: Vec<Process>,
     pub(super) threads: Vec<Thread>,
     pub(super) modules: Vec<Module>,
-    pub(super) losses: Vec<Loss>,
+    pub(super) drops: Vec<Drops>,
     pub(super) damage: Vec<Damage>,
     pub(super) names: Names,
     pub(super) stacks: Stacks,
-    pub(super) thread_of_uid: hashbrown::HashMap<u32, ThreadIndex>,
-    pub(super) process_of_uid: hashbrown::HashMap<u32, ProcessIndex>,
+    pub(super) thread_of_utid: hashbrown::HashMap<u32, ThreadIndex>,
+    pub(super) process_of_upid: hashbrown::HashMap<u32, ProcessIndex>,
     /// Turns of event loops that the file marks, by thread and time.
-    pub(super) turns: Vec<(ThreadIndex, u64)>,
+    pub(super) iterations: Vec<(ThreadIndex, u64)>,
     pub(super) has_scopes: bool,
     /// By thread and begin.
     pub(super) waits: Vec<Wait>,
@@ -262,8 +262,8 @@ impl Trace {
         &self.deadlocks
     }
 
-    pub fn losses(&self) -> &[Loss] {
-        &self.losses
+    pub fn drops(&self) -> &[Drops] {
+        &self.drops
     }
 
     /// What could not be read.

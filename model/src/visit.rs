@@ -7,14 +7,14 @@ use stackbeat_proto::columns::Columns;
 use stackbeat_proto::stream::{PacketReader, StreamError};
 use stackbeat_proto::v1::{self, packet::Body};
 
-use super::calls::{self, Calls, CallsMade};
-use super::counted;
+use super::call_attribution::{self, AttributedCalls, Calls};
+use super::sampled_events;
 use super::segments::{Bursts, Segmenter};
 use super::settings::Identity;
 use super::slices::Slicer;
 use super::wakeups::{Joiner, LongWait};
 use super::{
-    Amounts, ProbeId, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex,
+    Metrics, ProbeId, ProcessIndex, SampleRow, Segment, SegmentKind, Slice, StackIndex,
     ThreadIndex, Trace, TraceError,
 };
 
@@ -31,7 +31,7 @@ pub trait Visitor {
     }
     fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {}
     /// System calls of a kind and a stack; what a thread makes of a kind comes in parts, in order of time.
-    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {}
+    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {}
     fn event(
         &mut self,
         trace: &Trace,
@@ -66,8 +66,8 @@ pub struct ThreadTotals {
     pub gap_ns: u64,
     /// By `Cause` number.
     pub blocked_ns: [u64; Cause::ALL.len()],
-    pub amounts: Amounts,
-    /// CPU time that the thread had used before it came into this trace; not in `amounts`.
+    pub metrics: Metrics,
+    /// CPU time that the thread had used before it came into this trace; not in `metrics`.
     pub cpu_before_start_ns: u64,
 }
 
@@ -85,7 +85,7 @@ impl ThreadTotals {
         if let SegmentKind::Blocked(probe) = segment.kind {
             self.blocked_ns[probe.cause() as usize] += wall;
         }
-        self.amounts.add(&segment.amounts);
+        self.metrics.add(&segment.metrics);
     }
 }
 
@@ -97,8 +97,8 @@ struct ThreadState {
     batches_left: u64,
     /// Records of it that the batches so far hold, samples and others.
     stored: u64,
-    /// Position in `Trace::turns`.
-    next_turn: usize,
+    /// Position in `Trace::iterations`.
+    next_iteration: usize,
 }
 
 impl Trace {
@@ -157,7 +157,7 @@ impl Visit<'_> {
             match raw.decode().map(|packet| packet.body) {
                 Ok(Some(Body::Samples(batch))) => self.samples(&batch.encode_to_vec()),
                 Ok(Some(Body::Event(event))) => {
-                    let thread = self.trace.thread_of_uid.get(&event.thread_uid).copied();
+                    let thread = self.trace.thread_of_utid.get(&event.utid).copied();
                     let stack = self.trace.stacks.of_node(event.node, event.time_ns);
                     self.visitor.event(self.trace, thread, &event, stack);
                 }
@@ -198,8 +198,8 @@ impl Visit<'_> {
             segmenter: Segmenter::new(
                 index,
                 Identity {
-                    uid: thread.uid,
-                    process_uid: trace.process(thread.process).uid,
+                    utid: thread.utid,
+                    upid: trace.process(thread.process).upid,
                     is_main: thread.is_main,
                 },
                 (thread.start_ns, thread.end_ns),
@@ -210,7 +210,9 @@ impl Visit<'_> {
             calls: Calls::default(),
             batches_left: thread.batches,
             stored: 0,
-            next_turn: trace.turns.partition_point(|turn| *turn < (index, 0)),
+            next_iteration: trace
+                .iterations
+                .partition_point(|iteration| *iteration < (index, 0)),
         };
         self.live.insert(index, Box::new(state));
         self.visitor.thread_begin(trace, index);
@@ -221,7 +223,7 @@ impl Visit<'_> {
         let Some(batch) = Columns::of(batch) else {
             return;
         };
-        let Some(&index) = trace.thread_of_uid.get(&batch.thread_uid) else {
+        let Some(&index) = trace.thread_of_utid.get(&batch.utid) else {
             return;
         };
         if self.done[index.0 as usize] {
@@ -240,7 +242,7 @@ impl Visit<'_> {
                 slicer,
                 totals,
                 calls,
-                next_turn,
+                next_iteration,
                 ..
             } = &mut **state;
             let (visitor, bursts) = (&mut *self.visitor, &mut self.bursts);
@@ -248,12 +250,12 @@ impl Visit<'_> {
             for row in &mut self.rows {
                 let stack = trace.stacks.of_node(row.node, row.time_ns);
                 row.probe = trace.stacks.probe(ProbeId(row.probe), stack).0;
-                if let Some(kind) = counted::kind_of(ProbeId(row.probe)) {
+                if let Some(kind) = sampled_events::kind_of(ProbeId(row.probe)) {
                     visitor.sample(trace, index, row, stack);
-                    segmenter.counted(kind, row, stack);
+                    segmenter.sampled_event(kind, row, stack);
                     continue;
                 }
-                if calls::is_of_calls(row) {
+                if call_attribution::is_of_calls(row) {
                     visitor.sample(trace, index, row, stack);
                     segmenter.seen(row, stack);
                     if let Some(made) = calls.sample(index, row, stack) {
@@ -261,16 +263,16 @@ impl Visit<'_> {
                     }
                     continue;
                 }
-                let mut turn = None;
-                while let Some(&(thread, at)) = trace.turns.get(*next_turn) {
+                let mut iteration = None;
+                while let Some(&(thread, at)) = trace.iterations.get(*next_iteration) {
                     if thread != index || at > row.time_ns {
                         break;
                     }
-                    turn = Some(at);
-                    *next_turn += 1;
+                    iteration = Some(at);
+                    *next_iteration += 1;
                 }
                 visitor.sample(trace, index, row, stack);
-                segmenter.sample(row, stack, turn, trace, bursts, &mut |segment| {
+                segmenter.sample(row, stack, iteration, trace, bursts, &mut |segment| {
                     deliver(trace, visitor, slicer, totals, segment);
                 });
             }
@@ -315,14 +317,14 @@ impl Visit<'_> {
 
     fn counters(&mut self, batch: v1::CounterBatch) {
         let (mut time, mut value) = (0u64, 0i64);
-        let process = self.trace.process_of_uid.get(&batch.process_uid).copied();
+        let process = self.trace.process_of_upid.get(&batch.upid).copied();
         // What the recorder read of a process that was just over says nothing of it.
         let end_ns = (process.map(|process| self.trace.process(process)))
             .filter(|process| process.ended)
             .map_or(u64::MAX, |process| process.end_ns);
         let counter = Counter {
             process,
-            thread: self.trace.thread_of_uid.get(&batch.thread_uid).copied(),
+            thread: self.trace.thread_of_utid.get(&batch.utid).copied(),
             values: batch
                 .time
                 .iter()

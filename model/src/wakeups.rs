@@ -61,7 +61,7 @@ pub struct Wake {
     pub stack: StackIndex,
 }
 
-/// A thread's uid and the number of its wake.
+/// A thread's utid and the number of its wake.
 type Key = (u32, u32);
 
 /// A child that has let its parent go on has loaded its program by then; one that appears later is another, whose pid
@@ -137,10 +137,10 @@ impl<'a> Joiner<'a> {
     /// A wait was read; gives those that are complete or have waited for too long themselves.
     pub fn wait(&mut self, from: &v1::LongWait) -> Vec<LongWait> {
         let trace = self.trace;
-        let Some(&thread) = trace.thread_of_uid.get(&from.thread_uid) else {
+        let Some(&thread) = trace.thread_of_utid.get(&from.utid) else {
             return Vec::new();
         };
-        let key = (from.waker_uid, from.wake_number);
+        let key = (from.waker_utid, from.wake_number);
         let stack = trace.stacks.of_node(from.node, from.end_ns);
         let probe = ProbeId(u8::try_from(from.probe).unwrap_or(0));
         let wait = LongWait {
@@ -152,13 +152,13 @@ impl<'a> Joiner<'a> {
             object: from.object,
             result: from.result,
             owner: self.thread_of_tid(thread, from.owner_tid, from.begin_ns),
-            waker: match trace.thread_of_uid.get(&from.waker_uid) {
+            waker: match trace.thread_of_utid.get(&from.waker_utid) {
                 Some(waker) => Some(*waker),
                 None => self.started(from),
             },
             wake: self.wakes.get(&key).copied(),
         };
-        if from.waker_uid == 0 || wait.waker.is_none() || wait.wake.is_some() {
+        if from.waker_utid == 0 || wait.waker.is_none() || wait.wake.is_some() {
             return vec![wait];
         }
         self.waits.entry(key).or_default().push(wait);
@@ -174,7 +174,7 @@ impl<'a> Joiner<'a> {
 
     /// A wake was read; gives the waits that it completes.
     pub fn wake(&mut self, from: &v1::Wake) -> Vec<LongWait> {
-        let key = (from.thread_uid, from.number);
+        let key = (from.utid, from.number);
         let wake = Wake {
             time_ns: from.time_ns,
             stack: self.trace.stacks.of_node(from.node, from.time_ns),

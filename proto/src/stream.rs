@@ -378,12 +378,12 @@ impl<R: Read> Iterator for PacketReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v1::{Loss, packet::Body};
+    use crate::v1::{Drops, packet::Body};
 
-    fn loss(count: u64) -> Packet {
+    fn drops(count: u64) -> Packet {
         Packet {
-            body: Some(Body::Loss(Loss {
-                thread_uid: 7,
+            body: Some(Body::Drops(Drops {
+                utid: 7,
                 cause: 1,
                 count,
             })),
@@ -393,7 +393,7 @@ mod tests {
     fn stream(counts: std::ops::Range<u64>) -> Vec<u8> {
         let mut out = Vec::new();
         for count in counts {
-            write_packet(&loss(count), &mut out);
+            write_packet(&drops(count), &mut out);
         }
         out
     }
@@ -401,7 +401,7 @@ mod tests {
     fn counts(bytes: &[u8]) -> Vec<u64> {
         PacketReader::new(bytes)
             .map(|item| match item.expect("a good stream").1.body {
-                Some(Body::Loss(loss)) => loss.count,
+                Some(Body::Drops(dropped)) => dropped.count,
                 other => panic!("unexpected {other:?}"),
             })
             .collect()
@@ -416,7 +416,7 @@ mod tests {
             .expect("there are 300")
             .expect("good");
         let mut first = Vec::new();
-        write_packet(&loss(0), &mut first);
+        write_packet(&drops(0), &mut first);
         assert_eq!(second.0, first.len() as u64);
     }
 
@@ -476,11 +476,11 @@ mod tests {
         };
         let mut bytes = Vec::new();
         write_packet(&bomb, &mut bytes);
-        write_packet(&loss(5), &mut bytes);
+        write_packet(&drops(5), &mut bytes);
         let mut reader = PacketReader::new(&bytes[..]);
         let first = reader.next().expect("an item");
         assert!(matches!(first, Err(StreamError::Compression { .. })));
         assert!(reader.expanded.capacity() < 15 << 20);
-        assert_eq!(reader.next().expect("an item").expect("good").1, loss(5));
+        assert_eq!(reader.next().expect("an item").expect("good").1, drops(5));
     }
 }

@@ -83,19 +83,19 @@ pub(super) fn symbolize(
         };
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, look_up_all);
         let threads = (0..at_once).map_while(|i| spawn(i).ok()).count();
-        let (mut begun, mut running) = (0, 0);
+        let (mut started, mut running) = (0, 0);
         loop {
             while running < threads.max(1)
                 && goes_on.load(Ordering::Relaxed)
-                && let Some(job) = jobs.get(begun)
+                && let Some(job) = jobs.get(started)
                 && ask(job, done)
             {
                 match threads {
                     // There can be no more of them.
-                    0 => look_up(begun, job, options, goes_on, sender),
-                    _ => drop(hand_out.send(begun)),
+                    0 => look_up(started, job, options, goes_on, sender),
+                    _ => drop(hand_out.send(started)),
                 }
-                begun += 1;
+                started += 1;
                 running += 1;
             }
             if running == 0 {
@@ -120,7 +120,7 @@ pub(super) fn symbolize(
                 Err(_) => break,
             }
         }
-        report.skipped += jobs[begun..]
+        report.skipped += jobs[started..]
             .iter()
             .map(|job| job.addresses.len())
             .sum::<usize>();

@@ -205,7 +205,7 @@ mod tests {
         let mut growth = Growth::default();
         for &(bytes, from_ns) in steps {
             growth.add(&v1::JitMap {
-                process_uid: 1,
+                upid: 1,
                 from_ns,
                 bytes,
             });

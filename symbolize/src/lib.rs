@@ -116,13 +116,13 @@ impl Symbolizer {
     }
 
     /// Tells a process' pid, for the maps that its run-time compilers write.
-    pub fn add_process(&mut self, process_uid: u32, pid: u32) {
-        self.pids.insert(process_uid, pid);
+    pub fn add_process(&mut self, upid: u32, pid: u32) {
+        self.pids.insert(upid, pid);
     }
 
     /// Tells how far the map of a process' run-time compiler had grown; in order of time.
     pub fn add_jit_map(&mut self, map: &v1::JitMap) {
-        self.growths.entry(map.process_uid).or_default().add(map);
+        self.growths.entry(map.upid).or_default().add(map);
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
@@ -141,34 +141,34 @@ impl Symbolizer {
         let files = std::mem::take(&mut wanted.by_file);
         let goes_on = files::symbolize(files, &self.options, &mut report, progress, emit);
         let mut elsewhere: BTreeMap<u32, Vec<Query>> = BTreeMap::new();
-        for ((process_uid, epoch), set) in wanted.elsewhere {
+        for ((upid, epoch), set) in wanted.elsewhere {
             let query = |(address, kind)| Query {
-                process_uid,
+                upid,
                 epoch,
                 address,
                 kind,
             };
-            let queries = elsewhere.entry(process_uid).or_default();
+            let queries = elsewhere.entry(upid).or_default();
             queries.extend(set.iter().map(query));
         }
-        for (process_uid, queries) in elsewhere {
+        for (upid, queries) in elsewhere {
             if !goes_on {
                 report.skipped += queries.len();
                 continue;
             }
-            self.symbolize_jit(process_uid, &queries, &mut report, emit);
+            self.symbolize_jit(upid, &queries, &mut report, emit);
         }
         report
     }
 
     fn symbolize_jit(
         &self,
-        process_uid: u32,
+        upid: u32,
         wanted: &[Query],
         report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
     ) {
-        let Some(pid) = self.pids.get(&process_uid) else {
+        let Some(pid) = self.pids.get(&upid) else {
             return;
         };
         let path = jit::map_of(&self.options.jit_map_directory, *pid);
@@ -176,7 +176,7 @@ impl Symbolizer {
         addresses.sort_unstable();
         addresses.dedup();
         let unknown = Growth::default();
-        let growth = self.growths.get(&process_uid).unwrap_or(&unknown);
+        let growth = self.growths.get(&upid).unwrap_or(&unknown);
         let not_before = self.options.jit_maps_not_before;
         let Some(found) = JitNames::open(&path, not_before, growth, &addresses) else {
             return;
@@ -296,7 +296,7 @@ impl Packet {
     /// Frames at an address of a process that hold from this time on.
     fn add_of_process(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
         let entry = v1::symbols::AddressSymbol {
-            process_uid: query.process_uid,
+            upid: query.upid,
             epoch: query.epoch,
             address: query.address,
             kind: query.kind.into(),

@@ -45,9 +45,8 @@ impl Modules {
     }
 
     /// Whether something lies there that has not gone.
-    pub fn is_there(&self, process_uid: u32, start: u64) -> bool {
-        let mut there =
-            (self.by_key).range((process_uid, start, 0)..=(process_uid, start, u32::MAX));
+    pub fn is_there(&self, upid: u32, start: u64) -> bool {
+        let mut there = (self.by_key).range((upid, start, 0)..=(upid, start, u32::MAX));
         there.any(|(_, module)| module.end_epoch == 0)
     }
 
@@ -65,7 +64,7 @@ impl Modules {
                 file
             }
         };
-        let key = (module.process_uid, module.start, module.epoch);
+        let key = (module.upid, module.start, module.epoch);
         let module = Module {
             file,
             end: module.end,
@@ -76,8 +75,8 @@ impl Modules {
     }
 
     /// What lay there before this epoch has gone with it. Gives it, unless that was known.
-    pub fn end(&mut self, process_uid: u32, start: u64, epoch: u32) -> Option<v1::Module> {
-        let there = (process_uid, start, 0)..(process_uid, start, epoch);
+    pub fn end(&mut self, upid: u32, start: u64, epoch: u32) -> Option<v1::Module> {
+        let there = (upid, start, 0)..(upid, start, epoch);
         let (key, module) = self.by_key.range_mut(there).next_back()?;
         if module.end_epoch != 0 {
             return None;
@@ -88,12 +87,12 @@ impl Modules {
 
     /// The module at an address: loaded by this epoch and not gone by then; of several the one that came last. Without an
     /// epoch: the last one of all.
-    pub fn at(&self, process_uid: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {
+    pub fn at(&self, upid: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {
         let latest = epoch.unwrap_or(u32::MAX);
         let mut found: Option<(u32, &Module)> = None;
         let mut below = address;
         for _ in 0..MOST_BELOW {
-            let all_below = (process_uid, 0, 0)..=(process_uid, below, u32::MAX);
+            let all_below = (upid, 0, 0)..=(upid, below, u32::MAX);
             let mut all_below = self.by_key.range(all_below).rev();
             let Some((&(_, start, last), module)) = all_below.next() else {
                 break;
@@ -102,7 +101,7 @@ impl Modules {
             let there = match last <= latest {
                 true => Some((last, module)),
                 false => {
-                    let by_then = (process_uid, start, 0)..=(process_uid, start, latest);
+                    let by_then = (upid, start, 0)..=(upid, start, latest);
                     let by_then = self.by_key.range(by_then).next_back();
                     by_then.map(|(&(_, _, from), module)| (from, module))
                 }
@@ -123,8 +122,8 @@ impl Modules {
     }
 
     /// Forgets the modules of a process.
-    pub fn remove_process(&mut self, process_uid: u32) {
-        let all = (process_uid, 0, 0)..=(process_uid, u64::MAX, u32::MAX);
+    pub fn remove_process(&mut self, upid: u32) {
+        let all = (upid, 0, 0)..=(upid, u64::MAX, u32::MAX);
         for (_, module) in self.by_key.extract_if(all, |_, _| true) {
             // The set's and this one.
             if Arc::strong_count(&module.file) == 2 {
@@ -135,9 +134,9 @@ impl Modules {
 }
 
 impl Module {
-    fn packet(&self, (process_uid, start, epoch): Key) -> v1::Module {
+    fn packet(&self, (upid, start, epoch): Key) -> v1::Module {
         v1::Module {
-            process_uid,
+            upid,
             epoch,
             end_epoch: self.end_epoch,
             path: self.file.path.clone(),
@@ -155,7 +154,7 @@ mod tests {
 
     fn module(path: &str, start: u64, end: u64, epochs: (u32, u32)) -> v1::Module {
         v1::Module {
-            process_uid: 7,
+            upid: 7,
             epoch: epochs.0,
             end_epoch: epochs.1,
             path: path.into(),
@@ -210,7 +209,7 @@ mod tests {
         modules.insert(&module("own", 0x3000, 0x4000, (0, 0)));
         modules.insert(&module("own", 0x5000, 0x6000, (0, 0)));
         let mut other = module("shared", 0x1000, 0x2000, (0, 0));
-        other.process_uid = 8;
+        other.upid = 8;
         modules.insert(&other);
         modules.remove_process(7);
         assert_eq!((modules.by_key.len(), modules.files.len()), (1, 1));

@@ -15,7 +15,7 @@ pub const MOST_ADDRESSES: usize = 2 << 20;
 /// An address of the trace that wants a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    pub process_uid: u32,
+    pub upid: u32,
     pub epoch: u32,
     pub address: u64,
     /// `Native` is a return address: its call, one byte before, is looked up. `LeafPc` is exact.
@@ -101,8 +101,8 @@ pub struct Wanted {
 impl Wanted {
     /// Takes an address in. False: there are too many.
     pub fn add(&mut self, modules: &Modules, query: &Query) -> bool {
-        let module = modules.at(query.process_uid, Some(query.epoch), query.inside());
-        let process = (query.process_uid, query.epoch);
+        let module = modules.at(query.upid, Some(query.epoch), query.inside());
+        let process = (query.upid, query.epoch);
         let address = module.map_or(query.address, |m| query.address.wrapping_sub(m.bias));
         if self.count >= MOST_ADDRESSES && self.put_in_order() >= MOST_ADDRESSES {
             let set = match module {
@@ -131,14 +131,14 @@ impl Wanted {
     }
 
     /// Whether a process has addresses in code that no file holds.
-    pub fn has_elsewhere(&self, process_uid: u32) -> bool {
-        let all = (process_uid, 0)..=(process_uid, u32::MAX);
+    pub fn has_elsewhere(&self, upid: u32) -> bool {
+        let all = (upid, 0)..=(upid, u32::MAX);
         self.elsewhere.range(all).next().is_some()
     }
 
     /// Takes out the addresses of a process in code that no file holds.
-    pub fn forget_elsewhere(&mut self, process_uid: u32) {
-        let all = (process_uid, 0)..=(process_uid, u32::MAX);
+    pub fn forget_elsewhere(&mut self, upid: u32) {
+        let all = (upid, 0)..=(upid, u32::MAX);
         for (_, set) in self.elsewhere.extract_if(all, |_, _| true) {
             self.count -= set.len();
         }

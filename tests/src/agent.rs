@@ -5,12 +5,12 @@
 
 use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
-use stackbeat_core::shm::gate;
 use stackbeat_core::shm::layout::{
     Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state,
 };
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record::RecordKind;
+use stackbeat_core::shm::signal_gate;
 use stackbeat_core::shm::throttle::Ticker;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -53,10 +53,10 @@ pub fn agent() -> &'static Path {
     })
 }
 
-fn lighten(mapping: &Mapping, entry: &ThreadEntry) {
+fn use_asymmetric_barrier(mapping: &Mapping, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        gate::lighten(entry, entry.uid.load(Ordering::Relaxed));
+        signal_gate::use_asymmetric_barrier(entry, entry.utid.load(Ordering::Relaxed));
     }
 }
 
@@ -163,9 +163,9 @@ impl Session {
     }
 
     /// The hooks of allocation are to go, as with a budget that they alone exceed.
-    pub fn withdraw_allocation(self) -> Session {
-        let withdrawn = &self.mapping.control().withdrawn;
-        withdrawn.store(Category::Alloc.bit(), Ordering::Relaxed);
+    pub fn unpatch_allocation(self) -> Session {
+        let unpatched = &self.mapping.control().unpatched;
+        unpatched.store(Category::Alloc.bit(), Ordering::Relaxed);
         self
     }
 
@@ -184,13 +184,13 @@ impl Session {
 
     /// Makes the gates of all threads light now and then, as a recording does for threads that wait often
     /// and are not interrupted.
-    pub fn light_gates(mut self) -> Session {
+    pub fn asymmetric_barriers(mut self) -> Session {
         let (mapping, stop) = (self.mapping.clone(), self.stop.clone());
         self.threads.push(std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 for i in 0..mapping.control().threads_used.load(Ordering::Relaxed) {
                     if let Some(entry) = mapping.thread(i) {
-                        lighten(&mapping, entry);
+                        use_asymmetric_barrier(&mapping, entry);
                     }
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -225,19 +225,19 @@ impl Session {
                     if pid == 0
                         || signal == 0
                         || tid == 0
-                        || !gate::try_send(entry, platform::barrier_everywhere)
-                        || !gate::commit(entry)
+                        || !signal_gate::try_send(entry, platform::barrier_everywhere)
+                        || !signal_gate::commit(entry)
                     {
                         continue;
                     }
                     let signalled = platform::signal_thread(pid, tid, signal as i32);
-                    gate::sent(entry);
+                    signal_gate::sent(entry);
                     match signalled {
                         Ok(()) => _ = sent.fetch_add(1, Ordering::Relaxed),
-                        Err(_) => gate::cancel(entry),
+                        Err(_) => signal_gate::cancel(entry),
                     }
                     if sent.load(Ordering::Relaxed) % 2 == 0 {
-                        lighten(&mapping, entry);
+                        use_asymmetric_barrier(&mapping, entry);
                     }
                 }
                 while begin.elapsed() < interval {
@@ -293,8 +293,8 @@ impl Session {
     pub fn sandboxed(&self) -> Vec<u32> {
         let mut said: Vec<_> = stackbeat_core::shm::registry::processes(&self.mapping)
             .map(|(_, entry)| {
-                let uid = entry.uid.load(Ordering::Relaxed);
-                (uid, entry.sandboxed.load(Ordering::Acquire))
+                let upid = entry.upid.load(Ordering::Relaxed);
+                (upid, entry.sandboxed.load(Ordering::Acquire))
             })
             .collect();
         said.sort_unstable();

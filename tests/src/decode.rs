@@ -18,8 +18,8 @@ pub struct Trace {
     pub thread_ends: BTreeMap<u32, v1::ThreadEnd>,
     pub modules: Vec<v1::Module>,
     pub samples: BTreeMap<u32, Vec<SampleRow>>,
-    pub losses: BTreeMap<(u32, i32), u64>,
-    /// Of processes, by uid and name: times (ns) and values.
+    pub drops: BTreeMap<(u32, i32), u64>,
+    /// Of processes, by upid and name: times (ns) and values.
     pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
     nodes: HashMap<u32, Node>,
     names: HashMap<(u32, u32, u64, i32), Vec<String>>,
@@ -58,22 +58,19 @@ impl Trace {
     fn take(&mut self, body: Body) {
         match body {
             Body::Header(header) => self.header = header,
-            Body::Process(p) => drop(self.processes.insert(p.uid, p)),
-            Body::ProcessEnd(p) => drop(self.process_ends.insert(p.uid, p)),
-            Body::Thread(t) => drop(self.threads.insert(t.uid, t)),
-            Body::ThreadEnd(t) => drop(self.thread_ends.insert(t.uid, t)),
+            Body::Process(p) => drop(self.processes.insert(p.upid, p)),
+            Body::ProcessEnd(p) => drop(self.process_ends.insert(p.upid, p)),
+            Body::Thread(t) => drop(self.threads.insert(t.utid, t)),
+            Body::ThreadEnd(t) => drop(self.thread_ends.insert(t.utid, t)),
             Body::Module(module) => self.modules.push(module),
             Body::Nodes(nodes) => self.take_nodes(&nodes),
             Body::Samples(batch) => {
                 let rows = columns::decode(&batch).expect("columns decode");
-                self.samples
-                    .entry(batch.thread_uid)
-                    .or_default()
-                    .extend(rows);
+                self.samples.entry(batch.utid).or_default().extend(rows);
             }
-            Body::Loss(loss) => drop(
-                self.losses
-                    .insert((loss.thread_uid, loss.cause), loss.count),
+            Body::Drops(dropped) => drop(
+                self.drops
+                    .insert((dropped.utid, dropped.cause), dropped.count),
             ),
             Body::Symbols(symbols) => {
                 // The last name of each address, if it is one.
@@ -89,19 +86,19 @@ impl Trace {
                         let place = (path, build_id, address, kind);
                         self.names_in_files.insert(place, names);
                     } else {
-                        let place = (entry.process_uid, entry.epoch, address, kind);
+                        let place = (entry.upid, entry.epoch, address, kind);
                         self.names.insert(place, names);
                     }
                 }
             }
-            Body::Counters(batch) if batch.thread_uid == 0 => self.take_counters(batch),
+            Body::Counters(batch) if batch.utid == 0 => self.take_counters(batch),
             Body::Footer(footer) => self.footer = Some(footer),
             _ => {}
         }
     }
 
     fn take_counters(&mut self, batch: v1::CounterBatch) {
-        let key = (batch.process_uid, batch.name);
+        let key = (batch.upid, batch.name);
         let series = self.counters.entry(key).or_default();
         let (mut time, mut value) = (0, 0);
         for (later, more) in batch.time.iter().zip(&batch.value) {
@@ -165,7 +162,7 @@ impl Trace {
         of_process.or_else(|| {
             let inside = node.address - u64::from(node.kind != NodeKind::LeafPc);
             let loaded = self.modules.iter().filter(|module| {
-                module.process_uid == process
+                module.upid == process
                     && (module.start..module.end).contains(&inside)
                     && module.epoch <= epoch
                     && (module.end_epoch == 0 || epoch < module.end_epoch)
@@ -190,10 +187,10 @@ impl Trace {
 
     /// Records that a thread committed and that are not in the file.
     pub fn lost_records(&self) -> u64 {
-        self.losses
+        self.drops
             .iter()
             .filter(|((_, cause), _)| {
-                use v1::loss::Cause;
+                use v1::drops::Cause;
                 matches!(
                     Cause::try_from(*cause),
                     Ok(Cause::BufferFull | Cause::Overwritten | Cause::Disk | Cause::Damaged)
@@ -284,10 +281,10 @@ impl Trace {
             "the footer's count"
         );
         assert!(!self.processes.is_empty() && !self.threads.is_empty());
-        for (uid, thread) in &self.threads {
+        for (utid, thread) in &self.threads {
             assert!(
-                self.processes.contains_key(&thread.process_uid),
-                "thread {uid} of no process"
+                self.processes.contains_key(&thread.upid),
+                "thread {utid} of no process"
             );
         }
         for (thread, rows) in &self.samples {

@@ -531,7 +531,7 @@ int main(void) {
 "#;
 
 #[test]
-fn the_first_process_of_a_namespace_is_spared_and_its_fault_is_noted() {
+fn the_first_process_of_a_namespace_is_spared_and_its_crash_is_noted() {
     let folder = scratch();
     let first = compile(folder.path(), "first.c", FIRST, &["-fno-inline"]);
     let program = Program::new([first.to_str().expect("UTF-8")]).options(&["--dump-on-crash"]);
@@ -550,7 +550,7 @@ fn the_first_process_of_a_namespace_is_spared_and_its_fault_is_noted() {
 
 /// Without the option nothing of ours looks at faults, and a child's death is its parent's business.
 #[test]
-fn faults_are_left_alone_unless_somebody_wants_to_know() {
+fn crashes_are_left_alone_unless_somebody_wants_to_know() {
     let folder = scratch();
     let crasher = compile(folder.path(), "crasher.c", CRASHER, &FLAGS);
     let program = Program::new([crasher.to_str().expect("UTF-8")]);

@@ -272,14 +272,14 @@ fn gcc_compiles_in_many_short_processes() {
         .processes
         .values()
         .filter(|p| p.executable.ends_with("/cc1"))
-        .map(|p| p.uid)
+        .map(|p| p.upid)
         .collect();
     let cpu = |of_cc1: bool| -> u64 {
         trace
             .threads
             .values()
-            .filter(|t| cc1.contains(&t.process_uid) == of_cc1)
-            .filter_map(|t| trace.samples.get(&t.uid)?.last().map(|row| row.cpu_ns))
+            .filter(|t| cc1.contains(&t.upid) == of_cc1)
+            .filter_map(|t| trace.samples.get(&t.utid)?.last().map(|row| row.cpu_ns))
             .sum()
     };
     assert!(

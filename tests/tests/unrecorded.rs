@@ -318,9 +318,9 @@ fn an_orphan_is_named_and_waited_for() {
         assert!((150..340).contains(cpu_ms), "{script}: {rows:?}");
         // It is not one of those that nobody saw, too.
         let info = json(at, &["info", "t.beat", "--json"]);
-        let losses = info["losses"].as_array().expect("a list");
-        let is_not_hooked = |loss: &Value| loss["cause"] == "not_hooked";
-        assert!(!losses.iter().any(is_not_hooked), "{script}: {losses:?}");
+        let drops = info["losses"].as_array().expect("a list");
+        let is_not_hooked = |dropped: &Value| dropped["cause"] == "not_hooked";
+        assert!(!drops.iter().any(is_not_hooked), "{script}: {drops:?}");
     }
 }
 
@@ -412,9 +412,9 @@ fn a_static_program_that_replaces_an_agents_image_is_named() {
         assert_eq!(reason, "static");
         // The last look may be some time ago, on a busy machine.
         assert!((10..260).contains(cpu_ms), "{start}: {rows:?}");
-        let is_loss = |loss: &Value| loss["cause"] == "not_hooked";
-        let losses = report["losses"].as_array().expect("a list");
-        assert!(!losses.iter().any(is_loss), "{start}: {losses:?}");
+        let is_loss = |dropped: &Value| dropped["cause"] == "not_hooked";
+        let drops = report["losses"].as_array().expect("a list");
+        assert!(!drops.iter().any(is_loss), "{start}: {drops:?}");
     }
 }
 

@@ -9,8 +9,8 @@
 pub mod agent;
 pub mod cli;
 pub mod commands;
+pub mod drop_causes;
 pub mod export;
-pub mod losses;
 mod meters;
 pub mod render;
 pub mod scopes;

@@ -138,12 +138,12 @@ impl Meters {
         let first = self.bucket_of(segment.begin_ns);
         let last = self.bucket_of(segment.end_ns.max(segment.begin_ns.saturating_add(1)) - 1);
         self.reach(segment.thread, process, first, emit)?;
-        let amounts = &segment.amounts;
+        let metrics = &segment.metrics;
         // CPU time is spread over the segment, except that a blocked thread used it on its way in
         // and out: it is booked where the call ended.
         let spread_cpu_ns = match segment.kind {
             SegmentKind::Blocked(_) => 0,
-            SegmentKind::Running | SegmentKind::Gap => amounts.cpu_ns,
+            SegmentKind::Running | SegmentKind::Gap => metrics.cpu_ns,
         };
         let length_ns = segment.end_ns.saturating_sub(segment.begin_ns);
         let is_lock_wait = segment.kind.cause() == Cause::Lock;
@@ -174,13 +174,13 @@ impl Meters {
         }
         let meter = &mut self.threads[thread];
         meter.bucket.add(&Bucket {
-            cpu_ns: amounts.cpu_ns.saturating_sub(booked.0),
+            cpu_ns: metrics.cpu_ns.saturating_sub(booked.0),
             totals: Totals {
-                allocations: amounts.allocations,
-                allocated_bytes: amounts.allocated_bytes,
-                faults: amounts.minor_faults.saturating_add(amounts.major_faults),
-                voluntary_switches: amounts.voluntary_switches,
-                involuntary_switches: amounts.involuntary_switches,
+                allocations: metrics.allocations,
+                allocated_bytes: metrics.allocated_bytes,
+                faults: metrics.minor_faults.saturating_add(metrics.major_faults),
+                voluntary_switches: metrics.voluntary_switches,
+                involuntary_switches: metrics.involuntary_switches,
                 lock_waits: u64::from(is_lock_wait),
                 lock_wait_ns: lock_wait_ns.saturating_sub(booked.1),
             },

@@ -8,13 +8,16 @@ use std::path::Path;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use stackbeat_model::{
-    Amounts, CallsMade, Evidence, FunctionIndex, Segment, SegmentKind, StackIndex, ThreadIndex,
+    AttributedCalls, Evidence, FunctionIndex, Metrics, Segment, SegmentKind, StackIndex,
+    ThreadIndex,
 };
 
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
-use crate::summary::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::summary::load::Report;
+use crate::summary::metadata::{
+    DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
+};
 use crate::summary::system_calls::CallSites;
 use crate::summary::timeline::{Bar, Timeline};
 
@@ -87,13 +90,13 @@ impl Author {
             end_ns: self.now_ns + length_ns,
             stack: StackIndex::NONE,
             kind,
-            amounts: Amounts {
+            metrics: Metrics {
                 cpu_ns: running_ns - running_ns / 10,
                 runnable_ns: running_ns / 10,
                 allocations: bytes / 64,
                 allocated_bytes: bytes,
                 samples: 1,
-                ..Amounts::default()
+                ..Metrics::default()
             },
             evidence: Evidence {
                 samples: 1,
@@ -102,7 +105,7 @@ impl Author {
             arg: None,
             result: None,
             waker_tid: None,
-            new_turn: false,
+            new_iteration: false,
             is_inferred: false,
         };
         self.now_ns += length_ns;
@@ -114,7 +117,7 @@ impl Author {
                 end_ns: segment.end_ns,
                 place,
                 place_ns: length_ns,
-                cpu_ns: segment.amounts.cpu_ns,
+                cpu_ns: segment.metrics.cpu_ns,
                 allocated_bytes: bytes,
                 common: None,
             },
@@ -192,7 +195,7 @@ pub fn report() -> Report {
         (1, &[8, 5], SystemCall::WakeUps, 60),
     ] {
         let functions: Vec<_> = path.iter().map(|f| FunctionIndex(*f)).collect();
-        let made = CallsMade {
+        let made = AttributedCalls {
             thread: ThreadIndex(thread),
             stack: StackIndex::NONE,
             call,
@@ -202,7 +205,7 @@ pub fn report() -> Report {
         calls.add(made.thread, profile.tree.path(&functions), &made);
     }
     Report {
-        facts: facts(end_ns - START_NS, &profile),
+        metadata: metadata(end_ns - START_NS, &profile),
         damage: Vec::new(),
         profile,
         timeline,
@@ -248,7 +251,7 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
     let Author {
         profile, timeline, ..
     } = author;
-    let mut facts = Facts {
+    let mut metadata = Metadata {
         recording: Recording {
             command: vec!["large".into()],
             start_ns: START_NS,
@@ -259,22 +262,22 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
             state: "complete".into(),
             ..Recording::default()
         },
-        ..facts_of_functions()
+        ..metadata_of_functions()
     };
-    facts.processes = vec![ProcessRow {
+    metadata.processes = vec![ProcessRow {
         name: "large".into(),
         ..ProcessRow::default()
     }];
-    facts.threads = (0..threads)
-        .map(|i| ThreadFacts {
-            uid: i + 1,
+    metadata.threads = (0..threads)
+        .map(|i| ThreadMetadata {
+            utid: i + 1,
             tid: 100 + i,
             name: format!("worker-{i}"),
-            ..ThreadFacts::default()
+            ..ThreadMetadata::default()
         })
         .collect();
     Report {
-        facts,
+        metadata,
         damage: Vec::new(),
         profile,
         timeline,
@@ -285,25 +288,25 @@ pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
     }
 }
 
-fn facts_of_functions() -> Facts {
+fn metadata_of_functions() -> Metadata {
     let functions = FUNCTIONS.iter().map(|(name, module, file)| FunctionName {
         name: (*name).into(),
         module: (*module).into(),
         file: (*file).into(),
         line: if file.is_empty() { 0 } else { 42 },
     });
-    Facts {
+    Metadata {
         functions: functions.collect(),
-        ..Facts::default()
+        ..Metadata::default()
     }
 }
 
-fn facts(duration_ns: u64, profile: &Profile) -> Facts {
-    let process = |uid: u32, name: &str| ProcessRow {
-        uid,
+fn metadata(duration_ns: u64, profile: &Profile) -> Metadata {
+    let process = |upid: u32, name: &str| ProcessRow {
+        upid,
         replaced_uid: 0,
-        pid: 1000 + uid,
-        parent_pid: 999 + uid,
+        pid: 1000 + upid,
+        parent_pid: 999 + upid,
         name: name.into(),
         command: vec![name.into(), "--verbose".into()],
         begin_ns: 0,
@@ -317,12 +320,12 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         calls.0[SystemCall::BytesWritten as usize] = (20 << 20) * i as u64;
         calls
     };
-    let threads = names.iter().enumerate().map(|(i, name)| ThreadFacts {
-        uid: i as u32 + 1,
+    let threads = names.iter().enumerate().map(|(i, name)| ThreadMetadata {
+        utid: i as u32 + 1,
         tid: 1001 + i as u32,
         name: (*name).into(),
         process: usize::from(i == 3),
-        process_uid: 1 + u32::from(i == 3),
+        upid: 1 + u32::from(i == 3),
         pid: 1001 + u32::from(i == 3),
         is_main: i == 0 || i == 3,
         begin_ns: 0,
@@ -331,15 +334,15 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         // As with a trace of an older version.
         wake_ups: (i != 3).then_some(100),
         call_bytes: (i != 3).then(|| CallBytes::of(&calls(i))),
-        ..ThreadFacts::default()
+        ..ThreadMetadata::default()
     });
-    let loss = |cause, count, description| LossRow {
-        thread_uid: 1,
+    let dropped = |cause, count, description| DropsRow {
+        utid: 1,
         cause,
         count,
         description,
     };
-    Facts {
+    Metadata {
         recording: Recording {
             trace: "shop.beat".into(),
             command: vec!["./shop".into(), "--verbose".into()],
@@ -370,14 +373,14 @@ fn facts(duration_ns: u64, profile: &Profile) -> Facts {
         },
         processes: vec![process(1, "shop"), process(2, "sh")],
         threads: threads.collect(),
-        losses: vec![
-            loss(
+        drops: vec![
+            dropped(
                 "buffer_full",
                 3,
                 "records dropped because the buffer was full",
             ),
-            loss("truncated_depth", 2, "stacks deeper than --depth"),
+            dropped("truncated_depth", 2, "stacks deeper than --depth"),
         ],
-        ..facts_of_functions()
+        ..metadata_of_functions()
     }
 }

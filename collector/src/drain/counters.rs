@@ -15,20 +15,13 @@ pub struct Counters {
 
 impl Counters {
     /// A value that the program gave.
-    pub fn add(&mut self, process_uid: u32, event: Event) {
-        self.push(process_uid, event.name, "", event.time_ns, event.value);
+    pub fn add(&mut self, upid: u32, event: Event) {
+        self.push(upid, event.name, "", event.time_ns, event.value);
     }
 
     /// A value; process 0 is the machine.
-    pub fn push(
-        &mut self,
-        process_uid: u32,
-        name: String,
-        unit: &'static str,
-        time_ns: u64,
-        value: i64,
-    ) {
-        let values = self.values.entry((process_uid, name, unit)).or_default();
+    pub fn push(&mut self, upid: u32, name: String, unit: &'static str, time_ns: u64, value: i64) {
+        let values = self.values.entry((upid, name, unit)).or_default();
         values.push((time_ns, value));
     }
 
@@ -36,7 +29,7 @@ impl Counters {
     pub fn finish(&mut self) -> impl Iterator<Item = CounterBatch> + use<> {
         std::mem::take(&mut self.values)
             .into_iter()
-            .map(|((process_uid, name, unit), values)| {
+            .map(|((upid, name, unit), values)| {
                 let (mut time, mut value) = (0, 0);
                 let deltas = values.into_iter().map(|(t, v)| {
                     let deltas = ((t as i64).wrapping_sub(time), v.wrapping_sub(value));
@@ -45,8 +38,8 @@ impl Counters {
                 });
                 let (times, values) = deltas.unzip();
                 CounterBatch {
-                    process_uid,
-                    thread_uid: 0,
+                    upid,
+                    utid: 0,
                     name,
                     unit: unit.to_owned(),
                     time: times,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stackbeat_core::fault;
+use stackbeat_core::crash_signals;
 use stackbeat_core::shm::layout::ProcessEntry;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
@@ -20,7 +20,7 @@ pub struct Crash {
 /// Who got the signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrashedThread {
-    pub uid: u32,
+    pub utid: u32,
     tid: u32,
     name: String,
     pub node: u32,
@@ -32,7 +32,7 @@ impl Crash {
     pub fn of(entry: &ProcessEntry) -> Option<Crash> {
         let get = |word: &stackbeat_core::sync::AtomicU32| word.load(Ordering::Relaxed);
         let signal = i32::try_from(entry.fatal_signal.load(Ordering::Acquire)).ok()?;
-        let signal = fault::name(signal)?;
+        let signal = crash_signals::name(signal)?;
         let tid = get(&entry.fatal_tid);
         let name = entry.fatal_name.iter();
         let name: Vec<u8> = name
@@ -43,11 +43,11 @@ impl Crash {
             pid: get(&entry.pid),
             signal,
             thread: (tid != 0).then(|| CrashedThread {
-                uid: get(&entry.fatal_thread_uid),
+                utid: get(&entry.fatal_utid),
                 tid,
                 name: String::from_utf8_lossy(&name).into_owned(),
                 node: Some(get(&entry.fatal_node))
-                    .filter(|node| *node != fault::NO_NODE)
+                    .filter(|node| *node != crash_signals::NO_NODE)
                     .unwrap_or(0),
                 cycles: entry.fatal_cycles.load(Ordering::Relaxed),
             }),
@@ -58,7 +58,7 @@ impl Crash {
     pub fn of_pid(mapping: &Mapping, pid: u32) -> Option<Crash> {
         let entries = registry::processes(mapping);
         let entries = entries.filter(|(_, e)| e.pid.load(Ordering::Relaxed) == pid);
-        let (_, newest) = entries.max_by_key(|(_, e)| e.uid.load(Ordering::Relaxed))?;
+        let (_, newest) = entries.max_by_key(|(_, e)| e.upid.load(Ordering::Relaxed))?;
         Crash::of(newest)
     }
 

@@ -8,15 +8,15 @@
 //! When the sink fails (a full disk), nothing is marked: the pool keeps what it holds, the program's
 //! threads count what finds no room any more, and the next pass tries again.
 
-pub mod census;
 pub mod counters;
 pub(crate) mod crash;
 pub mod decode;
+pub mod lifecycle;
 pub mod nodes;
 mod rows;
 mod scan;
+pub mod seen_waits;
 pub mod system;
-pub mod waits;
 
 use std::collections::HashMap;
 use std::io;
@@ -35,9 +35,9 @@ use crate::writer::encode;
 pub use rows::clock_packet;
 use stackbeat_symbolize::Wanted;
 
-use census::{Census, Changed};
 use counters::Counters;
 use decode::Record;
+use lifecycle::{Changed, Lifecycle};
 use nodes::Nodes;
 use system::System;
 
@@ -119,7 +119,7 @@ pub struct Drainer {
     pub converter: Converter,
     newest_cycles: u64,
     last_clock_packet_ns: u64,
-    pub census: Census,
+    pub lifecycle: Lifecycle,
     pub nodes: Nodes,
     /// What wants a name of processes that are forgotten.
     wanted: Wanted,
@@ -153,7 +153,7 @@ impl Drainer {
             converter: Converter::new(),
             newest_cycles: 0,
             last_clock_packet_ns: first.monotonic_ns,
-            census: Census::default(),
+            lifecycle: Lifecycle::default(),
             nodes: Nodes::default(),
             wanted: Wanted::default(),
             totals: Totals::default(),
@@ -174,7 +174,7 @@ impl Drainer {
         system: Box<dyn System>,
         source: ClockSource,
         converter: Converter,
-        seed: census::Seed,
+        seed: lifecycle::Seed,
         unit_ns: u32,
     ) -> Drainer {
         Drainer {
@@ -184,7 +184,7 @@ impl Drainer {
             // There is no later reading of the clocks to wait for.
             newest_cycles: u64::MAX,
             last_clock_packet_ns: 0,
-            census: Census::of_the_dead(seed),
+            lifecycle: Lifecycle::of_the_dead(seed),
             nodes: Nodes::default(),
             wanted: Wanted::default(),
             totals: Totals::default(),
@@ -234,15 +234,15 @@ impl Drainer {
         changed: Changed,
     ) -> io::Result<()> {
         let snapshot = self.take_snapshot();
-        self.census
-            .look(mapping, &self.converter, &snapshot, changed, &*self.system);
+        self.lifecycle
+            .poll(mapping, &self.converter, &snapshot, changed, &*self.system);
         let waiting = self.waiting(mapping);
         if waiting
             .iter()
-            .any(|(i, _)| self.is_of_a_stranger(mapping, *i))
+            .any(|(i, _)| self.is_of_unregistered(mapping, *i))
         {
             // A process that came after the look and has records already: it goes into the file before them.
-            self.census
+            self.lifecycle
                 .meet_newcomers(mapping, &self.converter, &snapshot, &*self.system);
         }
         let mut batch = Batch::default();
@@ -262,14 +262,14 @@ impl Drainer {
             && !batch.claims.is_empty()
         {
             self.last_clock_packet_ns = snapshot.monotonic_ns;
-            self.census
+            self.lifecycle
                 .say(packet::Body::Clock(clock_packet(&snapshot)));
         }
         self.flush(mapping, sink, &mut batch)?;
         // Everything of the threads that had ended before the copying is stored.
-        self.census.conclude(mapping, &self.converter);
+        self.lifecycle.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
-        self.census.release(mapping, keep, &*self.system);
+        self.lifecycle.release(mapping, keep, &*self.system);
         self.forget_the_ended(snapshot.monotonic_ns, keep);
         Ok(())
     }
@@ -279,26 +279,26 @@ impl Drainer {
         let most = MOST_FORGOTTEN.max(self.nodes.wanted_count() / FORGOTTEN_PART);
         let mut addresses = 0;
         while addresses < most
-            && let Some(uid) = self.census.next_to_forget(now_ns)
+            && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
-            addresses += self.want_names(Some(uid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(uid)
+            addresses += self.want_names(Some(upid)) + 1;
+            let has_jit_map = self.wanted.has_elsewhere(upid)
                 && self
-                    .census
-                    .pid(uid)
+                    .lifecycle
+                    .pid(upid)
                     .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
-                self.wanted.forget_elsewhere(uid);
+                self.wanted.forget_elsewhere(upid);
             }
-            self.census.forget(uid, keep, has_jit_map);
+            self.lifecycle.forget(upid, keep, has_jit_map);
         }
     }
 
     /// Puts the addresses of a process, or of all, by the files that they lie in. Gives how many there were.
-    fn want_names(&mut self, process_uid: Option<u32>) -> usize {
-        let queries = self.nodes.take_wanted(process_uid);
+    fn want_names(&mut self, upid: Option<u32>) -> usize {
+        let queries = self.nodes.take_wanted(upid);
         for query in &queries {
-            let has_room = self.wanted.add(self.census.modules(), query);
+            let has_room = self.wanted.add(self.lifecycle.modules(), query);
             self.nodes.unnamed += u64::from(!has_room);
         }
         queries.len()
@@ -312,7 +312,7 @@ impl Drainer {
 
     /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].
     pub fn conclude_living(&mut self, mapping: &Mapping) {
-        self.census
+        self.lifecycle
             .conclude_living(mapping, &self.converter, &*self.system);
     }
 
@@ -326,11 +326,11 @@ impl Drainer {
     }
 
     /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
-    fn is_of_a_stranger(&self, mapping: &Mapping, i: u32) -> bool {
+    fn is_of_unregistered(&self, mapping: &Mapping, i: u32) -> bool {
         mapping.buffer(i).is_some_and(|header| {
-            let thread = header.thread_uid.load(Ordering::Relaxed);
-            let process = header.process_uid.load(Ordering::Relaxed);
-            !self.census.knows(thread) || !self.census.knows_process(process)
+            let thread = header.utid.load(Ordering::Relaxed);
+            let process = header.upid.load(Ordering::Relaxed);
+            !self.lifecycle.knows(thread) || !self.lifecycle.knows_process(process)
         })
     }
 
@@ -338,10 +338,11 @@ impl Drainer {
     fn copy(&mut self, mapping: &Mapping, i: u32, next: u64, batch: &mut Batch) {
         let mut words = std::mem::take(&mut self.words);
         if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
-            self.census.note_thread(mapping, &drained, &self.converter);
-            if !self.census.knows(drained.thread_uid) {
+            self.lifecycle
+                .note_thread(mapping, &drained, &self.converter);
+            if !self.lifecycle.knows(drained.utid) {
                 // Nobody's: none of it can be believed.
-                self.census.contradictions += 1;
+                self.lifecycle.contradictions += 1;
                 words.clear();
             }
             let claim = self.encode_records(drained, next, &words, batch);
@@ -365,10 +366,11 @@ impl Drainer {
         }
         let mut words = std::mem::take(&mut self.words);
         if let Some(drained) = buffer::drain(mapping, i, true, &mut words) {
-            self.census.note_thread(mapping, &drained, &self.converter);
+            self.lifecycle
+                .note_thread(mapping, &drained, &self.converter);
             let mut rest = &words[..];
             while let Ok(Some(record)) = decode::next(&mut rest) {
-                self.census.take(&drained, record, &*self.system);
+                self.lifecycle.take(&drained, record, &*self.system);
             }
         }
         self.words = words;
@@ -387,7 +389,8 @@ impl Drainer {
             let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
                 continue;
             };
-            self.census.note_thread(mapping, &drained, &self.converter);
+            self.lifecycle
+                .note_thread(mapping, &drained, &self.converter);
             let mut rows = Vec::new();
             let mut rest = &words[..];
             for number in 0..u64::from(drained.records) {
@@ -404,19 +407,19 @@ impl Drainer {
                         value,
                         name,
                     } => {
-                        let event = self.event(drained.thread_uid, kind, cycles, value, name);
+                        let event = self.event(drained.utid, kind, cycles, value, name);
                         if kind == COUNTER {
-                            counters.add(drained.process_uid, event);
+                            counters.add(drained.upid, event);
                         } else {
                             events.push(packet::Body::Event(event));
                         }
                     }
-                    Record::Wait(wait) => events.push(self.wait(drained.thread_uid, &wait)),
-                    Record::Wake(wake) => events.push(self.wake(drained.thread_uid, &wake)),
-                    other => self.census.take(&drained, other, &*self.system),
+                    Record::Wait(wait) => events.push(self.wait(drained.utid, &wait)),
+                    Record::Wake(wake) => events.push(self.wake(drained.utid, &wake)),
+                    other => self.lifecycle.take(&drained, other, &*self.system),
                 }
             }
-            samples.push((drained.thread_uid, rows));
+            samples.push((drained.utid, rows));
         }
         self.words = words;
         events.extend(counters.finish().map(packet::Body::Counters));
@@ -470,17 +473,17 @@ impl Drainer {
                     value,
                     name,
                 } => {
-                    let mark = self.event(drained.thread_uid, kind, cycles, value, name);
+                    let mark = self.event(drained.utid, kind, cycles, value, name);
                     if kind == COUNTER {
-                        counters.add(drained.process_uid, mark);
-                    } else if !self.census.event_is_known(&mark) {
+                        counters.add(drained.upid, mark);
+                    } else if !self.lifecycle.event_is_known(&mark) {
                         encode(packet::Body::Event(mark), &mut batch.samples);
                         batch.packets += 1;
                     }
                 }
-                Record::Wait(wait) => wakeups.push(self.wait(drained.thread_uid, &wait)),
-                Record::Wake(wake) => wakeups.push(self.wake(drained.thread_uid, &wake)),
-                other => self.census.take(&drained, other, &*self.system),
+                Record::Wait(wait) => wakeups.push(self.wait(drained.utid, &wait)),
+                Record::Wake(wake) => wakeups.push(self.wake(drained.utid, &wake)),
+                other => self.lifecycle.take(&drained, other, &*self.system),
             }
         }
         let end = drained
@@ -494,7 +497,7 @@ impl Drainer {
         {
             // Records that are no samples came last. `recover` has to know that they are done with.
             last_words = Some(v1::SampleBatch {
-                thread_uid: drained.thread_uid,
+                utid: drained.utid,
                 first_record: end,
                 other_records: match claim.samples {
                     0 => claim.stored as u32,
@@ -504,12 +507,12 @@ impl Drainer {
             });
         }
         if !self.rows.is_empty() {
-            let mut columns = columns::encode(drained.thread_uid, &self.rows, self.unit_ns);
+            let mut columns = columns::encode(drained.utid, &self.rows, self.unit_ns);
             columns.other_records = (claim.stored - claim.samples) as u32;
             encode(packet::Body::Samples(columns), &mut batch.samples);
             batch.packets += 1;
             if let Some(last) = self.rows.last() {
-                self.census.note_sample(drained.thread_uid, last);
+                self.lifecycle.note_sample(drained.utid, last);
             }
         }
         for counter in counters.finish() {
@@ -529,7 +532,7 @@ impl Drainer {
         claim
     }
 
-    /// Hands the batch to the sink: what the census has to say, new nodes, samples, in this order, so
+    /// Hands the batch to the sink: what the lifecycle has to say, new nodes, samples, in this order, so
     /// that a cut-off file holds no sample whose stack it does not know.
     fn flush(
         &mut self,
@@ -537,7 +540,7 @@ impl Drainer {
         sink: &mut dyn Sink,
         batch: &mut Batch,
     ) -> io::Result<()> {
-        let (mut out, mut packets) = self.census.said();
+        let (mut out, mut packets) = self.lifecycle.said();
         let (step, node_packets) = self.nodes.encode_new(mapping, &mut out);
         if out.is_empty() && batch.claims.is_empty() && batch.samples.is_empty() {
             return Ok(());
@@ -557,13 +560,13 @@ impl Drainer {
             };
             stored?;
         }
-        self.census.heard();
+        self.lifecycle.heard();
         self.nodes.commit(step);
         self.totals.flushes += 1;
         for claim in batch.claims.drain(..) {
             let d = &claim.drained;
             let end = d.first_record.wrapping_add(u64::from(d.records));
-            self.census.stored(d.thread_uid, end, &claim.counts());
+            self.lifecycle.stored(d.utid, end, &claim.counts());
             self.totals.samples += claim.samples;
             self.totals.stored += claim.stored;
             self.totals.damaged += claim.damaged;
@@ -630,14 +633,14 @@ impl Drainer {
         nodes::extend(mapping);
         let live = registry::threads(mapping)
             .map(|(_, entry)| entry)
-            .filter(|entry| !census::is_over(entry));
+            .filter(|entry| !lifecycle::is_over(entry));
         self.nodes.roll_over(mapping, live);
     }
 }
 
 impl Claim {
-    fn counts(&self) -> census::Counts {
-        census::Counts {
+    fn counts(&self) -> lifecycle::Counts {
+        lifecycle::Counts {
             stored: self.stored,
             samples: self.samples,
             damaged: self.damaged,

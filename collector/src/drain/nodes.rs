@@ -24,7 +24,7 @@ struct Cursor {
     next: u32,
     /// Taken but not written yet when they were read.
     holes: Vec<u32>,
-    /// By node: its root's address field (process uid and epoch); `None`: not read.
+    /// By node: its root's address field (process upid and epoch); `None`: not read.
     roots: Vec<Option<u64>>,
 }
 
@@ -176,15 +176,15 @@ impl Nodes {
     }
 
     /// Takes out the addresses that names are wanted for: those of one process, or all.
-    pub fn take_wanted(&mut self, process_uid: Option<u32>) -> Vec<Query> {
-        let processes = process_uid.map_or(0..=u32::MAX, |uid| uid..=uid);
+    pub fn take_wanted(&mut self, upid: Option<u32>) -> Vec<Query> {
+        let processes = upid.map_or(0..=u32::MAX, |upid| upid..=upid);
         let roots = u64::from(*processes.start()) << 32
             ..=u64::from(*processes.end()) << 32 | u64::from(u32::MAX);
         let mut queries = Vec::new();
         for (root, set) in self.addresses.extract_if(roots, |_, _| true) {
             self.address_count -= set.len();
             queries.extend(set.iter().map(|(address, kind)| Query {
-                process_uid: (root >> 32) as u32,
+                upid: (root >> 32) as u32,
                 epoch: root as u32,
                 address,
                 kind,
@@ -331,7 +331,7 @@ mod tests {
         queries.dedup();
         assert_eq!((queries.len(), nodes.unnamed), (1000, 0));
         let first = &queries[0];
-        assert_eq!((first.process_uid, first.epoch), (7, 0));
+        assert_eq!((first.upid, first.epoch), (7, 0));
         let exact = queries.iter().filter(|q| q.kind == NodeKind::LeafPc);
         assert_eq!(exact.count(), 500);
         assert!(queries.iter().all(|q| q.address >> 46 == 1));

@@ -10,28 +10,28 @@ use super::Drainer;
 impl Drainer {
     pub(super) fn event(
         &mut self,
-        thread_uid: u32,
+        utid: u32,
         kind: u8,
         cycles: u64,
         value: i64,
         name: String,
     ) -> Event {
         Event {
-            thread_uid,
+            utid,
             time_ns: self.date(cycles),
             name,
             // A kind that this version does not know keeps its number.
             kind: kind.into(),
             value,
             node: 0,
-            process_uid: 0,
+            upid: 0,
         }
     }
 
-    pub(super) fn wait(&mut self, thread_uid: u32, wait: &Waited) -> packet::Body {
+    pub(super) fn wait(&mut self, utid: u32, wait: &Waited) -> packet::Body {
         let end_ns = self.date(wait.end_cycles);
         packet::Body::LongWait(v1::LongWait {
-            thread_uid,
+            utid,
             begin_ns: self.converter.to_ns(wait.begin_cycles).min(end_ns),
             end_ns,
             node: wait.node,
@@ -39,14 +39,14 @@ impl Drainer {
             object: wait.object,
             result: wait.result,
             owner_tid: wait.owner_tid,
-            waker_uid: wait.waker_uid,
+            waker_utid: wait.waker_utid,
             wake_number: wait.wake_number,
         })
     }
 
-    pub(super) fn wake(&mut self, thread_uid: u32, wake: &Woke) -> packet::Body {
+    pub(super) fn wake(&mut self, utid: u32, wake: &Woke) -> packet::Body {
         packet::Body::Wake(v1::Wake {
-            thread_uid,
+            utid,
             number: wake.number,
             time_ns: self.date(wake.cycles),
             node: wake.node,

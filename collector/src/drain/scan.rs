@@ -12,7 +12,7 @@ use super::Drainer;
 /// A sub-buffer with records to drain. Sorts by thread, then by record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
-    thread_uid: u32,
+    utid: u32,
     first: u64,
     end: u64,
     buffer: u32,
@@ -27,14 +27,14 @@ impl Drainer {
     /// once more: what was completed before the first look ended is seen then, and a gap that is still
     /// there is a loss.
     pub(super) fn waiting(&self, mapping: &Mapping) -> Vec<(u32, u64)> {
-        let first_look = self.undrained(mapping);
-        let is_complete = self.in_sequence(&first_look, |_| false).len() == first_look.len();
+        let first_pass = self.undrained(mapping);
+        let is_complete = self.in_sequence(&first_pass, |_| false).len() == first_pass.len();
         let found = if is_complete {
-            first_look.clone()
+            first_pass.clone()
         } else {
             self.undrained(mapping)
         };
-        let seen: HashSet<u32> = first_look.iter().map(|w| w.buffer).collect();
+        let seen: HashSet<u32> = first_pass.iter().map(|w| w.buffer).collect();
         self.in_sequence(&found, |buffer| seen.contains(&buffer))
     }
 
@@ -43,8 +43,8 @@ impl Drainer {
         let mut ready = Vec::new();
         let mut thread = (0, 0, false);
         for w in found {
-            if thread.0 != w.thread_uid || ready.is_empty() {
-                thread = (w.thread_uid, self.census.next_record(w.thread_uid), true);
+            if thread.0 != w.utid || ready.is_empty() {
+                thread = (w.utid, self.lifecycle.next_record(w.utid), true);
             }
             let (_, next, go_on) = &mut thread;
             *go_on &= w.first <= *next || believe(w.buffer);
@@ -68,7 +68,7 @@ impl Drainer {
             match state as u32 {
                 buffer_state::FREE => continue,
                 buffer_state::COMPLETE => {}
-                _ if self.census.is_dead_owner(owner) => buffer::owner_died(mapping, i),
+                _ if self.lifecycle.is_dead_owner(owner) => buffer::owner_died(mapping, i),
                 buffer_state::REVOKED => {
                     buffer::settle(mapping, i, mapping.thread(owner));
                 }
@@ -80,7 +80,7 @@ impl Drainer {
             if committed != drained || complete {
                 let first = header.first_record.load(Ordering::Relaxed);
                 found.push(Waiting {
-                    thread_uid: header.thread_uid.load(Ordering::Relaxed),
+                    utid: header.utid.load(Ordering::Relaxed),
                     first: first.wrapping_add(drained >> 32),
                     end: first.wrapping_add(committed >> 32),
                     buffer: i,

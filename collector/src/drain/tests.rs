@@ -40,9 +40,9 @@ impl Memory {
     }
 
     /// The numbers of all samples of a thread, in the order of the stream.
-    fn numbers(&self, uid: u32) -> Vec<u64> {
+    fn numbers(&self, utid: u32) -> Vec<u64> {
         let batches = self.bodies().into_iter().filter_map(|body| match body {
-            packet::Body::Samples(b) if b.thread_uid == uid => columns::decode(&b).ok(),
+            packet::Body::Samples(b) if b.utid == utid => columns::decode(&b).ok(),
             _ => None,
         });
         batches.flatten().map(|row| row.record).collect()
@@ -120,8 +120,8 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn uid(&self) -> u32 {
-        self.entry.uid.load(Ordering::Relaxed)
+    fn utid(&self) -> u32 {
+        self.entry.utid.load(Ordering::Relaxed)
     }
 
     fn append(&self, record: &[u64]) -> bool {
@@ -135,7 +135,7 @@ impl Thread<'_> {
             pool: &self.world.mapping,
             entry: self.entry,
             index: self.index,
-            process_uid: 1,
+            upid: 1,
             mode: self.world.mode,
             generation,
         }
@@ -174,7 +174,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
     let thread = world.thread();
     assert!(thread.sample(0));
     let snapshot = drainer.take_snapshot();
-    drainer.census.look(
+    drainer.lifecycle.poll(
         &world.mapping,
         &drainer.converter,
         &snapshot,
@@ -185,13 +185,15 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
     // Behind the back of a pass that has looked at the pool already.
     assert!(thread.sample(0));
     thread.end();
-    drainer.census.meet_newcomers(
+    drainer.lifecycle.meet_newcomers(
         &world.mapping,
         &drainer.converter,
         &snapshot,
         &*drainer.system,
     );
-    drainer.census.conclude(&world.mapping, &drainer.converter);
+    drainer
+        .lifecycle
+        .conclude(&world.mapping, &drainer.converter);
     drainer
         .flush_queue(&world.mapping, &mut memory)
         .expect("memory takes everything");
@@ -203,7 +205,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
     }
     let ends = memory.ends();
     assert_eq!((ends.len(), ends[0].records_written), (1, 2));
-    assert_eq!(memory.numbers(thread.uid()), [0, 1]);
+    assert_eq!(memory.numbers(thread.utid()), [0, 1]);
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn every_record_is_stored_once_and_its_place_is_given_back() {
             .pass(&world.mapping, &mut memory, Keep::Nothing)
             .expect("stored");
     }
-    assert_eq!(memory.numbers(thread.uid()), (0..1000).collect::<Vec<_>>());
+    assert_eq!(memory.numbers(thread.utid()), (0..1000).collect::<Vec<_>>());
     assert!(in_use(&world.mapping) <= 1);
     thread.end();
     drainer
@@ -237,7 +239,7 @@ fn every_record_is_stored_once_and_its_place_is_given_back() {
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
-    assert_eq!(memory.numbers(next.uid()), [0]);
+    assert_eq!(memory.numbers(next.utid()), [0]);
     assert_eq!(memory.ends().len(), 1);
 }
 
@@ -256,7 +258,7 @@ fn what_the_sink_refuses_comes_again_and_nothing_twice() {
             .pass(&world.mapping, &mut memory, Keep::Nothing)
             .is_err()
         {}
-        assert_eq!(memory.numbers(thread.uid()), (0..150).collect::<Vec<_>>());
+        assert_eq!(memory.numbers(thread.utid()), (0..150).collect::<Vec<_>>());
         assert_eq!(memory.ends().len(), 1);
         let announced = memory
             .bodies()
@@ -268,7 +270,7 @@ fn what_the_sink_refuses_comes_again_and_nothing_twice() {
 }
 
 #[test]
-fn losses_are_the_gaps() {
+fn drops_are_the_gaps() {
     let world = World::new(2, Mode::Endless);
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());
     let thread = world.thread();
@@ -282,10 +284,10 @@ fn losses_are_the_gaps() {
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
-    let numbers = memory.numbers(thread.uid());
+    let numbers = memory.numbers(thread.utid());
     assert_eq!(numbers.len(), kept + 10);
     assert_eq!(numbers.last(), Some(&509));
-    let sums = drainer.census.sums(&world.mapping);
+    let sums = drainer.lifecycle.sums(&world.mapping);
     assert_eq!((sums.written, sums.stored), (510, kept as u64 + 10));
     assert_eq!(sums.lost(), 500 - kept as u64);
 }
@@ -343,7 +345,7 @@ fn a_full_table_is_followed_by_the_next_generation() {
     assert_eq!(distinct.len(), ids.len(), "a node comes twice");
     // The same addresses in each generation ask for one name each.
     let mut queries = drainer.nodes.take_wanted(None);
-    queries.sort_unstable_by_key(|query| (query.process_uid, query.epoch, query.address));
+    queries.sort_unstable_by_key(|query| (query.upid, query.epoch, query.address));
     queries.dedup();
     assert_eq!(queries.len(), 800);
 }
@@ -373,12 +375,12 @@ fn a_ring_forgets_samples_but_not_modules() {
     drainer
         .pass(&world.mapping, &mut memory, Keep::Records)
         .expect("stored");
-    assert!(memory.numbers(thread.uid()).is_empty());
+    assert!(memory.numbers(thread.utid()).is_empty());
     assert_eq!(memory.ends().len(), 1);
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
-    let numbers = memory.numbers(thread.uid());
+    let numbers = memory.numbers(thread.utid());
     assert_eq!(numbers.last(), Some(&500), "the newest are kept");
     assert!(numbers.len() < 200);
     assert_eq!(memory.ends().len(), 1);
@@ -391,7 +393,7 @@ fn a_ring_forgets_samples_but_not_modules() {
         })
         .collect();
     assert_eq!(modules, ["/lib/x.o"]);
-    let sums = drainer.census.sums(&world.mapping);
+    let sums = drainer.lifecycle.sums(&world.mapping);
     assert_eq!(sums.written - sums.stored, sums.lost());
 }
 
@@ -426,10 +428,10 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     let now_ns = Snapshot::take(ClockSource::Monotonic).monotonic_ns;
     // What the recorder sees from outside may come a little later than the end.
     drainer.forget_the_ended(now_ns + 1_000_000_000, Keep::Nothing);
-    assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_some());
+    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
     drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-    assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_none());
-    assert_eq!(drainer.census.pids().count(), 0);
+    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_none());
+    assert_eq!(drainer.lifecycle.pids().count(), 0);
     assert!(drainer.nodes.take_wanted(None).is_empty());
     let wanted = drainer.take_wanted();
     let in_files: Vec<_> = wanted.in_files().collect();
@@ -442,17 +444,17 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
 
     // What is seen still later of it is no reason to remember it for good.
     let late = || v1::Module {
-        process_uid: 1,
+        upid: 1,
         start: 0x1000,
         end: 0x2000,
         path: "/lib/x.o".into(),
         ..Default::default()
     };
     for _ in 0..2 {
-        drainer.census.add_module(late());
-        assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_some());
+        drainer.lifecycle.add_module(late());
+        assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
         drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-        assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_none());
+        assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_none());
     }
 }
 
@@ -460,8 +462,8 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
 fn a_module_that_is_seen_before_its_process_stays() {
     let world = World::new(8, Mode::Endless);
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());
-    drainer.census.add_module(v1::Module {
-        process_uid: 1,
+    drainer.lifecycle.add_module(v1::Module {
+        upid: 1,
         start: 0x1000,
         end: 0x2000,
         path: "/lib/x.o".into(),
@@ -472,7 +474,7 @@ fn a_module_that_is_seen_before_its_process_stays() {
         .expect("stored");
     let now_ns = Snapshot::take(ClockSource::Monotonic).monotonic_ns;
     drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-    assert!(drainer.census.modules().at(1, Some(0), 0x1500).is_some());
+    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
 }
 
 /// A look takes a while: a thread that is killed meanwhile may have captured since the look's clock was read.
@@ -511,8 +513,8 @@ fn damage_is_counted_and_stays_where_it_is() {
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
-    assert_eq!(memory.numbers(hurt.uid()), (0..20).collect::<Vec<_>>());
-    assert_eq!(memory.numbers(whole.uid()), (0..50).collect::<Vec<_>>());
+    assert_eq!(memory.numbers(hurt.utid()), (0..20).collect::<Vec<_>>());
+    assert_eq!(memory.numbers(whole.utid()), (0..50).collect::<Vec<_>>());
     assert_eq!(drainer.totals.damaged, 30);
 }
 
@@ -526,7 +528,7 @@ fn only_changed_entries_are_looked_at_and_the_sums_are_those_of_all() {
         drainer
             .pass_changed(&world.mapping, &mut memory, Keep::Nothing, changed)
             .expect("stored");
-        (drainer.census.live_threads, memory.ends().len())
+        (drainer.lifecycle.live_threads, memory.ends().len())
     };
     one.sample(0);
     other.sample(0);
@@ -539,9 +541,9 @@ fn only_changed_entries_are_looked_at_and_the_sums_are_those_of_all() {
     assert_eq!(pass(&mut drainer, &[one.index]), (1, 1));
     other.sample(0);
     pass(&mut drainer, &[other.index]);
-    let sums = drainer.census.sums(&world.mapping);
+    let sums = drainer.lifecycle.sums(&world.mapping);
     assert_eq!(sums.written, 4);
-    let kept = drainer.census.written_and_lost();
+    let kept = drainer.lifecycle.written_and_lost();
     assert_eq!(kept, (sums.written, sums.lost()));
 }
 
@@ -566,6 +568,6 @@ fn a_thread_that_sleeps_gives_its_place_back_and_one_that_writes_keeps_it() {
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
-    assert_eq!(memory.numbers(asleep.uid()), [0, 1]);
-    assert_eq!(memory.numbers(awake.uid()), [0, 1, 2, 3]);
+    assert_eq!(memory.numbers(asleep.utid()), [0, 1]);
+    assert_eq!(memory.numbers(awake.utid()), [0, 1, 2, 3]);
 }

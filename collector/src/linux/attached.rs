@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::{gate, registry};
+use stackbeat_core::shm::{registry, signal_gate};
 use stackbeat_core::sync::Ordering;
 
 use super::attach::{self, Target};
@@ -20,12 +20,12 @@ use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
 use crate::session::finish::{self, Ended};
-use crate::session::options::{Attachment, Options, Outcome, Progress, Visit, Visits};
+use crate::session::options::{AttachSession, AttachStep, Attachment, Options, Outcome, Progress};
 use crate::session::shared::Shared;
 use crate::session::storage;
 
 /// Distance between two looks whether the program still runs.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -57,13 +57,13 @@ pub fn attach(
     };
     let watch = Watch::open(pid).ok_or(AttachError::NoSuchProcess { pid })?;
     let mut warnings = Vec::new();
-    let begun = begin(options, &subject, &mut warnings, progress)?;
-    let shared = &*Arc::clone(&begun.shared);
-    let session = Arc::clone(&begun.session);
+    let setup = begin(options, &subject, &mut warnings, progress)?;
+    let shared = &*Arc::clone(&setup.shared);
+    let session = Arc::clone(&setup.session);
     session.program_pid.store(pid, Ordering::Relaxed);
     let cpu_before = cpu_ns(pid);
-    let attached = give(&begun.storage, target).and_then(|()| {
-        let session = place.inside(&begun.storage);
+    let attached = give(&setup.storage, target).and_then(|()| {
+        let session = place.inside(&setup.storage);
         attach::attach(target, &options.agent, &session, &mut |held| {
             let warning = Warning::ThreadHeld(held);
             progress(&Progress::Warning(warning.clone()));
@@ -71,9 +71,9 @@ pub fn attach(
         })
     });
     let arrival = match attached {
-        Ok(visit) => visit,
+        Ok(attach_step) => attach_step,
         Err(error) => {
-            begun.give_up(options);
+            setup.give_up(options);
             return Err(error.into());
         }
     };
@@ -83,12 +83,12 @@ pub fn attach(
         warnings.push(warning);
     };
     let descendants = attachment.descendants.then(|| {
-        let session = place.inside(&begun.storage);
+        let session = place.inside(&setup.storage);
         family::attach(
             target,
             attachment.allow_seccomp,
             &options.agent,
-            &begun.storage,
+            &setup.storage,
             &session,
             &mut warn,
         )
@@ -105,8 +105,8 @@ pub fn attach(
     let mut cpu_after = cpu_before;
     let end = attachment.duration.map(|d| began + d);
     while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
-        let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
-        if is_told_to_leave(&begun.signal_descriptor, left.min(LOOK)) {
+        let left = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()));
+        if is_told_to_leave(&setup.signal_descriptor, left.min(POLL)) {
             break;
         }
         cpu_after = cpu_ns(pid).max(cpu_after);
@@ -115,26 +115,26 @@ pub fn attach(
     // Of a program that has ended, its parent only could tell.
     let transfers = Transfers::of_process(pid).filter(|_| !watch.has_ended());
     let transfers = transfers.zip(transfers_before);
-    begun.besides.stop(None);
+    setup.besides.stop(None);
 
     shared.mapping.control().switch.store(0, Ordering::SeqCst);
-    let drain_thread = begun.threads.join(shared);
+    let drain_thread = setup.threads.join(shared);
     settle(&shared.mapping);
-    let departure = leave(&shared.mapping, pid, &begun.storage, &mut |warning| {
+    let departure = leave(&shared.mapping, pid, &setup.storage, &mut |warning| {
         progress(&Progress::Warning(warning.clone()));
         warnings.push(warning);
     });
-    if let Some(visit) = &departure {
-        note(shared, visit, false);
+    if let Some(attach_step) = &departure {
+        note(shared, attach_step, false);
     }
     let finisher = finish::Finisher {
         options,
         shared,
-        storage: begun.storage,
+        storage: setup.storage,
         warnings,
         program_began_at: session.program_began_at,
         start_ns: session.start.monotonic_ns,
-        cpu_before: begun.cpu_before,
+        cpu_before: setup.cpu_before,
         preloaded: false,
     };
     let ended = Ended {
@@ -145,18 +145,18 @@ pub fn attach(
             .map(|(after, before)| after.since(before).counters(now_ns()).collect()),
     };
     let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
-        is_told_to_leave(&begun.signal_descriptor, Duration::ZERO)
+        is_told_to_leave(&setup.signal_descriptor, Duration::ZERO)
     });
-    outcome.visits = Some(Visits {
+    outcome.attach_session = Some(AttachSession {
         attach: arrival,
         detach: departure,
         descendants,
     });
-    drop(begun.signals);
+    drop(setup.signals);
     Ok(outcome)
 }
 
-fn note(shared: &Shared, visit: &Visit, arrival: bool) {
+fn note(shared: &Shared, attach_step: &AttachStep, arrival: bool) {
     let figures = &shared.figures;
     let (pause, total) = if arrival {
         (&figures.attach_pause_ns, &figures.attach_ns)
@@ -164,11 +164,11 @@ fn note(shared: &Shared, visit: &Visit, arrival: bool) {
         (&figures.detach_pause_ns, &figures.detach_ns)
     };
     pause.store(
-        visit.pause.as_nanos() as u64,
+        attach_step.pause.as_nanos() as u64,
         std::sync::atomic::Ordering::Relaxed,
     );
     total.store(
-        visit.total.as_nanos() as u64,
+        attach_step.total.as_nanos() as u64,
         std::sync::atomic::Ordering::Relaxed,
     );
 }
@@ -212,7 +212,7 @@ fn is_told_to_leave(signals: &OwnedFd, timeout: Duration) -> bool {
 fn settle(mapping: &Mapping) {
     let deadline = Instant::now() + SETTLE;
     let is_busy = || {
-        registry::processes(mapping).any(|(_, e)| gate::is_announced(&e.stranger))
+        registry::processes(mapping).any(|(_, e)| signal_gate::is_announced(&e.unregistered))
             || registry::threads(mapping).any(|(_, e)| {
                 e.state.load(Ordering::Acquire) == entry_state::LIVE
                     && (e.capturing.load(Ordering::SeqCst) != 0
@@ -231,7 +231,7 @@ fn leave(
     pid: u32,
     storage: &storage::Storage,
     warn: &mut dyn FnMut(Warning),
-) -> Option<Visit> {
+) -> Option<AttachStep> {
     let name = storage.path.file_name().unwrap_or_default();
     let name = name.as_encoded_bytes();
     let mut own = None;
@@ -242,9 +242,9 @@ fn leave(
         {
             continue;
         }
-        let visited = attach::detach(process, &mut |held| warn(Warning::ThreadHeld(held)));
-        match visited {
-            Ok(visit) if process == pid => own = Some(visit),
+        let attempt = attach::detach(process, &mut |held| warn(Warning::ThreadHeld(held)));
+        match attempt {
+            Ok(attach_step) if process == pid => own = Some(attach_step),
             Ok(_) | Err(AttachError::Ended { .. }) => {}
             Err(error) => warn(Warning::NotDetached {
                 pid: process,

@@ -56,16 +56,16 @@ pub fn attach(
                 continue;
             }
             is_complete = false;
-            let visited = Target::examine(pid, allow_seccomp).and_then(|descendant| {
+            let attempt = Target::examine(pid, allow_seccomp).and_then(|descendant| {
                 give(storage, &descendant)?;
                 attach::attach(&descendant, agent, session, &mut |held| {
                     warn(Warning::ThreadHeld(held));
                 })
             });
-            match visited {
-                Ok(visit) => {
+            match attempt {
+                Ok(attach_step) => {
                     all.attached += 1;
-                    all.longest_pause = all.longest_pause.max(visit.pause);
+                    all.longest_pause = all.longest_pause.max(attach_step.pause);
                 }
                 // Gone meanwhile.
                 Err(

@@ -18,7 +18,7 @@ use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_proto::v1::{self, packet};
 
 use super::procfs::{self, Identity};
-use crate::linux::foreign::{self, Place, Process, Walker};
+use crate::linux::remote_unwind::{self, Place, Process, Walker};
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::protocol::{LockReply, LocksReply, ModuleReply};
@@ -44,9 +44,9 @@ const RWLOCK_WRITER: u64 = 24;
 pub struct LockWait {
     /// Index of its entry, and which wait of it this is.
     pub entry: u32,
-    episode: u32,
+    blocking_section: u32,
     begin: u64,
-    pub thread_uid: u32,
+    pub utid: u32,
     pub tid: u32,
     /// Index of its process' entry.
     pub process: u32,
@@ -62,9 +62,9 @@ impl LockWait {
     fn goes_on(&self, mapping: &Mapping) -> bool {
         fence(Ordering::Acquire);
         mapping.thread(self.entry).is_some_and(|entry| {
-            entry.uid.load(Ordering::Relaxed) == self.thread_uid
-                && entry.episode.load(Ordering::Relaxed) == self.episode
-                && entry.episode_begin.load(Ordering::Relaxed) == self.begin
+            entry.utid.load(Ordering::Relaxed) == self.utid
+                && entry.blocking_section.load(Ordering::Relaxed) == self.blocking_section
+                && entry.blocking_section_begin.load(Ordering::Relaxed) == self.begin
         })
     }
 
@@ -83,7 +83,7 @@ const MOST_TOLD_CIRCLES: usize = 1024;
 pub struct Locks {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
-    /// By uid; `None`: not ours to read.
+    /// By upid; `None`: not ours to read.
     memories: HashMap<u32, Option<File>>,
     /// Threads of deadlocks that were told, with their waits.
     told: Vec<Vec<(u32, u64)>>,
@@ -117,24 +117,24 @@ impl Locks {
     }
 
     fn wait(&mut self, index: u32, entry: &ThreadEntry) -> Option<LockWait> {
-        let episode = entry.episode.load(Ordering::Acquire);
+        let blocking_section = entry.blocking_section.load(Ordering::Acquire);
         let (probe, owner_at) = lock_wait(entry)?;
         let shared = Arc::clone(&self.shared);
         let process = entry.process.load(Ordering::Relaxed);
         let of_process = shared.mapping.process(process)?;
         let mut wait = LockWait {
             entry: index,
-            episode,
-            begin: entry.episode_begin.load(Ordering::Relaxed),
-            thread_uid: entry.uid.load(Ordering::Relaxed),
+            blocking_section,
+            begin: entry.blocking_section_begin.load(Ordering::Relaxed),
+            utid: entry.utid.load(Ordering::Relaxed),
             tid: entry.tid.load(Ordering::Relaxed),
             process,
             pid: of_process.pid.load(Ordering::Relaxed),
             probe,
-            lock: entry.episode_arg.load(Ordering::Relaxed),
+            lock: entry.blocking_section_arg.load(Ordering::Relaxed),
             owner_tid: 0,
         };
-        let memory = self.memory(of_process.uid.load(Ordering::Relaxed), wait.pid);
+        let memory = self.memory(of_process.upid.load(Ordering::Relaxed), wait.pid);
         let mut owner = [0; 4];
         if memory.is_some_and(|m| {
             let at = wait.lock.wrapping_add(owner_at);
@@ -145,16 +145,16 @@ impl Locks {
         wait.goes_on(&shared.mapping).then_some(wait)
     }
 
-    fn memory(&mut self, uid: u32, pid: u32) -> Option<&File> {
+    fn memory(&mut self, upid: u32, pid: u32) -> Option<&File> {
         let name = &self.mapping_name;
         let open = || {
             // Numbers of another pid namespace are somebody else's here.
             let who = procfs::identify(pid, name, std::process::id());
             (who == Identity::Ours)
-                .then(|| foreign::memory(pid).ok())
+                .then(|| remote_unwind::memory(pid).ok())
                 .flatten()
         };
-        self.memories.entry(uid).or_insert_with(open).as_ref()
+        self.memories.entry(upid).or_insert_with(open).as_ref()
     }
 
     /// Who waits for which lock, and where, for a client.
@@ -174,9 +174,9 @@ impl Locks {
         let mut images: HashMap<u32, Option<Process>> = HashMap::new();
         for wait in &waits {
             let process = self.shared.mapping.process(wait.process);
-            let uid = process.map(|process| process.uid.load(Ordering::Relaxed));
+            let upid = process.map(|process| process.upid.load(Ordering::Relaxed));
             // Who is somebody else's has another process' number here.
-            let is_ours = uid.is_some_and(|uid| self.memory(uid, wait.pid).is_some());
+            let is_ours = upid.is_some_and(|upid| self.memory(upid, wait.pid).is_some());
             let open = || Process::open(wait.pid, 0).ok().filter(|_| is_ours);
             let image = images.entry(wait.process).or_insert_with(open);
             let frames = image
@@ -237,7 +237,7 @@ impl Locks {
     }
 
     /// Tells the trace of deadlocks among the threads of these entries that it has not been told of.
-    pub fn look(&mut self, entries: impl Iterator<Item = u32>) {
+    pub fn poll(&mut self, entries: impl Iterator<Item = u32>) {
         if self.memories.len() > MOST_MEMORIES {
             self.memories.clear();
         }
@@ -251,7 +251,7 @@ impl Locks {
             if members.iter().any(is_over) {
                 continue;
             }
-            let mut key: Vec<_> = members.iter().map(|w| (w.thread_uid, w.begin)).collect();
+            let mut key: Vec<_> = members.iter().map(|w| (w.utid, w.begin)).collect();
             key.sort_unstable();
             if self.told.contains(&key) {
                 continue;
@@ -262,7 +262,7 @@ impl Locks {
             self.told.push(key);
             count(&shared.figures.deadlocks, 1);
             let member = |wait: &&LockWait| v1::deadlock::Member {
-                thread_uid: wait.thread_uid,
+                utid: wait.utid,
                 probe: wait.probe as u32,
                 lock: wait.lock,
             };
@@ -282,9 +282,9 @@ pub fn is_at_lock(entry: &ThreadEntry) -> bool {
 
 /// The wait for a lock that the thread is in, and where in the lock its owner's tid lies.
 fn lock_wait(entry: &ThreadEntry) -> Option<(Probe, u64)> {
-    let is_waiting = entry.episode.load(Ordering::Acquire) % 2 == 1
+    let is_waiting = entry.blocking_section.load(Ordering::Acquire) % 2 == 1
         && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
-    let probe = Probe::from_number(entry.episode_probe.load(Ordering::Relaxed) as u8)?;
+    let probe = Probe::from_number(entry.blocking_section_probe.load(Ordering::Relaxed) as u8)?;
     let owner_at = match probe {
         Probe::MutexLock => MUTEX_OWNER,
         Probe::RwlockRead | Probe::RwlockWrite => RWLOCK_WRITER,
@@ -332,9 +332,9 @@ mod tests {
     fn wait(tid: u32, owner_tid: u32) -> LockWait {
         LockWait {
             entry: tid,
-            episode: 1,
+            blocking_section: 1,
             begin: 5,
-            thread_uid: tid,
+            utid: tid,
             tid,
             process: 0,
             pid: 1,

@@ -23,11 +23,11 @@ use stackbeat_proto::v1::packet;
 
 use super::procfs::{self, Identity, process_clock};
 use crate::drain::counters::Counters;
+use crate::session::activity::Part;
 use crate::session::clocks::now_ns;
 use crate::session::kept::Kept;
 use crate::session::orders::Order;
 use crate::session::shared::Shared;
-use crate::session::signs::Part;
 use limits::Limits;
 
 /// Processes that are read; of more, the oldest.
@@ -144,16 +144,21 @@ impl Reader {
         }
         let live: HashMap<u32, u32> = registry::processes(&self.shared.mapping)
             .filter(|(_, p)| p.state.load(Ordering::Relaxed) == entry_state::LIVE)
-            .map(|(_, p)| (p.uid.load(Ordering::Relaxed), p.pid.load(Ordering::Relaxed)))
+            .map(|(_, p)| {
+                (
+                    p.upid.load(Ordering::Relaxed),
+                    p.pid.load(Ordering::Relaxed),
+                )
+            })
             .take(MOST_PROCESSES)
             .collect();
-        self.processes.retain(|uid, _| live.contains_key(uid));
+        self.processes.retain(|upid, _| live.contains_key(upid));
         let mut is_active = false;
         let mut is_new = false;
         let allocated = self.allocated_since(now);
-        for (uid, pid) in live {
-            let amounts = allocated.get(&uid).copied().unwrap_or_default();
-            match self.processes.get_mut(&uid) {
+        for (upid, pid) in live {
+            let amounts = allocated.get(&upid).copied().unwrap_or_default();
+            match self.processes.get_mut(&upid) {
                 Some(process) => {
                     if process.stat.is_none() && !process.is_foreign {
                         let name = &self.mapping_name;
@@ -164,11 +169,11 @@ impl Reader {
                         continue;
                     }
                     is_active |=
-                        process.read(uid, now, self.page_bytes, amounts, &mut self.counters);
+                        process.read(upid, now, self.page_bytes, amounts, &mut self.counters);
                 }
                 None => {
                     is_new = true;
-                    self.processes.insert(uid, Process::new(pid, now));
+                    self.processes.insert(upid, Process::new(pid, now));
                 }
             }
         }
@@ -205,7 +210,7 @@ impl Reader {
         let mut by_process: HashMap<u32, [u64; 2]> = HashMap::new();
         let is_first = self.allocated.is_empty();
         let shared = Arc::clone(&self.shared);
-        let look = |_, entry: &ThreadEntry, _, before: Option<&[u64; 2]>| {
+        let poll = |_, entry: &ThreadEntry, _, before: Option<&[u64; 2]>| {
             let now =
                 [&entry.allocations, &entry.allocated_bytes].map(|w| w.load(Ordering::Relaxed));
             let before = match before {
@@ -216,15 +221,15 @@ impl Reader {
             };
             let process = entry.process.load(Ordering::Relaxed);
             if let Some(process) = shared.mapping.process(process) {
-                let uid = process.uid.load(Ordering::Relaxed);
-                let sums = by_process.entry(uid).or_default();
+                let upid = process.upid.load(Ordering::Relaxed);
+                let sums = by_process.entry(upid).or_default();
                 for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
                     *sum = sum.saturating_add(now.saturating_sub(before));
                 }
             }
             now
         };
-        self.allocated.look(&shared, Part::Meter, now_ns, look);
+        self.allocated.poll(&shared, Part::Meter, now_ns, poll);
         by_process
     }
 
@@ -253,7 +258,7 @@ impl Process {
     /// False: it has done nothing since the last look.
     fn read(
         &mut self,
-        uid: u32,
+        upid: u32,
         now: u64,
         page_bytes: i64,
         allocated: [u64; 2],
@@ -268,7 +273,7 @@ impl Process {
         (self.cpu_ns, self.at_ns) = (cpu_ns, now);
         let mut say = |name: &'static str, unit, value: i64| {
             if self.said.insert(name, value) != Some(value) {
-                counters.push(uid, name.to_owned(), unit, now, value);
+                counters.push(upid, name.to_owned(), unit, now, value);
             }
         };
         let per_second =

@@ -1,10 +1,10 @@
 //! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
 //!
-//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `witness`, `supervise`,
+//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `sentinel`, `supervise`,
 //!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
 //! - `foreign`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
 //!   run already;
-//! - `sampler`, `ticker`: when and how threads are interrupted; `outside`, `locks`: threads that wait; `meter`:
+//! - `sampler`, `ticker`: when and how threads are interrupted; `off_cpu`, `locks`: threads that wait; `meter`:
 //!   counters; `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
@@ -12,13 +12,14 @@ pub mod attach;
 pub mod attached;
 pub mod death;
 mod family;
-mod foreign;
+mod group_sentinel;
 mod locks;
 mod meter;
-mod outside;
+mod off_cpu;
 mod procfs;
 mod program;
 pub mod record;
+mod remote_unwind;
 mod sampler;
 mod sharing;
 mod spawn;
@@ -29,4 +30,3 @@ mod ticker;
 mod transfers;
 mod unix_peers;
 mod unrecorded;
-mod witness;

@@ -124,7 +124,7 @@ pub fn ancestors(pid: u32) -> Vec<u32> {
 
 /// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
 /// dumpable belongs to root here (proc(5), /proc/pid).
-pub fn may_be_looked_into(pid: u32) -> bool {
+pub fn may_be_inspected(pid: u32) -> bool {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
@@ -502,7 +502,7 @@ mod tests {
         assert!(own.iter().all(|pid| parent(*pid).is_some()));
         assert!(own.last().is_some_and(|pid| parent(*pid) == Some(0)));
         assert!(ancestors(u32::MAX).is_empty());
-        assert!(may_be_looked_into(std::process::id()));
+        assert!(may_be_inspected(std::process::id()));
     }
 
     #[test]

@@ -18,9 +18,10 @@ use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
+use super::group_sentinel::GroupSentinel;
 use super::locks::Locks;
 use super::meter::Meter;
-use super::outside::Watcher;
+use super::off_cpu::Watcher;
 use super::program::{self, Program};
 use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
@@ -28,7 +29,6 @@ use super::supervise::{self, Supervisor, Wake};
 use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
-use super::witness::Witness;
 use super::{systrace, ticker};
 use crate::drain::Drainer;
 use crate::session::auto_dump::AutoDump;
@@ -94,14 +94,14 @@ pub fn record(
 
     let started = Started::new(&program, &options.command);
     let subject = Subject::of_command(started);
-    let begun = begin(options, &subject, &mut warnings, progress)?;
-    let shared = &*Arc::clone(&begun.shared);
-    let session = Arc::clone(&begun.session);
-    let witness = Witness::post().ok();
-    let child = match start_program(options, &program, &begun.storage, &begun.signals) {
+    let setup = begin(options, &subject, &mut warnings, progress)?;
+    let shared = &*Arc::clone(&setup.shared);
+    let session = Arc::clone(&setup.session);
+    let sentinel = GroupSentinel::post().ok();
+    let child = match start_program(options, &program, &setup.storage, &setup.signals) {
         Ok(child) => child,
         Err(source) => {
-            begun.give_up(options);
+            setup.give_up(options);
             return Err(RecordError::Start {
                 program: program.path().to_path_buf(),
                 source,
@@ -110,8 +110,8 @@ pub fn record(
     };
     let mut supervisor = Supervisor::new(
         child,
-        begun.signal_descriptor,
-        witness,
+        setup.signal_descriptor,
+        sentinel,
         options.dumps.signal,
     );
     let mut dump = AutoDump::new(
@@ -125,24 +125,24 @@ pub fn record(
     let exit = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
     dump.program_ended(exit.wait_status);
     if options.wait_children {
-        let tree = begun.besides.tree.as_ref();
+        let tree = setup.besides.tree.as_ref();
         wait_for_children(&mut supervisor, shared, tree, &mut dump, progress);
     }
     for (reason, result) in dump.finish() {
         progress(&Progress::Dumped { reason, result });
     }
-    begun.besides.stop(exit.own_cpu);
+    setup.besides.stop(exit.own_cpu);
     // The key that ended the program reached us too, and does not mean what follows.
     supervisor.leave_wanted();
-    let drain_thread = begun.threads.join(shared);
+    let drain_thread = setup.threads.join(shared);
     let finisher = finish::Finisher {
         options,
         shared,
-        storage: begun.storage,
+        storage: setup.storage,
         warnings,
         program_began_at: session.program_began_at,
         start_ns: session.start.monotonic_ns,
-        cpu_before: begun.cpu_before,
+        cpu_before: setup.cpu_before,
         preloaded: program.preload(),
     };
     let ended = Ended {
@@ -154,7 +154,7 @@ pub fn record(
     let outcome = finisher.finish(drain_thread, ended, progress, &mut || {
         supervisor.leave_wanted()
     });
-    drop(begun.signals);
+    drop(setup.signals);
     Ok(outcome)
 }
 
@@ -182,7 +182,7 @@ impl Subject {
 }
 
 /// A session that is ready: its threads work, and wait for somebody to record.
-pub(super) struct Begun {
+pub(super) struct Setup {
     pub(super) session: Arc<Session>,
     pub(super) shared: Arc<Shared>,
     pub(super) storage: storage::Storage,
@@ -219,7 +219,7 @@ impl Besides {
     }
 }
 
-impl Begun {
+impl Setup {
     /// Nobody was recorded: leaves nothing behind.
     pub(super) fn give_up(self, options: &Options) {
         self.besides.stop(None);
@@ -234,7 +234,7 @@ pub(super) fn begin(
     subject: &Subject,
     warnings: &mut Vec<Warning>,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Begun, RecordError> {
+) -> Result<Setup, RecordError> {
     let cpu_before = clocks::own_cpu();
     let source = clock::best_source();
     if source == ClockSource::Monotonic {
@@ -339,7 +339,7 @@ pub(super) fn begin(
     // Without its thread, what runs without an agent has no name.
     let started = subject.started.clone();
     let tree = TreeWatch::start(Arc::clone(&session), &storage.path, started).ok();
-    Ok(Begun {
+    Ok(Setup {
         session,
         shared,
         storage,
@@ -476,15 +476,15 @@ fn wait_for_children(
     progress: &mut dyn FnMut(&Progress),
 ) {
     // The drain has to see the end of the program before its count means the others.
-    let mut looked = 0;
+    let mut polled = 0;
     loop {
         shared.want_drain();
         let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
         let unrecorded = tree.map_or(0, TreeWatch::living);
         let processes = shared.state().status.live_processes + unrecorded;
-        looked += 1;
+        polled += 1;
         dump.attend(progress);
-        if leave || (processes == 0 && looked > 1) {
+        if leave || (processes == 0 && polled > 1) {
             return;
         }
         progress(&Progress::WaitingForChildren { processes });

@@ -9,14 +9,14 @@
 //! hook gives a sign when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
 //! (*doubtful*) is asked about at growing distances.
 
+mod adopt;
 mod busy;
-mod cold;
-mod found;
+mod idle;
 mod kernel;
 pub mod kernel_clock;
 mod signals;
-mod stranger;
-mod strangers;
+mod unregistered;
+mod unregistered_threads;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -24,7 +24,7 @@ use std::fs::File;
 
 use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::{gate, registry, throttle};
+use stackbeat_core::shm::{registry, signal_gate, throttle};
 use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, platform};
 use stackbeat_proto::v1::{self, packet};
@@ -35,7 +35,7 @@ use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use kernel::Kernel;
 use signals::{Mask, Signals};
-use stranger::Stranger;
+use unregistered::Unregistered;
 
 /// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
 /// each such thread, because each look is a question to the kernel (2 to 8 µs).
@@ -54,16 +54,16 @@ pub const HOOK_TRIAL: u64 = 16;
 const SIGNAL_LOST_NS: u64 = 200_000_000;
 /// Waits without a signal after which a thread's gate is made light: what they saved together by then is
 /// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
-const LIGHT_AFTER_WAITS: u32 = 1_000;
+const ASYMMETRIC_AFTER_WAITS: u32 = 1_000;
 
 /// A registered thread as the sampler sees it.
 #[derive(Debug)]
 struct Thread {
     entry: u32,
-    uid: u32,
-    /// Its process: entry, uid and pid.
+    utid: u32,
+    /// Its process: entry, upid and pid.
     process: u32,
-    process_uid: u32,
+    upid: u32,
     pid: u32,
     tid: u32,
     tick_seen: u32,
@@ -71,7 +71,7 @@ struct Thread {
     /// Records that it had written when the last step found it capturing.
     captured_at: Option<u64>,
     /// Not asked about before, ns, and the distance that led there.
-    next_look_ns: u64,
+    next_poll_ns: u64,
     backoff_ns: u64,
     /// How many of the ticks of late it took notice of in the time that hooks are given.
     hook_share: u32,
@@ -80,10 +80,10 @@ struct Thread {
     /// When the last signal was sent, ns.
     sent_ns: u64,
     /// What its count of waits was then.
-    episode_sent: u32,
+    blocking_section_sent: u32,
     state_file: Option<File>,
     /// Cold and doubtful: when its turn comes, ns; 0: it is not doubtful.
-    turn_ns: u64,
+    due_ns: u64,
     /// It was to start a timer and did not.
     stays_on_ticks: bool,
 }
@@ -115,7 +115,7 @@ struct Running {
 /// A live process of the program.
 #[derive(Debug)]
 struct Process {
-    uid: u32,
+    upid: u32,
     pid: u32,
     /// The pid means this process here, too.
     is_ours: bool,
@@ -127,7 +127,7 @@ struct Process {
     threads: u64,
     /// Its CPU time when it was met, and when it is asked for again, ns.
     cpu_before_ns: u64,
-    next_cpu_look_ns: u64,
+    next_cpu_poll_ns: u64,
     /// Its threads have the session's clock, or are to have it, but for single ones.
     is_clocked: bool,
 }
@@ -140,33 +140,33 @@ pub struct Sampler {
     /// Those that the kernel's clock is to sample, and that it does not know yet.
     unclocked: Vec<Thread>,
     /// By entry.
-    cold: HashMap<u32, Thread>,
+    idle: HashMap<u32, Thread>,
     /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
-    doubtful: BinaryHeap<Reverse<(u64, u32)>>,
-    doubts: usize,
+    blocked_outside_hooks: BinaryHeap<Reverse<(u64, u32)>>,
+    blocked_count: usize,
     /// Entries that have given a sign, and those of them whose process was not known.
-    signs: Vec<u32>,
+    activity: Vec<u32>,
     unmet: Vec<u32>,
     known: HashSet<u32>,
     processes: HashMap<u32, Process>,
-    /// By the uid of the process, and tid.
-    strangers: HashMap<(u32, u32), Stranger>,
+    /// By the upid of the process, and tid.
+    unregistered_threads: HashMap<(u32, u32), Unregistered>,
     /// Some of them are to be looked at once more, soon.
-    awaits_strangers: bool,
+    awaits_unregistered: bool,
     running: Vec<Running>,
-    /// What threads block, by uid, of processes with a second signal.
+    /// What threads block, by utid, of processes with a second signal.
     masks: HashMap<u32, Mask>,
     /// Pids that the kernel did not let us signal; said once.
     unreachable: HashSet<u32>,
-    next_cold_look_ns: u64,
-    next_sign_look_ns: u64,
+    next_idle_poll_ns: u64,
+    next_activity_poll_ns: u64,
     next_suspicion_ns: u64,
     next_refresh_ns: u64,
-    next_stranger_look_ns: u64,
-    next_busy_look_ns: u64,
+    next_unregistered_poll_ns: u64,
+    next_busy_poll_ns: u64,
     /// Threads on ticks that are to have a timer and were not active of late.
     untimed: Vec<Thread>,
-    next_untimed_look_ns: u64,
+    next_untimed_poll_ns: u64,
     /// Threads have timers in this session.
     has_timers: bool,
     /// `Control::announced` when the registry was looked at.
@@ -176,8 +176,8 @@ pub struct Sampler {
     /// The kernel runs barriers for us, so that gates may be light.
     has_barriers: bool,
     mapping_name: Vec<u8>,
-    /// CPU time of the program when strangers were last looked for.
-    stranger_cpu_ns: u64,
+    /// CPU time of the program when unregistered threads were last looked for.
+    unregistered_cpu_ns: u64,
 }
 
 impl Sampler {
@@ -202,7 +202,7 @@ impl Sampler {
 
     fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
         thread.misses = 0;
-        self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
+        self.blocked_count -= usize::from(std::mem::take(&mut thread.due_ns) != 0);
         if entry.has_kernel_clock() {
             // Nobody asks for its state any more.
             self.files -= usize::from(thread.state_file.take().is_some());
@@ -222,7 +222,7 @@ impl Sampler {
 
     /// Whether ticks are any thread's.
     pub fn has_ticks(&self) -> bool {
-        !self.cold.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
+        !self.idle.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
     }
 
     /// Whether the pids of the process with this entry mean its threads here.
@@ -263,7 +263,7 @@ impl Sampler {
     /// The tick word of this class and phase is about to advance: looks for running threads whose next
     /// hook would come too late. Follow with [`Sampler::announce`], and when the words have advanced with
     /// [`Sampler::send`].
-    pub fn look_for_running(
+    pub fn poll_running(
         &mut self,
         shared: &Shared,
         (class, phase): (usize, usize),
@@ -278,7 +278,7 @@ impl Sampler {
         let mut threads = std::mem::take(&mut self.hot[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
             let entry = live_entry(&shared.mapping, thread);
-            if let Some(entry) = entry.filter(|e| e.is_turn(tick) && !e.has_kernel_clock()) {
+            if let Some(entry) = entry.filter(|e| e.is_due(tick) && !e.has_kernel_clock()) {
                 let before = self.running.len();
                 self.attend(shared, thread, entry, now_ns);
                 thread.is_announced = self.running.len() > before;
@@ -293,7 +293,8 @@ impl Sampler {
     pub fn announce(&mut self, shared: &Shared) {
         self.running.retain(|thread| {
             let entry = shared.mapping.thread(thread.entry);
-            let may_send = entry.is_some_and(|e| gate::try_send(e, platform::barrier_everywhere));
+            let may_send =
+                entry.is_some_and(|e| signal_gate::try_send(e, platform::barrier_everywhere));
             count(&shared.figures.signals_held_back, u64::from(!may_send));
             may_send
         });
@@ -308,18 +309,18 @@ impl Sampler {
             };
             // While it is announced the thread does not change what it blocks by a call that has a hook.
             let signal = self.open_signal(entry, &thread, now_ns());
-            if !gate::commit(entry) {
+            if !signal_gate::commit(entry) {
                 continue;
             }
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
             match platform::signal_thread(thread.pid, thread.tid, signal as i32) {
                 Ok(()) => {
-                    gate::sent(entry);
+                    signal_gate::sent(entry);
                     count(&shared.figures.signals_sent, 1);
                 }
                 Err(error) => {
-                    gate::cancel(entry);
+                    signal_gate::cancel(entry);
                     if error.0 == libc::EPERM && self.unreachable.insert(thread.pid) {
                         shared.order(Order::Say(Box::new(unreachable(thread.pid))));
                     }
@@ -365,7 +366,7 @@ impl Sampler {
                 i += 1;
                 continue;
             }
-            if !entry.is_turn(tick) {
+            if !entry.is_due(tick) {
                 active += usize::from(seen != thread.tick_seen);
                 thread.tick_seen = seen;
                 i += 1;
@@ -379,11 +380,11 @@ impl Sampler {
                 thread.misses = 0;
                 thread.backoff_ns = 0;
                 active += 1;
-                let waits = entry.episode.load(Ordering::Relaxed);
+                let waits = entry.blocking_section.load(Ordering::Relaxed);
                 if self.has_barriers
-                    && waits.wrapping_sub(thread.episode_sent) / 2 > LIGHT_AFTER_WAITS
+                    && waits.wrapping_sub(thread.blocking_section_sent) / 2 > ASYMMETRIC_AFTER_WAITS
                 {
-                    lighten(&shared.mapping, thread, entry);
+                    use_asymmetric_barrier(&shared.mapping, thread, entry);
                 }
             } else {
                 if waited {
@@ -392,7 +393,7 @@ impl Sampler {
                 if seen != thread.tick_seen {
                     // It captured since the last step: it lives, only not at this moment.
                     thread.misses = 0;
-                    thread.next_look_ns = 0;
+                    thread.next_poll_ns = 0;
                 }
                 thread.misses += 1;
                 let runs = !is_stuck && self.interrupt(shared, thread, entry, now_ns);
@@ -442,8 +443,8 @@ impl Sampler {
         if !self.interrupt
             || entry.capturing.load(Ordering::Relaxed) != 0
             || !self.processes.get(&process).is_some_and(|p| p.is_ours)
-            || entry.episode.load(Ordering::Relaxed) % 2 == 1
-            || now_ns < thread.next_look_ns
+            || entry.blocking_section.load(Ordering::Relaxed) % 2 == 1
+            || now_ns < thread.next_poll_ns
         {
             return false;
         }
@@ -462,26 +463,26 @@ impl Sampler {
                 thread.sent_ns = now_ns;
                 return false;
             }
-            gate::cancel(entry);
+            signal_gate::cancel(entry);
         }
         count(&shared.figures.state_reads, 1);
         match self.ask_kernel(thread) {
             Kernel::Gone => {
                 // It ended without its agent's notice (a bare exit system call).
                 registry::end_thread(entry, clock::now(shared.clock_source()));
-                registry::show_sign(&shared.mapping, thread.entry, entry);
+                registry::show_activity(&shared.mapping, thread.entry, entry);
                 false
             }
             Kernel::Blocked => {
-                let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.doubts as u64);
+                let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.blocked_count as u64);
                 thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, longest_ns);
-                thread.next_look_ns = now_ns + thread.backoff_ns;
+                thread.next_poll_ns = now_ns + thread.backoff_ns;
                 false
             }
             Kernel::Running => {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
-                thread.episode_sent = entry.episode.load(Ordering::Relaxed);
+                thread.blocking_section_sent = entry.blocking_section.load(Ordering::Relaxed);
                 let signals = signals();
                 if signals.first != 0 {
                     self.running.push(Running {
@@ -496,16 +497,16 @@ impl Sampler {
         }
     }
 
-    /// The program's live processes: uid and pid.
+    /// The program's live processes: upid and pid.
     pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
         let ours = self.processes.values().filter(|p| p.is_ours);
-        ours.map(|p| (p.uid, p.pid))
+        ours.map(|p| (p.upid, p.pid))
     }
 
-    /// CPU time of each by its uid, ns: a clock is read when its process' turn comes.
+    /// CPU time of each by its upid, ns: a clock is read when its process' turn comes.
     pub fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
         self.processes()
-            .map(|(uid, pid)| (uid, platform::clock_ns(process_clock(pid))))
+            .map(|(utid, pid)| (utid, platform::clock_ns(process_clock(pid))))
     }
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
@@ -517,9 +518,9 @@ impl Sampler {
     pub fn cpu_ns_on_ticks(&self) -> u64 {
         let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
         let hot = self.hot.iter().flatten().flatten();
-        let doubtful = self.cold.values().filter(|thread| thread.turn_ns != 0);
+        let blocked_outside_hooks = self.idle.values().filter(|thread| thread.due_ns != 0);
         let single = hot
-            .chain(doubtful)
+            .chain(blocked_outside_hooks)
             .filter(|thread| is_clocked(&thread.process));
         let of_single = single.map(|thread| procfs::scheduled(thread.pid, thread.tid));
         let single_ns: u64 = of_single.flatten().map(|scheduled| scheduled.run_ns).sum();
@@ -535,11 +536,11 @@ impl Sampler {
     }
 
     fn forget(&mut self, thread: Thread) {
-        self.known.remove(&thread.uid);
-        self.masks.remove(&thread.uid);
-        self.doubts -= usize::from(thread.turn_ns != 0);
+        self.known.remove(&thread.utid);
+        self.masks.remove(&thread.utid);
+        self.blocked_count -= usize::from(thread.due_ns != 0);
         let process = self.processes.get_mut(&thread.process);
-        if let Some(process) = process.filter(|p| p.uid == thread.process_uid) {
+        if let Some(process) = process.filter(|p| p.upid == thread.upid) {
             process.threads = process.threads.saturating_sub(1);
         }
         self.files -= usize::from(thread.state_file.is_some());
@@ -563,16 +564,16 @@ fn unreachable(pid: u32) -> packet::Body {
 fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEntry> {
     mapping.thread(thread.entry).filter(|entry| {
         entry.state.load(Ordering::Acquire) == entry_state::LIVE
-            && entry.uid.load(Ordering::Relaxed) == thread.uid
+            && entry.utid.load(Ordering::Relaxed) == thread.utid
     })
 }
 
 /// Spares a thread the expensive half of closing its gate until the next signal, where the kernel can
 /// stand in for it.
-fn lighten(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
+fn use_asymmetric_barrier(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        gate::lighten(entry, thread.uid);
+        signal_gate::use_asymmetric_barrier(entry, thread.utid);
     }
 }
 

@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use super::group_sentinel::GroupSentinel;
 use super::procfs;
 use super::spawn::{Child, signal_set};
 use super::transfers::Transfers;
-use super::witness::Witness;
 
 /// Signals that are read from a descriptor while a session lasts.
 pub const HANDLED: [libc::c_int; 12] = [
@@ -55,7 +55,7 @@ pub struct Supervisor {
     child: Child,
     signals: OwnedFd,
     /// `None` where there can be no further process: signals to the group then reach the program twice.
-    witness: Option<Witness>,
+    sentinel: Option<GroupSentinel>,
     ended: bool,
     /// A stop signal from the terminal reached us too.
     stop_wanted: bool,
@@ -78,18 +78,18 @@ impl Supervisor {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// `dump_signal` is one of those that are handled; it is not handed on. `witness` has been there
+    /// `dump_signal` is one of those that are handled; it is not handed on. `sentinel` has been there
     /// since before the child was started.
     pub fn new(
         child: Child,
         signals: OwnedFd,
-        witness: Option<Witness>,
+        sentinel: Option<GroupSentinel>,
         dump_signal: Option<libc::c_int>,
     ) -> Supervisor {
         Supervisor {
             child,
             signals,
-            witness,
+            sentinel,
             ended: false,
             stop_wanted: false,
             dump_signal,
@@ -194,11 +194,11 @@ impl Supervisor {
         // SAFETY: both ask for numbers.
         let is_in_group = unsafe { libc::getpgid(self.child.pid) == libc::getpgrp() };
         let signal = info.ssi_signo as libc::c_int;
-        let is_for_group = self.witness.as_ref().is_some_and(|w| w.has_got(signal));
+        let is_for_group = self.sentinel.as_ref().is_some_and(|w| w.has_got(signal));
         if is_for_group {
             // What has been sent to it stays there: the next signal needs a new one, and there is one
             // at any moment.
-            self.witness = Witness::post().ok();
+            self.sentinel = GroupSentinel::post().ok();
         }
         is_in_group && is_for_group
     }

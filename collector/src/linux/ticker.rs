@@ -27,7 +27,7 @@ use crate::session::shared::{Shared, count};
 const HOOK_TIME_NS: u64 = 2_000;
 const HOOK_TIME_PART: u64 = 10;
 /// Looks in that time at whether they all have come.
-const HOOK_LOOKS: u64 = 5;
+const HOOK_POLLS: u64 = 5;
 /// Phases advance one after the other, at the price of a wake-up each, only when so many threads were
 /// active of late and a step is not shorter than this, ns.
 const SPREAD_THREADS: usize = 16;
@@ -38,7 +38,7 @@ const QUIET_INTERVALS: u64 = 8;
 const QUIET_NS: u64 = 10_000_000;
 /// Looks at the program's CPU clocks while parked: first and longest distance, ns. They find threads
 /// that run without passing a hook.
-const PARKED_LOOK_NS: (u64, u64) = (10_000_000, 50_000_000);
+const PARKED_POLL_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
 /// are no further apart than that, ns. Where that is rarer than above, few threads that wait outside of hooks are
 /// asked about one by one.
@@ -53,9 +53,9 @@ const SLICE_NS: u64 = 100_000;
 /// Parts of an interval in which the first tick after a pause may fall.
 const PARTS: u64 = 1024;
 /// While switched off: distance between two looks whether threads need entries, ns.
-const RESTING_LOOK_NS: u64 = 100_000_000;
+const RESTING_POLL_NS: u64 = 100_000_000;
 /// Distance between two looks at what changes while the kernel samples threads, ns.
-const CLOCK_LOOK_NS: u64 = 50_000_000;
+const CLOCK_POLL_NS: u64 = 50_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
@@ -117,14 +117,14 @@ pub fn run(
             upkeep.step(shared, &sampler, now_ns());
             let now = now_ns();
             count(&shared.figures.ticks, 1);
-            let next_ns = sampler.look_for_threads(shared, now);
-            look_after_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
+            let next_ns = sampler.find_threads(shared, now);
+            poll_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
             if sampler.awaits_timers() {
                 ticker.advance_ticks(control);
             }
             if !sampler.has_ticks() {
                 let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
-                let wait_ns = next_ns.saturating_sub(now).min(CLOCK_LOOK_NS);
+                let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
                 platform::wait(&control.clock_calls, calls, Some(wait_ns));
             }
             // Somebody may be on ticks from here on.
@@ -179,15 +179,15 @@ pub fn run(
         upkeep.step(shared, &sampler, now);
         if let Some(clock) = &mut kernel {
             let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
-            sampler.look_for_busy(shared, now);
-            sampler.look_at_untimed(shared, now);
+            sampler.poll_busy(shared, now);
+            sampler.poll_untimed(shared, now);
             clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
         }
-        let mut active = usize::from(sampler.look_around(shared, now));
+        let mut active = usize::from(sampler.poll_all(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
         for word in &due {
-            sampler.look_for_running(shared, *word, is_trial, now);
+            sampler.poll_running(shared, *word, is_trial, now);
         }
         sampler.announce(shared);
         for (class, phase) in &due {
@@ -234,7 +234,7 @@ pub fn run(
                     if let Some(clock) = &mut kernel {
                         // Their threads go on.
                         upkeep.step(shared, sampler, now_ns());
-                        look_after_kernel_clock(shared, sampler, ticker, clock, &mut keeper);
+                        poll_kernel_clock(shared, sampler, ticker, clock, &mut keeper);
                     }
                 },
             );
@@ -252,7 +252,7 @@ pub fn run(
     if let Some(clock) = &mut kernel {
         clock.end_all(shared);
     }
-    upkeep.jit_maps.look(shared, now_ns());
+    upkeep.jit_maps.poll(shared, now_ns());
     keeper.finish(shared);
     shared
         .figures
@@ -279,7 +279,7 @@ fn keep_counting(shared: &Shared) {
 }
 
 /// Gives newcomers to the kernel's clock while nobody advances the words.
-fn look_after_kernel_clock(
+fn poll_kernel_clock(
     shared: &Shared,
     sampler: &mut Sampler,
     ticker: &mut Ticker,
@@ -288,8 +288,8 @@ fn look_after_kernel_clock(
 ) {
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
-    sampler.look_for_busy(shared, now_ns());
-    sampler.look_at_untimed(shared, now_ns());
+    sampler.poll_busy(shared, now_ns());
+    sampler.poll_untimed(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);
     for (class, asked) in asked_ns.into_iter().enumerate() {
         keeper.asked(class, asked);
@@ -304,7 +304,7 @@ fn look_after_kernel_clock(
 /// What goes on beside the sampling of threads.
 #[derive(Debug)]
 struct Upkeep {
-    pool_looks: u16,
+    pool_polls: u16,
     random: Random,
     unix_peers: UnixPeers,
     jit_maps: JitMaps,
@@ -313,7 +313,7 @@ struct Upkeep {
 impl Upkeep {
     fn new() -> Upkeep {
         Upkeep {
-            pool_looks: 0,
+            pool_polls: 0,
             random: Random(clock::cycles() | 1),
             unix_peers: UnixPeers::new(),
             jit_maps: JitMaps::default(),
@@ -322,7 +322,7 @@ impl Upkeep {
 
     fn step(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64) {
         reserve_threads(shared);
-        watch_pool(shared, &mut self.pool_looks, &mut self.random);
+        watch_pool(shared, &mut self.pool_polls, &mut self.random);
         self.unix_peers.step(&shared.mapping, now_ns);
         self.jit_maps.step(shared, sampler.processes(), now_ns);
     }
@@ -395,7 +395,7 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     let control = shared.mapping.control();
     ticker.advance_all(control);
     while !is_on(shared) && !shared.stopping() {
-        platform::wait(&control.switch, 0, Some(RESTING_LOOK_NS));
+        platform::wait(&control.switch, 0, Some(RESTING_POLL_NS));
         reserve_threads(shared);
     }
 }
@@ -411,30 +411,32 @@ fn park(
     let control = shared.mapping.control();
     count(&shared.figures.parks, 1);
     let mut cpu_before = clock.read(sampler);
-    let doubtful_before = sampler.doubtful_cpu_ns();
+    let blocked_before = sampler.blocked_outside_hooks_cpu_ns();
     ticker.park(control);
-    let mut look_ns = PARKED_LOOK_NS.0;
+    let mut poll_ns = PARKED_POLL_NS.0;
     let mut has_moved = false;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         meanwhile(ticker, sampler);
-        platform::wait(&control.parked, 1, Some(look_ns));
+        platform::wait(&control.parked, 1, Some(poll_ns));
         sampler.refresh(shared, now_ns());
         if control.has_kernel_clock() {
             // Of processes that nobody on ticks belongs to.
-            sampler.look_for_strangers_in_time(shared, now_ns());
+            sampler.poll_unregistered_in_time(shared, now_ns());
         }
         has_moved = match clock.read(sampler) {
             Some(cpu_ns) => cpu_ns != *cpu_before.get_or_insert(cpu_ns),
-            None => doubtful_before.is_some() && sampler.doubtful_cpu_ns() != doubtful_before,
+            None => {
+                blocked_before.is_some() && sampler.blocked_outside_hooks_cpu_ns() != blocked_before
+            }
         };
-        look_ns = (look_ns * 2).min(PARKED_LOOK_NS.1);
+        poll_ns = (poll_ns * 2).min(PARKED_POLL_NS.1);
     }
     throttle::unpark(control);
     sampler.suspect_all(has_moved, now_ns());
     shared.want_drain();
 }
 
-/// The CPU clocks of the program's processes, which may be dear.
+/// The CPU clocks of the program's processes, which may be costly.
 #[derive(Debug, Default)]
 struct ProgramClock {
     next_ns: u64,
@@ -451,7 +453,7 @@ impl ProgramClock {
         let cpu_ns = sampler.cpu_ns_on_ticks();
         let distance_ns = platform::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
         // What is cheap is read with each look.
-        if distance_ns > PARKED_LOOK_NS.1 {
+        if distance_ns > PARKED_POLL_NS.1 {
             self.next_ns = now_ns() + distance_ns.min(CLOCK_LONGEST_NS);
         }
         Some(cpu_ns)
@@ -461,8 +463,8 @@ impl ProgramClock {
 /// Gives hooks their time after a tick, or less when all who were waited for have come. Few looks: each
 /// takes a cache line away from the thread that is looked at.
 fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> bool) {
-    for look in 1..=HOOK_LOOKS {
-        while now_ns() < tick_ns + time_ns * look / HOOK_LOOKS {
+    for poll in 1..=HOOK_POLLS {
+        while now_ns() < tick_ns + time_ns * poll / HOOK_POLLS {
             std::hint::spin_loop();
         }
         if have_come() {
@@ -473,13 +475,13 @@ fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> boo
 
 /// Looks at one random sub-buffer (a cache line that is seldom near): when most of those that were looked
 /// at of late were taken, the drain is wanted now.
-fn watch_pool(shared: &Shared, looks: &mut u16, random: &mut Random) {
+fn watch_pool(shared: &Shared, polls: &mut u16, random: &mut Random) {
     let buffers = u64::from(shared.mapping.buffers());
     let header = shared.mapping.buffer(random.below(buffers) as u32);
     let is_taken =
         header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != buffer_state::FREE);
-    *looks = *looks << 1 | u16::from(is_taken);
-    if looks.count_ones() > u16::BITS / 2 {
+    *polls = *polls << 1 | u16::from(is_taken);
+    if polls.count_ones() > u16::BITS / 2 {
         shared.want_drain();
     }
 }

@@ -23,8 +23,8 @@ const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 const NONE: u64 = u64::MAX;
 
 /// A socket that nobody has accepted yet has no other end: distances of further looks, ns.
-const FIRST_LOOK_NS: u64 = 2_000_000;
-const LONGEST_LOOK_NS: u64 = 2_000_000_000;
+const FIRST_POLL_NS: u64 = 2_000_000;
+const LONGEST_POLL_NS: u64 = 2_000_000_000;
 
 /// Answers questions.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl UnixPeers {
         let open = watches::answer(mapping, |inode| peer_of(socket, inode).unwrap_or(0));
         self.distance_ns = match (open, is_new) {
             (0, _) => 0,
-            (_, true) => FIRST_LOOK_NS,
-            (_, false) => (self.distance_ns * 2).min(LONGEST_LOOK_NS),
+            (_, true) => FIRST_POLL_NS,
+            (_, false) => (self.distance_ns * 2).min(LONGEST_POLL_NS),
         };
         self.next_ns = now_ns + self.distance_ns;
     }

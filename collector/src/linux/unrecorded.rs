@@ -27,7 +27,7 @@ use stackbeat_proto::v1::unrecorded::Reason;
 
 use super::procfs::{self, Identity};
 use super::program::{self, Program};
-use crate::drain::census::Since;
+use crate::drain::lifecycle::Since;
 use crate::session::clocks::now_ns;
 use crate::session::control::Session;
 use crate::session::error::Warning;
@@ -88,15 +88,15 @@ impl TreeWatch {
             members: HashMap::new(),
             ancestors: procfs::ancestors(std::process::id()),
             last_pid: 0,
-            looked_ns: now_ns(),
-            looked_before_ns: now_ns(),
+            polled_ns: now_ns(),
+            polled_before_ns: now_ns(),
         };
         let thread = thread::Builder::new()
             .name("stackbeat tree".to_owned())
             .spawn(move || {
                 let mut distance = SHORTEST;
                 while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    distance = match tree.look() {
+                    distance = match tree.poll() {
                         true => SHORTEST,
                         false => (distance * 2).min(LONGEST),
                     };
@@ -182,7 +182,7 @@ struct Stretch {
 /// What the registry has for a pid.
 #[derive(Clone, Copy, Debug)]
 struct Registered {
-    uid: u32,
+    upid: u32,
     index: u32,
     is_replaced: bool,
     /// It has switched itself off in a sandbox.
@@ -209,18 +209,18 @@ struct Tree {
     /// The pid that was given out last, at the last look; 0: there was none.
     last_pid: u32,
     /// When this look and the one before began.
-    looked_ns: u64,
-    looked_before_ns: u64,
+    polled_ns: u64,
+    polled_before_ns: u64,
 }
 
 impl Tree {
     /// Looks for new processes and at those without an agent. Whether there is a reason to look again soon.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         let program = self.session.program_pid.load(Ordering::Relaxed);
         if program == 0 {
             return true;
         }
-        self.looked_before_ns = std::mem::replace(&mut self.looked_ns, now_ns());
+        self.polled_before_ns = std::mem::replace(&mut self.polled_ns, now_ns());
         let mut registered = self.registered();
         let has_newcomers = self.meet(program, &registered);
         if has_newcomers {
@@ -247,7 +247,7 @@ impl Tree {
                 continue;
             }
             let found = Registered {
-                uid: entry.uid.load(Ordering::Relaxed),
+                upid: entry.upid.load(Ordering::Relaxed),
                 index,
                 is_replaced: state == entry_state::EXECED,
                 is_off: entry.sandboxed.load(Ordering::Acquire) & sandboxed::OFF != 0,
@@ -255,7 +255,7 @@ impl Tree {
             let known = newest
                 .entry(entry.pid.load(Ordering::Relaxed))
                 .or_insert(found);
-            if found.uid > known.uid {
+            if found.upid > known.upid {
                 *known = found;
             }
         }
@@ -297,7 +297,7 @@ impl Tree {
                     && self.ancestors.contains(parent)
                     && !self.members.contains_key(pid)
             })
-            .filter(|(pid, _)| procfs::may_be_looked_into(*pid))
+            .filter(|(pid, _)| procfs::may_be_inspected(*pid))
             .filter(|(pid, _)| procfs::has_in_environment(*pid, &self.variable))
             .map(|(pid, _)| *pid)
             .collect();
@@ -331,7 +331,7 @@ impl Tree {
         };
         let stretch = Stretch {
             since: Since {
-                ns: self.looked_before_ns,
+                ns: self.polled_before_ns,
                 ..Since::default()
             },
             ..self.begin(pid, cpu_before_ns)
@@ -409,13 +409,13 @@ impl Tree {
                 && stretch.reason != Reason::NotKnown
                 && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
             {
-                let end_ns = self.looked_before_ns.max(stretch.begin_ns);
-                stretch.since.until_image = found.map_or(0, |image| image.uid);
+                let end_ns = self.polled_before_ns.max(stretch.begin_ns);
+                stretch.since.until_image = found.map_or(0, |image| image.upid);
                 self.say(pid, member.parent_pid, &stretch, end_ns);
             }
             member.watch = None;
             let before = std::mem::replace(&mut member.agent, found.copied());
-            if before.map(|image| image.uid) != found.map(|image| image.uid) {
+            if before.map(|image| image.upid) != found.map(|image| image.upid) {
                 member.agents_program = Started {
                     executable: procfs::executable(pid),
                     started_as: procfs::started_as(pid),
@@ -437,7 +437,7 @@ impl Tree {
             && (found.is_some() || cpu_ns != 0)
         {
             let mut stretch = self.begin(pid, cpu_ns);
-            stretch.since.image = image.uid;
+            stretch.since.image = image.upid;
             if stretch.executable.is_empty() && image.is_off {
                 let program = std::mem::take(&mut member.agents_program);
                 stretch.executable = program.executable;
@@ -451,7 +451,7 @@ impl Tree {
             if let Some(image) = found.filter(|found| found.is_replaced) {
                 let recorded_ns = self.agents_cpu_ns(*image);
                 stretch.cpu_before_ns = stretch.cpu_before_ns.max(recorded_ns);
-                stretch.since.image = image.uid;
+                stretch.since.image = image.upid;
             }
             if found.is_some_and(|found| found.is_off && !found.is_replaced) {
                 stretch.reason = Reason::Sandbox;
@@ -535,13 +535,13 @@ impl Tree {
     fn agents_cpu_ns(&self, image: Registered) -> u64 {
         let entry = self.session.shared.mapping.process(image.index);
         entry
-            .filter(|entry| entry.uid.load(Ordering::Relaxed) == image.uid)
+            .filter(|entry| entry.upid.load(Ordering::Relaxed) == image.upid)
             .map_or(0, |entry| entry.unseen_from_ns.load(Ordering::Relaxed))
     }
 
     /// The session is over.
     fn finish(&mut self) {
-        self.look();
+        self.poll();
         let program = self.session.program_pid.load(Ordering::Relaxed);
         let program_cpu_ns = self.program_cpu_ns.load(Ordering::Relaxed);
         for (pid, mut member) in std::mem::take(&mut self.members) {

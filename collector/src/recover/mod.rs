@@ -362,16 +362,16 @@ fn join(
             drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
             drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
             drainer.conclude_living(&copy.mapping);
-            drainer.census.conclude_unmet();
+            drainer.lifecycle.conclude_unmet();
             drainer.flush_queue(&copy.mapping, &mut writer)?;
-            drainer.census.sums(&copy.mapping)
+            drainer.lifecycle.sums(&copy.mapping)
         }
         None => {
-            drainer.census.conclude_unmet();
-            let (bytes, packets) = drainer.census.said();
+            drainer.lifecycle.conclude_unmet();
+            let (bytes, packets) = drainer.lifecycle.said();
             writer.append(&bytes, packets)?;
-            drainer.census.heard();
-            drainer.census.past().clone()
+            drainer.lifecycle.heard();
+            drainer.lifecycle.past().clone()
         }
     };
     let mut without_names = Vec::new();
@@ -393,11 +393,11 @@ fn join(
     result.records_written = sums.written.max(stored);
     result.records_lost = result.records_written - stored;
     result.damaged = partial.damaged + drainer.totals.damaged;
-    result.processes = drainer.census.processes_seen;
-    result.threads = drainer.census.threads_seen;
+    result.processes = drainer.lifecycle.processes_seen;
+    result.threads = drainer.lifecycle.threads_seen;
     drainer.totals.samples += partial.samples;
     // The recording ended with the last sign of life that was found.
-    let end_ns = drainer.census.last_ns;
+    let end_ns = drainer.lifecycle.last_ns;
     let clocks = Snapshot::take(source);
     let summary = Summary {
         outcome: summary::Outcome::Recovered.into(),

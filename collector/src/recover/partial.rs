@@ -11,7 +11,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, packet};
 
-use crate::drain::census::{Seed, SeedThread};
+use crate::drain::lifecycle::{Seed, SeedThread};
 use crate::drain::nodes::SeedNode;
 
 /// A partial trace.
@@ -67,11 +67,11 @@ impl Partial {
                 }
             }
             packet::Body::Process(process) => {
-                self.seed.processes.insert(process.uid, process);
+                self.seed.processes.insert(process.upid, process);
             }
             packet::Body::Thread(thread) => {
-                let uid = thread.uid;
-                self.seed.thread(uid).packet = thread;
+                let utid = thread.utid;
+                self.seed.thread(utid).packet = thread;
             }
             packet::Body::Module(module) => {
                 self.seed.modules.insert(&module);
@@ -80,20 +80,20 @@ impl Partial {
             packet::Body::Samples(batch) => self.take_samples(&batch),
             packet::Body::Clock(clock) => self.clocks.push(clock),
             packet::Body::Event(event) => {
-                events.insert((event.thread_uid, event.time_ns, event.name));
+                events.insert((event.utid, event.time_ns, event.name));
             }
-            packet::Body::Loss(loss) => {
-                let thread = self.seed.thread(loss.thread_uid);
-                if let Some(count) = thread.losses.get_mut(loss.cause as usize) {
-                    *count = loss.count;
+            packet::Body::Drops(dropped) => {
+                let thread = self.seed.thread(dropped.utid);
+                if let Some(count) = thread.drops.get_mut(dropped.cause as usize) {
+                    *count = dropped.count;
                 }
             }
             packet::Body::ThreadEnd(end) => {
-                let uid = end.uid;
-                self.seed.thread(uid).end = Some(end);
+                let utid = end.utid;
+                self.seed.thread(utid).end = Some(end);
             }
             packet::Body::ProcessEnd(end) => {
-                self.seed.ended_processes.insert(end.uid);
+                self.seed.ended_processes.insert(end.upid);
             }
             packet::Body::JitMap(map) => self.seed.jit_maps.push(map),
             packet::Body::Footer(_) => self.is_finished = true,
@@ -110,7 +110,7 @@ impl Partial {
     }
 
     fn take_samples(&mut self, batch: &v1::SampleBatch) {
-        let thread: &mut SeedThread = self.seed.thread(batch.thread_uid);
+        let thread: &mut SeedThread = self.seed.thread(batch.utid);
         let Ok(rows) = columns::decode(batch) else {
             self.damaged += 1;
             return;

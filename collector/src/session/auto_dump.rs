@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::fault;
+use stackbeat_core::crash_signals;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
@@ -130,7 +130,8 @@ impl AutoDump {
         self.await_news();
         self.take_reasons();
         let seen = self.crash.take().and_then(|reason| reason.crash);
-        let Some(signal) = fault::of_status(wait_status).and_then(fault::name) else {
+        let Some(signal) = crash_signals::of_status(wait_status).and_then(crash_signals::name)
+        else {
             return;
         };
         let shared = &self.session.shared;
@@ -175,13 +176,13 @@ impl AutoDump {
 
     fn note(&self, reason: &Reason) {
         let note = Event {
-            thread_uid: reason.thread_uid,
+            utid: reason.utid,
             time_ns: reason.at_ns.unwrap_or_else(now_ns),
             name: reason.text.clone(),
             kind: event::Kind::Note.into(),
             value: reason.value_ns as i64,
             node: reason.node,
-            process_uid: 0,
+            upid: 0,
         };
         let body = packet::Body::Event(note);
         self.session.shared.order(Order::Say(Box::new(body)));
@@ -200,8 +201,8 @@ impl AutoDump {
         let reason = reason.map(|reason| reason.text);
         let session = Arc::clone(&self.session);
         let dump = thread::Builder::new().name("stackbeat dump".to_owned());
-        let begun = dump.spawn(move || session.dump(&request, before_ns)).ok();
-        self.under_way = begun.map(|thread| UnderWay { reason, thread });
+        let started = dump.spawn(move || session.dump(&request, before_ns)).ok();
+        self.under_way = started.map(|thread| UnderWay { reason, thread });
     }
 
     /// `TRACE.dump-1.beat` and so on, the first that is free.

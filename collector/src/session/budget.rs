@@ -17,19 +17,19 @@ use super::orders::Order;
 use super::pace::Pace;
 use super::shared::{Shared, count};
 use crate::drain::counters::Counters;
-use stackbeat_model::WITHDRAWN;
+use stackbeat_model::UNPATCHED;
 
 /// Distance between two looks at what the recording costs, ns; the first comes sooner.
-const LOOK_NS: u64 = 200_000_000;
-const FIRST_LOOK_NS: u64 = 50_000_000;
+const POLL_NS: u64 = 200_000_000;
+const FIRST_POLL_NS: u64 = 50_000_000;
 /// Wake-ups between two looks, so that long intervals are judged by more than a few captures; but a look comes at
 /// most so many times later than it would.
-const LOOK_WAKES: u32 = 16;
-const LOOK_LATER: u64 = 2;
+const POLL_WAKES: u32 = 16;
+const POLL_LATER: u64 = 2;
 /// A look takes at most this part of the time.
-const LOOK_SHARE: u64 = 1_000;
+const POLL_SHARE: u64 = 1_000;
 /// Looks between two packets of the counter.
-const COUNTER_LOOKS: u32 = 10;
+const COUNTER_POLLS: u32 = 10;
 
 /// The state of the ticker's thread that is about cost.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Keeper {
     told: Told,
     /// `None`: the trace is to have no counters.
     counters: Option<Counters>,
-    looks: u32,
+    polls: u32,
 }
 
 /// Hooks that only count, and nothing else: those of locks and waits keep books together.
@@ -57,15 +57,15 @@ const WITHDRAWABLE: u64 = Category::Alloc.bit();
 
 /// Has the agents take the hooks away that cost the budget, for the rest of the session: what was not counted cannot
 /// be made up for. From here on the trace says that counts are incomplete.
-fn withdraw(shared: &Shared, now_ns: u64) {
-    let withdrawn = &shared.mapping.control().withdrawn;
-    if withdrawn.swap(WITHDRAWABLE, Ordering::Relaxed) == WITHDRAWABLE {
+fn unpatch(shared: &Shared, now_ns: u64) {
+    let unpatched = &shared.mapping.control().unpatched;
+    if unpatched.swap(WITHDRAWABLE, Ordering::Relaxed) == WITHDRAWABLE {
         return;
     }
-    count(&shared.figures.withdrawals, 1);
+    count(&shared.figures.unpatches, 1);
     shared.order(Order::Say(Box::new(packet::Body::Event(Event {
         time_ns: now_ns,
-        name: WITHDRAWN.to_owned(),
+        name: UNPATCHED.to_owned(),
         kind: event::Kind::ConfigChanged.into(),
         value: WITHDRAWABLE as i64,
         ..Event::default()
@@ -105,7 +105,7 @@ impl Keeper {
                 threads: HashMap::new(),
             },
             counters: has_counters.then(Counters::default),
-            looks: 0,
+            polls: 0,
         }
     }
 
@@ -122,7 +122,7 @@ impl Keeper {
     }
 
     /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and below: the
-    /// live ones, by uid, and their CPU time, ns.
+    /// live ones, by utid, and their CPU time, ns.
     pub fn begin(
         &mut self,
         shared: &Shared,
@@ -131,26 +131,26 @@ impl Keeper {
     ) {
         let now = now_ns();
         self.began_ns = now;
-        let cost = self.costs.look(shared, processes, now, 0.0);
+        let cost = self.costs.poll(shared, processes, now, 0.0);
         let started_ns = cost.ticker_ns + cost.besides_ns;
         self.pace.owe(started_ns);
         count(&shared.figures.cost_ns, started_ns);
         self.put_in_force(shared, &cost, asked_ns);
         self.tell(shared, &cost, now, asked_ns);
-        self.look_after(now, FIRST_LOOK_NS);
+        self.poll_after(now, FIRST_POLL_NS);
     }
 
     /// What was used before says nothing about the time after it: the end of a pause.
     pub fn start_over(&mut self, shared: &Shared, processes: impl Iterator<Item = (u32, u64)>) {
         let now = now_ns();
-        self.costs.look(shared, processes, now, 0.0);
-        self.look_after(now, FIRST_LOOK_NS);
+        self.costs.poll(shared, processes, now, 0.0);
+        self.poll_after(now, FIRST_POLL_NS);
     }
 
-    fn look_after(&mut self, now: u64, distance_ns: u64) {
+    fn poll_after(&mut self, now: u64, distance_ns: u64) {
         (self.wakes, self.active) = (0, 0);
         self.next_ns = now + distance_ns;
-        self.latest_ns = now + distance_ns * LOOK_LATER;
+        self.latest_ns = now + distance_ns * POLL_LATER;
     }
 
     /// The ticker woke up and met this many active threads. `asked_ns`: the intervals asked for by class.
@@ -164,26 +164,26 @@ impl Keeper {
         self.wakes += 1;
         self.active += active as u64;
         let now = now_ns();
-        if now < self.next_ns || self.wakes < LOOK_WAKES && now < self.latest_ns {
+        if now < self.next_ns || self.wakes < POLL_WAKES && now < self.latest_ns {
             return;
         }
         // By the clock of this thread: having to wait for a processor is no work.
         let used_ns = platform::thread_cpu_ns();
         let active = self.active as f64 / f64::from(self.wakes);
-        let cost = self.costs.look(shared, processes, now, active);
+        let cost = self.costs.poll(shared, processes, now, active);
         self.pace.adjust(&cost, shortest(asked_ns));
-        self.pace.retain(|uid| self.costs.has(uid));
-        self.told.threads.retain(|uid, _| self.costs.has(*uid));
+        self.pace.retain(|utid| self.costs.has(utid));
+        self.told.threads.retain(|utid, _| self.costs.has(*utid));
         self.put_in_force(shared, &cost, asked_ns);
-        if self.pace.withdraws() {
-            withdraw(shared, now);
+        if self.pace.has_to_unpatch() {
+            unpatch(shared, now);
         }
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
         let took = platform::thread_cpu_ns().saturating_sub(used_ns);
         // Soon after the beginning, looks are as far apart as that is away.
-        let usual_ns = LOOK_NS.min(now - self.began_ns);
-        self.look_after(now, usual_ns.max(took * LOOK_SHARE));
+        let usual_ns = POLL_NS.min(now - self.began_ns);
+        self.poll_after(now, usual_ns.max(took * POLL_SHARE));
     }
 
     /// The session ends: hands over what the trace does not have yet.
@@ -204,20 +204,20 @@ impl Keeper {
         shared.leisure.store(self.pace.leisure(), Ordering::Relaxed);
         for thread in &cost.threads {
             if let Some(entry) = shared.mapping.thread(thread.entry)
-                && entry.uid.load(Ordering::Relaxed) == thread.uid
+                && entry.utid.load(Ordering::Relaxed) == thread.utid
             {
                 entry
                     .every
-                    .store(self.pace.every(thread.uid), Ordering::Relaxed);
+                    .store(self.pace.every(thread.utid), Ordering::Relaxed);
             }
         }
     }
 
     /// Says in the trace what has changed.
     fn tell(&mut self, shared: &Shared, cost: &Cost, now: u64, asked_ns: [u64; CLASSES]) {
-        let say = |thread_uid, name: &str, interval_ns: u64| {
+        let say = |utid, name: &str, interval_ns: u64| {
             shared.order(Order::Say(Box::new(packet::Body::Event(Event {
-                thread_uid,
+                utid,
                 time_ns: now,
                 name: name.to_owned(),
                 kind: event::Kind::IntervalChanged.into(),
@@ -241,7 +241,7 @@ impl Keeper {
             }
         }
         for thread in &cost.threads {
-            let every = self.pace.every(thread.uid);
+            let every = self.pace.every(thread.utid);
             let entry = shared.mapping.thread(thread.entry);
             let class = entry.map_or(0, |e| e.class.load(Ordering::Relaxed) as usize);
             let of_class = self.pace.interval_ns(asked_ns[class.min(CLASSES - 1)]);
@@ -249,12 +249,12 @@ impl Keeper {
                 1 => 0,
                 every => of_class * u64::from(every),
             };
-            if self.told.threads.get(&thread.uid).copied().unwrap_or(0) != interval_ns {
+            if self.told.threads.get(&thread.utid).copied().unwrap_or(0) != interval_ns {
                 match interval_ns {
-                    0 => drop(self.told.threads.remove(&thread.uid)),
-                    ns => drop(self.told.threads.insert(thread.uid, ns)),
+                    0 => drop(self.told.threads.remove(&thread.utid)),
+                    ns => drop(self.told.threads.insert(thread.utid, ns)),
                 }
-                say(thread.uid, "thread", interval_ns);
+                say(thread.utid, "thread", interval_ns);
             }
         }
     }
@@ -269,8 +269,8 @@ impl Keeper {
             let ppm = cost.total_ns() * 1_000_000 / cost.program_ns.max(1);
             counters.push(0, "recording cost".to_owned(), "ppm", now, ppm as i64);
         }
-        self.looks += 1;
-        if self.looks.is_multiple_of(COUNTER_LOOKS) {
+        self.polls += 1;
+        if self.polls.is_multiple_of(COUNTER_POLLS) {
             self.write(shared);
         }
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::ThreadEntry;
 
+use super::activity::Part;
 use super::clocks::own_cpu;
 use super::kept::Kept;
 use super::shared::Shared;
-use super::signs::Part;
 
 /// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
 /// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
@@ -23,7 +23,7 @@ const LEAST_LOAD: u64 = 10;
 /// What a thread cost, and used, in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCost {
-    pub uid: u32,
+    pub utid: u32,
     pub entry: u32,
     pub cpu_ns: u64,
     /// Captures, signals included.
@@ -96,9 +96,9 @@ impl Costs {
         }
     }
 
-    /// What came together since the last look. `processes`: the live ones, by uid, and their CPU time, ns. `active`:
+    /// What came together since the last look. `processes`: the live ones, by upid, and their CPU time, ns. `active`:
     /// threads that were active, on average.
-    pub fn look(
+    pub fn poll(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u64)>,
@@ -118,8 +118,8 @@ impl Costs {
             ..Cost::default()
         };
         (self.wall_ns, self.ticker_ns, self.recorder_ns) = (now_ns, ticker_ns, recorder_ns);
-        self.look_at_threads(shared, &mut cost, now_ns);
-        let (used_ns, is_complete) = self.look_at_processes(processes);
+        self.poll_threads(shared, &mut cost, now_ns);
+        let (used_ns, is_complete) = self.poll_processes(processes);
         cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
         if !is_complete {
             // Processes that came and went in between.
@@ -129,12 +129,12 @@ impl Costs {
     }
 
     /// Whether the thread lived at the last look.
-    pub fn has(&self, thread_uid: u32) -> bool {
-        self.threads.has(thread_uid)
+    pub fn has(&self, utid: u32) -> bool {
+        self.threads.has(utid)
     }
 
-    fn look_at_threads(&mut self, shared: &Shared, cost: &mut Cost, now_ns: u64) {
-        let look = |index, entry: &ThreadEntry, uid, before: Option<&Seen>| {
+    fn poll_threads(&mut self, shared: &Shared, cost: &mut Cost, now_ns: u64) {
+        let poll = |index, entry: &ThreadEntry, utid, before: Option<&Seen>| {
             let seen = Seen {
                 cpu_ns: entry.cpu_ns.load(Ordering::Relaxed),
                 spent_cycles: entry.spent_cycles.load(Ordering::Relaxed),
@@ -150,7 +150,7 @@ impl Costs {
             if cycles > 0 {
                 let capture_ns = shared.cycles_to_ns(cycles).min(MOST_NS);
                 cost.threads.push(ThreadCost {
-                    uid,
+                    utid,
                     entry: index,
                     cpu_ns: seen.cpu_ns.saturating_sub(before.cpu_ns).min(MOST_NS),
                     capture_ns,
@@ -159,18 +159,18 @@ impl Costs {
             }
             seen
         };
-        self.threads.look(shared, Part::Costs, now_ns, look);
+        self.threads.poll(shared, Part::Costs, now_ns, poll);
     }
 
     /// CPU time that the live processes used, ns, and whether they are the same as before.
-    fn look_at_processes(&mut self, processes: impl Iterator<Item = (u32, u64)>) -> (u64, bool) {
+    fn poll_processes(&mut self, processes: impl Iterator<Item = (u32, u64)>) -> (u64, bool) {
         let mut used_ns = 0;
         let mut known = 0;
         let before = std::mem::take(&mut self.processes);
-        for (uid, cpu_ns) in processes {
-            known += usize::from(before.contains_key(&uid));
-            used_ns += cpu_ns.saturating_sub(before.get(&uid).copied().unwrap_or(0));
-            self.processes.insert(uid, cpu_ns);
+        for (upid, cpu_ns) in processes {
+            known += usize::from(before.contains_key(&upid));
+            used_ns += cpu_ns.saturating_sub(before.get(&upid).copied().unwrap_or(0));
+            self.processes.insert(upid, cpu_ns);
         }
         let is_complete = known == before.len() && known == self.processes.len();
         (used_ns, is_complete)

@@ -10,13 +10,13 @@ use stackbeat_core::platform;
 use stackbeat_core::shm::layout::Mode;
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
+use super::activity::Part;
 use super::clocks::now_ns;
 use super::dump::Frozen;
 use super::orders::Order;
 use super::shared::{Shared, count};
-use super::signs::Part;
-use crate::drain::census::Changed;
 use crate::drain::crash::process_name;
+use crate::drain::lifecycle::Changed;
 use crate::drain::{Drainer, Keep};
 use crate::writer::Writer;
 use stackbeat_model::UnrecordedSums;
@@ -138,7 +138,7 @@ impl DrainThread {
         let shared = Arc::clone(&self.shared);
         if !self.was_cut && shared.was_cut() {
             self.was_cut = true;
-            self.drainer.census.say(packet::Body::Event(v1::Event {
+            self.drainer.lifecycle.say(packet::Body::Event(v1::Event {
                 time_ns: now_ns(),
                 name: "somebody has cut the recording's shared memory off: nothing is captured from here on"
                     .to_owned(),
@@ -151,7 +151,7 @@ impl DrainThread {
         let mut unrecorded = Vec::new();
         for order in shared.take_orders() {
             match order {
-                Order::Say(body) => self.drainer.census.say(*body),
+                Order::Say(body) => self.drainer.lifecycle.say(*body),
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }
@@ -161,7 +161,7 @@ impl DrainThread {
         }
         let began = Instant::now();
         let mut changed = Vec::new();
-        let is_all = shared.take_signs(Part::Drain, now_ns(), &mut changed) || self.closing;
+        let is_all = shared.take_activity(Part::Drain, now_ns(), &mut changed) || self.closing;
         let changed = match is_all {
             true => Changed::All,
             false => Changed::Entries(&changed),
@@ -171,13 +171,13 @@ impl DrainThread {
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
         // This pass has met the agents that came and went meanwhile.
         for (seen, since) in unrecorded {
-            if !(self.drainer.census).has_met(seen.pid, since, seen.end_ns) {
-                self.drainer.census.name(seen.pid, since, seen.end_ns);
+            if !(self.drainer.lifecycle).has_met(seen.pid, since, seen.end_ns) {
+                self.drainer.lifecycle.name(seen.pid, since, seen.end_ns);
                 self.unrecorded.add(&seen);
-                self.drainer.census.say(packet::Body::Unrecorded(seen));
+                self.drainer.lifecycle.say(packet::Body::Unrecorded(seen));
             }
         }
-        for (crash, file) in self.drainer.census.take_crashes() {
+        for (crash, file) in self.drainer.lifecycle.take_crashes() {
             let who = process_name(crash.pid, &file);
             shared.want_dump(shared.reason_of(crash, &who));
         }
@@ -206,17 +206,17 @@ impl DrainThread {
 
     /// Publishes the status, and now and then the summary.
     pub fn tell(&mut self, error: Option<&io::Error>) {
-        let (written, lost) = self.drainer.census.written_and_lost();
+        let (written, lost) = self.drainer.lifecycle.written_and_lost();
         // What was written while this pass copied is stored as well.
         let written = written.max(self.drainer.totals.stored.saturating_add(lost));
-        let census = &self.drainer.census;
+        let lifecycle = &self.drainer.lifecycle;
         {
             let mut state = self.shared.state();
             let status = &mut state.status;
-            status.live_processes = census.live_processes;
-            status.live_threads = census.live_threads;
-            status.processes = census.processes_seen;
-            status.threads = census.threads_seen;
+            status.live_processes = lifecycle.live_processes;
+            status.live_threads = lifecycle.live_threads;
+            status.processes = lifecycle.processes_seen;
+            status.threads = lifecycle.threads_seen;
             status.samples = self.drainer.totals.samples;
             status.lost = lost;
             status.bytes = self.writer.bytes();
@@ -246,7 +246,7 @@ impl DrainThread {
     /// Everything that is left, whatever the mode.
     pub fn last_pass(&mut self) -> io::Result<()> {
         self.closing = true;
-        self.drainer.census.closing = true;
+        self.drainer.lifecycle.closing = true;
         self.pass()
     }
 }

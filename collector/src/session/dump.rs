@@ -68,7 +68,9 @@ impl Frozen {
             bytes: writer.bytes(),
             rows,
             events,
-            living: drainer.census.totals_of_living(mapping, &drainer.converter),
+            living: drainer
+                .lifecycle
+                .totals_of_living(mapping, &drainer.converter),
             now: drainer.take_snapshot(),
             unit_ns: drainer.unit_ns,
         })
@@ -144,8 +146,8 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             dump.event(event, &mut out)?;
         }
     }
-    for (uid, rows) in &frozen.rows {
-        dump.take(*uid, rows, &mut out)?;
+    for (utid, rows) in &frozen.rows {
+        dump.take(*utid, rows, &mut out)?;
     }
     for body in others {
         match body {
@@ -153,8 +155,8 @@ pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             body => dump.wakeup(body, &mut out)?,
         }
     }
-    for (uid, waits) in std::mem::take(&mut content.waits) {
-        dump.waits(uid, waits, &mut out)?;
+    for (utid, waits) in std::mem::take(&mut content.waits) {
+        dump.waits(utid, waits, &mut out)?;
     }
     let queries = content.nodes(&dump.used, &mut out)?;
     for thread in dump.threads.values() {

@@ -184,7 +184,7 @@ pub enum Warning {
          those of allocation were taken away: allocations are counted up to then, and are not all there (a higher \
          --budget keeps them)"
     )]
-    Withdrawn { percent: f64 },
+    Unpatched { percent: f64 },
     #[error(
         "the recording cost {cost:.1} % of the program's time, more than the budget of {percent} %: captures \
          {captures:.1}, hooks that only count {hooks:.1}, the recorder {recorder:.1}; a higher --budget, --counters off \

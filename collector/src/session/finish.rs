@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::shm::layout::loss;
-use stackbeat_proto::v1::loss::Cause;
+use stackbeat_core::shm::layout::drops;
+use stackbeat_proto::v1::drops::Cause;
 use stackbeat_proto::v1::{self, CounterBatch, Footer, Summary, footer, packet, summary};
 
 use super::clocks::own_cpu;
@@ -16,7 +16,7 @@ use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
-use crate::drain::census::believed;
+use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::functions;
 use crate::writer::{self, Writer};
@@ -63,13 +63,13 @@ impl Finisher<'_> {
             .switch
             .store(0, Ordering::SeqCst);
         if let Some(status) = ended.wait_status {
-            drain.drainer.census.set_wait_status(ended.pid, status);
+            drain.drainer.lifecycle.set_wait_status(ended.pid, status);
         }
         if self.options.counters_ns.is_some()
             && let Some(transfers) = ended.transfers
         {
             for batch in transfers {
-                drain.drainer.census.say(packet::Body::Counters(batch));
+                drain.drainer.lifecycle.say(packet::Body::Counters(batch));
             }
         }
         let stored = self.store_the_rest(&mut drain);
@@ -92,7 +92,7 @@ impl Finisher<'_> {
 
         // Of a program that ran before, nobody tells what its children used.
         if ended.wait_status.is_some() {
-            let known_ns = drain.drainer.census.past().cpu_ns + drain.unrecorded.cpu_ns();
+            let known_ns = drain.drainer.lifecycle.past().cpu_ns + drain.unrecorded.cpu_ns();
             let unseen_ns = (ended.cpu.as_nanos() as u64).saturating_sub(known_ns);
             set(&figures.unseen_cpu_ns, unseen_ns);
         }
@@ -122,11 +122,11 @@ impl Finisher<'_> {
         if finished.is_err() {
             self.storage.keep();
         }
-        if self.preloaded && drain.drainer.census.processes_seen == 0 {
+        if self.preloaded && drain.drainer.lifecycle.processes_seen == 0 {
             self.warnings.push(Warning::NoAgent);
         }
         let unrecorded = drain.unrecorded.programs();
-        let not_hooked = drain.drainer.census.not_hooked;
+        let not_hooked = drain.drainer.lifecycle.not_hooked;
         if not_hooked > 0 {
             self.warnings
                 .push(Warning::ChildrenNotHooked { count: not_hooked });
@@ -152,7 +152,7 @@ impl Finisher<'_> {
         }
         for warning in [
             self.slowed(),
-            self.withdrawn(),
+            self.unpatched(),
             self.over_budget(),
             self.systrace_failed(),
         ]
@@ -178,18 +178,18 @@ impl Finisher<'_> {
             records_written: summary.records_written,
             records_stored: summary.records_stored,
             records_lost: summary.records_lost,
-            losses: losses(&drain.drainer, self.shared),
+            drops: drops(&drain.drainer, self.shared),
             unrecorded,
             write_error: finished.err().map(|error| self.explain(&error)),
             figures: figures.all(),
-            visits: None,
+            attach_session: None,
             warnings: self.warnings,
         }
     }
 
     /// As whoever reads the trace has it: to the end of the last thread.
     fn duration(&self, drain: &DrainThread, end: &Snapshot) -> Duration {
-        let end_ns = match drain.drainer.census.last_end_ns {
+        let end_ns = match drain.drainer.lifecycle.last_end_ns {
             0 => end.monotonic_ns,
             last => last,
         };
@@ -197,7 +197,7 @@ impl Finisher<'_> {
     }
 
     fn summary(&self, drain: &DrainThread, outcome: summary::Outcome) -> Summary {
-        let sums = drain.drainer.census.sums(&self.shared.mapping);
+        let sums = drain.drainer.lifecycle.sums(&self.shared.mapping);
         let stored = drain.drainer.totals.stored;
         let written = sums.written.max(stored);
         Summary {
@@ -224,9 +224,9 @@ impl Finisher<'_> {
         })
     }
 
-    fn withdrawn(&self) -> Option<Warning> {
-        let withdrawals = self.shared.figures.withdrawals.load(Ordering::Relaxed);
-        (withdrawals > 0).then_some(Warning::Withdrawn {
+    fn unpatched(&self) -> Option<Warning> {
+        let unpatches = self.shared.figures.unpatches.load(Ordering::Relaxed);
+        (unpatches > 0).then_some(Warning::Unpatched {
             percent: self.options.budget()?.percent,
         })
     }
@@ -279,16 +279,19 @@ impl Finisher<'_> {
         drain.drainer.conclude_living(mapping);
         if self.options.count_calls {
             for counts in functions::counts(mapping, &functions::of_agent(&self.options.agent)?) {
-                drain.drainer.census.say(packet::Body::CallCounts(counts));
+                drain
+                    .drainer
+                    .lifecycle
+                    .say(packet::Body::CallCounts(counts));
             }
         }
         if drain.was_cut {
-            drain.drainer.census.contradictions += 1;
+            drain.drainer.lifecycle.contradictions += 1;
         }
-        drain.drainer.census.contradictions += u64::from(!mapping.is_intact());
-        for (cause, count) in session_losses(&drain.drainer, self.shared) {
-            drain.drainer.census.say(packet::Body::Loss(v1::Loss {
-                thread_uid: 0,
+        drain.drainer.lifecycle.contradictions += u64::from(!mapping.is_intact());
+        for (cause, count) in session_drops(&drain.drainer, self.shared) {
+            drain.drainer.lifecycle.say(packet::Body::Drops(v1::Drops {
+                utid: 0,
                 cause: cause.into(),
                 count,
             }));
@@ -357,10 +360,10 @@ pub fn add_names(
         cache,
         ..Default::default()
     });
-    for (uid, pid) in drainer.census.pids() {
-        symbolizer.add_process(uid, pid);
+    for (upid, pid) in drainer.lifecycle.pids() {
+        symbolizer.add_process(upid, pid);
     }
-    for map in drainer.census.jit_maps() {
+    for map in drainer.lifecycle.jit_maps() {
         symbolizer.add_jit_map(map);
     }
     let mut result = Ok(());
@@ -418,44 +421,44 @@ pub fn add_footer(
 }
 
 /// Losses that belong to no thread.
-fn session_losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
+fn session_drops(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
     let control = shared.mapping.control();
     let get = |word: &stackbeat_core::sync::AtomicU32| u64::from(word.load(Ordering::Relaxed));
     let damaged = damaged(drainer);
-    let mut losses = vec![
+    let mut drops = vec![
         (Cause::Damaged, damaged),
-        (Cause::NotHooked, drainer.census.not_hooked),
+        (Cause::NotHooked, drainer.lifecycle.not_hooked),
     ];
     // Who has written over the rest has written over these as well.
     if damaged == 0 {
-        losses.extend([
+        drops.extend([
             (Cause::ThreadTableFull, get(&control.threads_refused)),
             (Cause::ProcessTableFull, get(&control.processes_refused)),
             (Cause::AgentDisabled, get(&control.agents_disabled)),
             (Cause::NoAddressSpace, get(&control.processes_without_room)),
         ]);
     }
-    losses.retain(|(_, count)| *count > 0);
-    losses
+    drops.retain(|(_, count)| *count > 0);
+    drops
 }
 
 /// Records, entries and sub-buffers that contradicted themselves.
 fn damaged(drainer: &Drainer) -> u64 {
-    drainer.totals.damaged + drainer.census.contradictions
+    drainer.totals.damaged + drainer.lifecycle.contradictions
 }
 
 /// Everything that was lost, cut or refused, by cause.
-fn losses(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
-    let sums = drainer.census.sums(&shared.mapping);
-    let mut losses = session_losses(drainer, shared);
-    for cause in 0..loss::COUNT {
+fn drops(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
+    let sums = drainer.lifecycle.sums(&shared.mapping);
+    let mut drops = session_drops(drainer, shared);
+    for cause in 0..drops::COUNT {
         if let Ok(known) = Cause::try_from(cause as i32)
-            && sums.losses[cause] > 0
+            && sums.drops[cause] > 0
         {
-            losses.push((known, sums.losses[cause]));
+            drops.push((known, sums.drops[cause]));
         }
     }
-    losses
+    drops
 }
 
 /// Takes back an output that nothing was recorded into.

@@ -16,8 +16,8 @@ use super::shared::Shared;
 /// Where compilers leave their maps.
 const FOLDER: &str = "/tmp";
 /// Distance between two looks at the maps, ns, and how much longer it is for each map: a look takes 1 to 2 µs.
-const LOOK_NS: u64 = 2_000_000;
-const LOOK_EACH_NS: u64 = 1_000_000;
+const POLL_NS: u64 = 2_000_000;
+const POLL_EACH_NS: u64 = 1_000_000;
 /// After so many steps of growth looks are twice as far apart, after twice as many three times: what a long session
 /// remembers stays small.
 const STEPS: u64 = 1 << 14;
@@ -32,9 +32,9 @@ const SPREAD_NS: u64 = 50_000_000;
 /// The maps of the program's processes.
 #[derive(Debug, Default)]
 pub struct JitMaps {
-    /// By the process' uid.
+    /// By the process' upid.
     maps: HashMap<u32, Map>,
-    next_look_ns: u64,
+    next_poll_ns: u64,
     next_search_ns: u64,
     steps: u64,
 }
@@ -44,27 +44,27 @@ struct Map {
     pid: u32,
     bytes: u64,
     /// When it was last looked at.
-    looked_ns: u64,
+    polled_ns: u64,
 }
 
 impl JitMaps {
-    /// Looks, if it is time. `processes`: uid and pid of those that live.
+    /// Looks, if it is time. `processes`: upid and pid of those that live.
     pub fn step(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u32)>,
         now_ns: u64,
     ) {
-        if now_ns < self.next_look_ns && now_ns < self.next_search_ns {
+        if now_ns < self.next_poll_ns && now_ns < self.next_search_ns {
             return;
         }
         // Before the search, which forgets those of processes that have ended.
-        self.look(shared, now_ns);
+        self.poll(shared, now_ns);
         if now_ns >= self.next_search_ns {
             self.next_search_ns = now_ns + self.search(processes);
         }
-        let distance_ns = LOOK_NS.max(self.maps.len() as u64 * LOOK_EACH_NS);
-        self.next_look_ns = match self.maps.is_empty() {
+        let distance_ns = POLL_NS.max(self.maps.len() as u64 * POLL_EACH_NS);
+        self.next_poll_ns = match self.maps.is_empty() {
             true => u64::MAX,
             false => now_ns + distance_ns * (1 + self.steps / STEPS),
         };
@@ -75,9 +75,9 @@ impl JitMaps {
     fn search(&mut self, processes: impl Iterator<Item = (u32, u32)>) -> u64 {
         let mut living = HashSet::new();
         let mut searched = 0;
-        for (uid, pid) in processes {
-            living.insert(uid);
-            if self.maps.contains_key(&uid) {
+        for (upid, pid) in processes {
+            living.insert(upid);
+            if self.maps.contains_key(&upid) {
                 continue;
             }
             searched += 1;
@@ -85,19 +85,19 @@ impl JitMaps {
                 let map = Map {
                     pid,
                     bytes: 0,
-                    looked_ns: 0,
+                    polled_ns: 0,
                 };
-                self.maps.insert(uid, map);
+                self.maps.insert(upid, map);
             }
         }
-        self.maps.retain(|uid, _| living.contains(uid));
+        self.maps.retain(|upid, _| living.contains(upid));
         SEARCH_NS.max(searched * SEARCH_EACH_NS)
     }
 
     /// Tells how the maps have grown.
-    pub fn look(&mut self, shared: &Shared, now_ns: u64) {
-        for (uid, map) in &mut self.maps {
-            let before_ns = std::mem::replace(&mut map.looked_ns, now_ns);
+    pub fn poll(&mut self, shared: &Shared, now_ns: u64) {
+        for (upid, map) in &mut self.maps {
+            let before_ns = std::mem::replace(&mut map.polled_ns, now_ns);
             let Some((bytes, age_ns)) = length(map.pid).filter(|found| found.0 != map.bytes) else {
                 continue;
             };
@@ -111,7 +111,7 @@ impl JitMaps {
             let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
             let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
             let body = packet::Body::JitMap(v1::JitMap {
-                process_uid: *uid,
+                upid: *upid,
                 from_ns,
                 bytes,
             });

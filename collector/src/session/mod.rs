@@ -1,6 +1,7 @@
 //! What a recording session is on any platform: what it is asked to do and says, what its threads share, the drain's
 //! thread, pace and budget, control, dumps, and its end.
 
+pub(crate) mod activity;
 pub(crate) mod attach_error;
 pub(crate) mod auto_dump;
 pub(crate) mod budget;
@@ -21,13 +22,13 @@ pub(crate) mod orders;
 mod pace;
 pub mod protocol;
 pub(crate) mod shared;
-pub(crate) mod signs;
 pub(crate) mod storage;
 
 pub use attach_error::{AttachError, Held};
 pub use cpus::CpuList;
 pub use error::{RecordError, Warning};
 pub use options::{
-    Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH, MAX_INTERVAL_NS, MIN_COUNTERS_NS,
-    MIN_INTERVAL_NS, Options, Outcome, Progress, Status, Systrace, Visit, Visits,
+    AttachSession, AttachStep, Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH,
+    MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress, Status,
+    Systrace,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stackbeat_core::probe::{self, Category};
 use stackbeat_core::shm::layout::{Mode, SamplingClock};
-use stackbeat_proto::v1::loss::Cause;
+use stackbeat_proto::v1::drops::Cause;
 
 use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
@@ -145,8 +145,8 @@ pub struct Budget {
 pub struct Dumps {
     /// A signal to the recorder that asks for a dump and is not handed on to the program.
     pub signal: Option<i32>,
-    /// When a turn of an event loop takes longer, ns.
-    pub slow_turn_ns: Option<u64>,
+    /// When an iteration of an event loop takes longer, ns.
+    pub slow_iteration_ns: Option<u64>,
     /// When a thread waits longer, ns, for one of `causes`.
     pub block_ns: Option<u64>,
     pub causes: Vec<probe::Cause>,
@@ -163,7 +163,7 @@ impl Default for Dumps {
     fn default() -> Dumps {
         Dumps {
             signal: None,
-            slow_turn_ns: None,
+            slow_iteration_ns: None,
             block_ns: None,
             causes: vec![probe::Cause::Lock, probe::Cause::Io],
             crash: false,
@@ -350,7 +350,7 @@ pub struct Outcome {
     pub records_stored: u64,
     pub records_lost: u64,
     /// What was lost, cut or refused, by cause. Only those that happened.
-    pub losses: Vec<(Cause, u64)>,
+    pub drops: Vec<(Cause, u64)>,
     /// Programs that ran without an agent.
     pub unrecorded: Vec<UnrecordedProgram>,
     /// Why the trace is not complete on disk, if it is not.
@@ -359,12 +359,12 @@ pub struct Outcome {
     pub figures: Vec<(String, u64)>,
     pub warnings: Vec<Warning>,
     /// What attaching and detaching cost the program; `None` when it was started for the recording.
-    pub visits: Option<Visits>,
+    pub attach_session: Option<AttachSession>,
 }
 
 /// What a visit to a process cost it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Visit {
+pub struct AttachStep {
     /// How long the thread that did the work was kept from its own.
     pub pause: Duration,
     /// Everything, with looking for a thread.
@@ -377,10 +377,10 @@ pub struct Visit {
 
 /// The two visits to a program that was running before.
 #[derive(Clone, Copy, Debug)]
-pub struct Visits {
-    pub attach: Visit,
+pub struct AttachSession {
+    pub attach: AttachStep,
     /// `None`: the program ended before.
-    pub detach: Option<Visit>,
+    pub detach: Option<AttachStep>,
     /// What attaching to the processes came to that it had started before; `None`: not asked for.
     pub descendants: Option<Descendants>,
 }

@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use stackbeat_proto::v1::{self, packet};
 
 use super::dump::Frozen;
-use crate::drain::census::Since;
 use crate::drain::crash::Crash;
-use crate::drain::waits::SeenWait;
+use crate::drain::lifecycle::Since;
+use crate::drain::seen_waits::SeenWait;
 
 /// What others want of the drain.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub enum Order {
 #[derive(Clone, Debug, Default)]
 pub struct Reason {
     pub text: String,
-    pub thread_uid: u32,
+    pub utid: u32,
     /// How long it took by then, ns.
     pub value_ns: u64,
     /// The node of the thread's stack; 0: it says nothing.

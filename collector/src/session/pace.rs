@@ -9,14 +9,14 @@
 //! budget of a processor, whatever the rest costs: few programs wait that often. Where they take more, the length from which on they are
 //! records grows, up to the interval in force.
 //!
-//! One thread can be far dearer than the others (its stacks are deep, or change completely from tick to
+//! One thread can be far more costly than the others (its stacks are deep, or change completely from tick to
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
 //!
-//! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is dear, and an
+//! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is costly, and an
 //! account of what was spent beyond it is paid back over the next seconds.
 //!
 //! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared budget, they
-//! have to go ([`Pace::withdraws`]).
+//! have to go ([`Pace::has_to_unpatch`]).
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ use super::options::Budget;
 const LEAST_PERCENT: u64 = 25;
 const LEAST_IN_DEBT_PERCENT: u64 = 10;
 /// What a tick may cost at worst, captures included, ns: a declared budget begins with intervals for that, because nothing
-/// has been measured yet. A virtual machine with dear interrupts took 190 in the first seconds of python.
+/// has been measured yet. A virtual machine with costly interrupts took 190 in the first seconds of python.
 const WORST_TICK_NS: f64 = 200_000.0;
 /// What was spent beyond the budget is paid back within so much of the program's CPU time, ns.
 const PAYBACK_NS: f64 = 2_000_000_000.0;
@@ -49,9 +49,9 @@ const HOOKS_NS: f64 = 400_000_000.0;
 const HOOKS_TIMES: f64 = 4.0;
 /// Most that an interval shrinks and grows by at one time.
 const CHANGE: (f64, f64) = (0.5, 4.0);
-/// A thread is far dearer than the others when captures take so many times the part of its time.
-const DEAR: u64 = 4;
-/// The rest must have run for this part of the dear thread's time, or there is nothing to compare with.
+/// A thread is far more costly than the others when captures take so many times the part of its time.
+const COSTLY: u64 = 4;
+/// The rest must have run for this part of the costly thread's time, or there is nothing to compare with.
 const COMPARABLE: u64 = 10;
 /// What the recorder's other threads take may rise up to the second of these parts of the budget before they
 /// work less often, and falls below the first before they work more often.
@@ -72,10 +72,10 @@ pub struct Pace {
     /// How many times later than usual those looks may come that nobody waits for.
     leisure: u32,
     /// The program's CPU time since when hooks that only count take too much, ns, times how much too much.
-    dear_hooks_ns: f64,
+    costly_hooks_ns: f64,
     /// What was spent of a declared budget beyond what was allowed so far, ns; negative: saved.
     owed_ns: f64,
-    /// By the uid of a dear thread: it takes notice of one in so many ticks.
+    /// By the utid of a costly thread: it takes notice of one in so many ticks.
     every: HashMap<u32, u32>,
 }
 
@@ -92,7 +92,7 @@ impl Pace {
             stretch,
             waits_stretch: 1.0,
             leisure: 1,
-            dear_hooks_ns: 0.0,
+            costly_hooks_ns: 0.0,
             owed_ns: 0.0,
             every: HashMap::new(),
         }
@@ -120,8 +120,8 @@ impl Pace {
     }
 
     /// One in how many ticks a thread takes notice of.
-    pub fn every(&self, thread_uid: u32) -> u32 {
-        self.every.get(&thread_uid).copied().unwrap_or(1)
+    pub fn every(&self, utid: u32) -> u32 {
+        self.every.get(&utid).copied().unwrap_or(1)
     }
 
     /// How many times later than usual looks may come that nobody waits for.
@@ -130,8 +130,8 @@ impl Pace {
     }
 
     /// Whether the budget cannot be kept with hooks that only count.
-    pub fn withdraws(&self) -> bool {
-        self.dear_hooks_ns >= HOOKS_NS
+    pub fn has_to_unpatch(&self) -> bool {
+        self.costly_hooks_ns >= HOOKS_NS
     }
 
     /// Takes a stretch of the recording into account. `shortest_ns`: the shortest interval asked for.
@@ -149,12 +149,12 @@ impl Pace {
             self.leisure = (self.leisure / 2).max(1);
         }
         let rest_ns = (cost.besides_ns + cost.hooks_ns) as f64;
-        let is_dear = budget.is_declared
+        let is_costly = budget.is_declared
             && rest_ns > allowed_ns * (100 - LEAST_PERCENT) as f64 / 100.0
             && cost.hooks_ns as f64 > allowed_ns * HOOKS_PERCENT as f64 / 100.0;
         let times = (cost.hooks_ns as f64 / allowed_ns).clamp(1.0, HOOKS_TIMES);
-        self.dear_hooks_ns = match is_dear {
-            true => self.dear_hooks_ns + cost.program_ns as f64 * times,
+        self.costly_hooks_ns = match is_costly {
+            true => self.costly_hooks_ns + cost.program_ns as f64 * times,
             false => 0.0,
         };
         let waits_ns = cost.waits_ns() as f64;
@@ -207,20 +207,20 @@ impl Pace {
             .sum();
         let mut then_ns = 0;
         for thread in cost.threads.iter().map(at_ticks) {
-            let every = self.every(thread.uid);
+            let every = self.every(thread.utid);
             let others = ThreadCost {
                 cpu_ns: all_cpu_ns - thread.cpu_ns,
                 capture_ns: all_ns - thread.capture_ns,
                 ..ThreadCost::default()
             };
             let next = match judge(budget, &thread, &others, every, self.stretch) {
-                Verdict::Dear => (every * 2).min(MOST_EVERY),
+                Verdict::Costly => (every * 2).min(MOST_EVERY),
                 Verdict::Fits => every,
                 Verdict::Cheap => (every / 2).max(1),
             };
             match next {
-                1 => drop(self.every.remove(&thread.uid)),
-                _ => drop(self.every.insert(thread.uid, next)),
+                1 => drop(self.every.remove(&thread.utid)),
+                _ => drop(self.every.insert(thread.utid, next)),
             }
             then_ns += thread.capture_ns * u64::from(every) / u64::from(next);
         }
@@ -229,7 +229,7 @@ impl Pace {
 
     /// Forgets threads that have ended.
     pub fn retain(&mut self, lives: impl Fn(u32) -> bool) {
-        self.every.retain(|uid, _| lives(*uid));
+        self.every.retain(|utid, _| lives(*utid));
     }
 }
 
@@ -248,12 +248,12 @@ fn most(budget: Budget, shortest_ns: u64) -> f64 {
 }
 
 enum Verdict {
-    Dear,
+    Costly,
     Fits,
     Cheap,
 }
 
-/// Whether a thread is far dearer than the others, and would be over the budget by itself without `stretch`: what was
+/// Whether a thread is far more costly than the others, and would be over the budget by itself without `stretch`: what was
 /// stretched for its sake is not what the others have to bear.
 fn judge(
     budget: Budget,
@@ -268,8 +268,8 @@ fn judge(
     let theirs = u128::from(others.capture_ns) * u128::from(thread.cpu_ns.max(1));
     let unstretched_ns = thread.capture_ns as f64 * stretch;
     let is_over = unstretched_ns * 100.0 > budget.percent * thread.cpu_ns as f64;
-    if is_comparable && is_over && own > theirs * u128::from(DEAR) {
-        Verdict::Dear
+    if is_comparable && is_over && own > theirs * u128::from(COSTLY) {
+        Verdict::Costly
     } else if every > 1 && (!is_comparable || own * 2 <= theirs) {
         Verdict::Cheap
     } else {
@@ -309,13 +309,17 @@ mod tests {
                 true => self.waits * self.wait_ns * wall_ns / 1_000_000_000,
                 false => 0,
             };
-            let threads = self.capture_ns.iter().zip(1..).map(|(ns, uid)| ThreadCost {
-                uid,
-                entry: uid,
-                cpu_ns: wall_ns,
-                capture_ns: ns * ticks / u64::from(pace.every(uid)) + waits_ns,
-                waits_ns,
-            });
+            let threads = self
+                .capture_ns
+                .iter()
+                .zip(1..)
+                .map(|(ns, utid)| ThreadCost {
+                    utid,
+                    entry: utid,
+                    cpu_ns: wall_ns,
+                    capture_ns: ns * ticks / u64::from(pace.every(utid)) + waits_ns,
+                    waits_ns,
+                });
             Cost {
                 wall_ns,
                 program_ns: wall_ns * self.capture_ns.len() as u64,
@@ -412,12 +416,12 @@ mod tests {
             besides_percent: 0,
             ..NO_WAITS
         };
-        let dear = Machine {
+        let costly = Machine {
             besides_percent: 50,
             ..busy.clone()
         };
         // An hour of either, and then a minute of the ordinary.
-        for before in [idle, dear] {
+        for before in [idle, costly] {
             let mut pace = within(1.0, 100_000_000);
             for _ in 0..18_000 {
                 pace.adjust(&before.run(&pace, ASKED_NS), ASKED_NS);
@@ -444,23 +448,29 @@ mod tests {
             ..NO_WAITS
         };
         assert_eq!(cheap.settle(&mut within(5.0, 1_000_000), 100_000), 100_000);
-        let dear = Machine {
+        let costly = Machine {
             tick_ns: 900_000,
             capture_ns: vec![3_000],
             besides_percent: 0,
             ..NO_WAITS
         };
-        assert_eq!(dear.settle(&mut Pace::new(None, 100_000), 100_000), 100_000);
         assert_eq!(
-            dear.settle(&mut within(5.0, 1_000_000), 4_000_000),
+            costly.settle(&mut Pace::new(None, 100_000), 100_000),
+            100_000
+        );
+        assert_eq!(
+            costly.settle(&mut within(5.0, 1_000_000), 4_000_000),
             4_000_000
         );
-        assert_eq!(dear.settle(&mut within(5.0, 1_000_000), 100_000), 1_000_000);
+        assert_eq!(
+            costly.settle(&mut within(5.0, 1_000_000), 100_000),
+            1_000_000
+        );
     }
 
     #[test]
     fn waits_are_records_as_asked_unless_they_take_too_much_of_the_budget() {
-        let dear = Machine {
+        let costly = Machine {
             tick_ns: 20_000,
             capture_ns: vec![20_000; 2],
             besides_percent: 50,
@@ -468,14 +478,14 @@ mod tests {
             wait_ns: 4_000,
         };
         let mut pace = within(1.0, 100_000_000);
-        dear.settle(&mut pace, ASKED_NS);
+        costly.settle(&mut pace, ASKED_NS);
         assert!(pace.interval_ns(ASKED_NS) > 20_000_000);
         assert_eq!(pace.wait_ns(ASKED_NS), ASKED_NS);
 
         let too_often = Machine {
             waits: 20_000,
             besides_percent: 0,
-            ..dear.clone()
+            ..costly.clone()
         };
         let mut longest_ns = 0;
         for _ in 0..40 {
@@ -483,7 +493,7 @@ mod tests {
             longest_ns = longest_ns.max(pace.wait_ns(ASKED_NS));
         }
         assert!(longest_ns > 2_000_000, "{longest_ns}");
-        dear.settle(&mut pace, ASKED_NS);
+        costly.settle(&mut pace, ASKED_NS);
         assert_eq!(pace.wait_ns(ASKED_NS), ASKED_NS);
 
         // Ticks that cost next to nothing do not keep waits from growing longer.
@@ -575,24 +585,24 @@ mod tests {
         for _ in 0..40 {
             pace.adjust(&cost(1_100_000), 1_000_000);
         }
-        assert!(!pace.withdraws());
+        assert!(!pace.has_to_unpatch());
         pace.adjust(&cost(1_300_000), 1_000_000);
-        assert!(!pace.withdraws());
+        assert!(!pace.has_to_unpatch());
         pace.adjust(&cost(1_300_000), 1_000_000);
-        assert!(pace.withdraws());
+        assert!(pace.has_to_unpatch());
         // Sooner where they are far beyond it: five times, for a tenth of a second.
         let mut pace = within(1.0, 100_000_000);
         pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
-        assert!(!pace.withdraws());
+        assert!(!pace.has_to_unpatch());
         pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
-        assert!(pace.withdraws());
+        assert!(pace.has_to_unpatch());
         // Not for a moment of much allocation.
         let mut pace = within(1.0, 100_000_000);
         for _ in 0..40 {
             pace.adjust(&stretch(50_000_000, 2_500_000), 1_000_000);
             pace.adjust(&cost(0), 1_000_000);
         }
-        assert!(!pace.withdraws());
+        assert!(!pace.has_to_unpatch());
         // Nobody asked for that budget.
         let usual = Budget {
             percent: 1.0,
@@ -603,11 +613,11 @@ mod tests {
         for _ in 0..40 {
             pace.adjust(&cost(6_000_000), 1_000_000);
         }
-        assert!(!pace.withdraws());
+        assert!(!pace.has_to_unpatch());
     }
 
     #[test]
-    fn a_dear_thread_is_found_after_intervals_were_stretched() {
+    fn a_costly_thread_is_found_after_intervals_were_stretched() {
         let alike = Machine {
             tick_ns: 2_000,
             capture_ns: vec![200_000; 3],
@@ -631,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn one_dear_thread_is_slowed_and_the_others_keep_their_interval() {
+    fn one_costly_thread_is_slowed_and_the_others_keep_their_interval() {
         let machine = Machine {
             tick_ns: 2_000,
             capture_ns: vec![3_000, 3_000, 200_000, 3_000],
@@ -641,7 +651,7 @@ mod tests {
         let mut pace = within(1.0, 100_000_000);
         let interval_ns = machine.settle(&mut pace, 1_000_000);
         assert!(interval_ns < 2_000_000, "{interval_ns}");
-        let every: Vec<u32> = (1..=4).map(|uid| pace.every(uid)).collect();
+        let every: Vec<u32> = (1..=4).map(|utid| pace.every(utid)).collect();
         assert!(
             every[2] >= 8 && [every[0], every[1], every[3]] == [1; 3],
             "{every:?}"
@@ -656,7 +666,7 @@ mod tests {
         };
         even.settle(&mut pace, 1_000_000);
         assert_eq!(pace.every(3), 1);
-        // Alone there is nobody to be dearer than.
+        // Alone there is nobody to be more costly than.
         let alone = Machine {
             tick_ns: 2_000,
             capture_ns: vec![200_000],

@@ -9,11 +9,11 @@ use stackbeat_core::shm::layout::ClockSource;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::{clock, platform};
 
+use super::activity::{Activity, Part};
 use super::clocks::now_ns;
 use super::guard::Guard;
 use super::options::{MAX_DEPTH, Status};
 use super::orders::{Order, Reason};
-use super::signs::{Part, Signs};
 use crate::drain::crash::Crash;
 
 macro_rules! figures {
@@ -48,7 +48,7 @@ figures! {
     cost_hooks_ns,
     cost_of_ns,
     /// Times hooks were taken away from the program because they cost more than the budget.
-    withdrawals,
+    unpatches,
     /// Times the ticker parked because nothing ran.
     parks,
     /// Threads interrupted.
@@ -57,21 +57,21 @@ figures! {
     signals_held_back,
     /// Thread entries that parts of the recorder looked at because something had happened there, and in looks at
     /// all of them.
-    entries_looked_at,
+    entries_polled,
     entries_swept,
     /// Looks at /proc whether a thread runs.
     state_reads,
     /// Threads of the program that had no entry when they were first interrupted.
-    strangers,
+    unregistered_threads,
     /// Those that waited, and got one from the recorder.
-    strangers_waiting,
+    unregistered_waiting,
     /// Stacks of waiting threads that were walked from outside, and processes that did not allow it.
-    outside_walks,
-    outside_refused,
+    off_cpu_walks,
+    off_cpu_refused,
     /// Threads that wait for each other's locks: how many such circles there were.
     deadlocks,
     /// Looks at /proc for threads that wait outside of hooks.
-    outside_looks,
+    off_cpu_polls,
     /// Passes over the sub-buffers.
     drains,
     /// Longest pass.
@@ -91,7 +91,7 @@ figures! {
     /// CPU time of the ticker's thread, of the drain's, and of the one that looks at waiting threads.
     ticker_cpu_ns,
     drain_cpu_ns,
-    outside_cpu_ns,
+    off_cpu_sampler_cpu_ns,
     /// Events written to the trace_marker or pipe as they happened, and those that could not be.
     systrace_written,
     systrace_failed,
@@ -143,7 +143,7 @@ pub struct Shared {
     pub leisure: AtomicU32,
     /// An interval was asked for while recording: ticks keep it where timers cannot.
     pub keeps_interval: AtomicBool,
-    signs: Signs,
+    activity: Activity,
     stop: AtomicBool,
     state: Mutex<State>,
 }
@@ -156,7 +156,7 @@ impl Shared {
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
             keeps_interval: AtomicBool::new(false),
-            signs: Signs::default(),
+            activity: Activity::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),
         }
@@ -186,12 +186,12 @@ impl Shared {
         depth.min(MAX_DEPTH) as usize
     }
 
-    /// The thread entries that a part of the recorder should look at now ([`Signs::take`]), counted.
-    pub fn take_signs(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
-        let is_all = self.signs.take(&self.mapping, part, now_ns, into);
+    /// The thread entries that a part of the recorder should look at now ([`Activity::take`]), counted.
+    pub fn take_activity(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
+        let is_all = self.activity.take(&self.mapping, part, now_ns, into);
         let figure = match is_all {
             true => &self.figures.entries_swept,
-            false => &self.figures.entries_looked_at,
+            false => &self.figures.entries_polled,
         };
         count(figure, into.len() as u64);
         is_all
@@ -212,7 +212,7 @@ impl Shared {
             ..Reason::default()
         };
         if let Some(thread) = &crash.thread {
-            reason.thread_uid = thread.uid;
+            reason.utid = thread.utid;
             reason.node = thread.node;
             let now = clock::now(self.clock_source());
             let since_ns = self.cycles_to_ns(now.saturating_sub(thread.cycles));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
-use stackbeat_proto::v1::{self, loss::Cause, packet, summary};
+use stackbeat_proto::v1::{self, drops::Cause, packet, summary};
 
 use super::writer::{leaf, seal};
 
@@ -46,11 +46,11 @@ macro_rules! ensure {
     };
 }
 
-/// Checks a trace against the notes of the program: (uid, records finished).
+/// Checks a trace against the notes of the program: (utid, records finished).
 pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Totals, String> {
     let mut threads: HashMap<u32, Thread> = HashMap::new();
     let mut nodes: HashMap<u32, (u32, u64, u32)> = HashMap::new();
-    let mut process_uids = Vec::new();
+    let mut upids = Vec::new();
     let mut summary = None;
     let mut footers = 0;
     let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -61,50 +61,50 @@ pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Tot
                 ensure!(offset == 0, "a second header");
                 summary = header.summary;
             }
-            packet::Body::Process(process) => process_uids.push(process.uid),
-            packet::Body::Thread(thread) => threads.entry(thread.uid).or_default().announced += 1,
+            packet::Body::Process(process) => upids.push(process.upid),
+            packet::Body::Thread(thread) => threads.entry(thread.utid).or_default().announced += 1,
             packet::Body::Nodes(columns) => add_nodes(&columns, &mut nodes)?,
             packet::Body::Samples(batch) => {
-                let uid = batch.thread_uid;
-                let thread = threads.entry(uid).or_default();
+                let utid = batch.utid;
+                let thread = threads.entry(utid).or_default();
                 let rows = columns::decode(&batch).map_err(|e| e.to_string())?;
                 for row in rows {
                     let n = row.record;
                     ensure!(
                         n >= thread.next,
-                        "thread {uid}: record {n} comes twice or too late"
+                        "thread {utid}: record {n} comes twice or too late"
                     );
                     thread.next = n + 1;
                     thread.rows += 1;
                     let numbers = (row.allocations, row.allocated_bytes, row.frees);
                     ensure!(
                         numbers == (n + 1, n * 7, n / 2)
-                            && row.arg == Some((seal(uid, n), n as i64))
+                            && row.arg == Some((seal(utid, n), n as i64))
                             && row.cpu_ns.abs_diff(n * 1000) < 1_000_000,
-                        "thread {uid}: record {n} is corrupt: {row:?}"
+                        "thread {utid}: record {n} is corrupt: {row:?}"
                     );
-                    ensure!(row.node != 0, "thread {uid}: record {n} has no stack");
+                    ensure!(row.node != 0, "thread {utid}: record {n} has no stack");
                     let stack = stack(&nodes, row.node)?;
                     let [leaf_address, outer, root] = stack[..] else {
                         return Err(format!("record {n} has the stack {stack:x?}"));
                     };
                     ensure!(
-                        leaf_address == leaf(uid, n)
-                            && outer == 0x1000 + u64::from(uid)
-                            && process_uids.contains(&((root >> 32) as u32)),
-                        "thread {uid}: record {n} has the stack {stack:x?}"
+                        leaf_address == leaf(utid, n)
+                            && outer == 0x1000 + u64::from(utid)
+                            && upids.contains(&((root >> 32) as u32)),
+                        "thread {utid}: record {n} has the stack {stack:x?}"
                     );
                 }
             }
-            packet::Body::Loss(loss) if loss.cause == Cause::BufferFull as i32 => {
-                threads.entry(loss.thread_uid).or_default().declared_lost = loss.count;
+            packet::Body::Drops(dropped) if dropped.cause == Cause::BufferFull as i32 => {
+                threads.entry(dropped.utid).or_default().declared_lost = dropped.count;
             }
-            packet::Body::Loss(loss) => {
-                return Err(format!("an unexpected loss: {loss:?}"));
+            packet::Body::Drops(dropped) => {
+                return Err(format!("an unexpected loss: {dropped:?}"));
             }
             packet::Body::ThreadEnd(end) => {
-                let thread = threads.entry(end.uid).or_default();
-                ensure!(thread.written.is_none(), "thread {} ends twice", end.uid);
+                let thread = threads.entry(end.utid).or_default();
+                ensure!(thread.written.is_none(), "thread {} ends twice", end.utid);
                 thread.written = Some(end.records_written);
             }
             packet::Body::Footer(_) => footers += 1,
@@ -150,24 +150,24 @@ fn compare(
         from_mapping,
         ..Default::default()
     };
-    for (uid, finished) in notes {
-        let Some(thread) = threads.get(uid) else {
+    for (utid, finished) in notes {
+        let Some(thread) = threads.get(utid) else {
             return Err(format!(
-                "thread {uid} is missing, it wrote {finished} records"
+                "thread {utid} is missing, it wrote {finished} records"
             ));
         };
-        let written = thread.written.ok_or(format!("thread {uid} has no end"))?;
-        ensure!(thread.announced > 0, "thread {uid} was not announced");
+        let written = thread.written.ok_or(format!("thread {utid} has no end"))?;
+        ensure!(thread.announced > 0, "thread {utid} was not announced");
         // At the moment of death one record may be written and not yet noted.
         ensure!(
             written == *finished || written == finished + 1,
-            "thread {uid} wrote {finished}, the trace says {written}"
+            "thread {utid} wrote {finished}, the trace says {written}"
         );
         let missing = written - thread.rows;
         // Likewise one may be counted as lost and not yet as written.
         ensure!(
             thread.declared_lost == missing || thread.declared_lost == missing + 1,
-            "thread {uid}: {written} written, {} there, {} declared lost",
+            "thread {utid}: {written} written, {} there, {} declared lost",
             thread.rows,
             thread.declared_lost
         );

@@ -22,16 +22,16 @@ pub const SAME_STACK: u64 = 16;
 pub const STACKS: u64 = 64;
 
 /// What a record must carry besides its number.
-pub fn seal(thread_uid: u32, number: u64) -> u64 {
-    (u64::from(thread_uid) << 48 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+pub fn seal(utid: u32, number: u64) -> u64 {
+    (u64::from(utid) << 48 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The address of the leaf of record `number`.
-pub fn leaf(thread_uid: u32, number: u64) -> u64 {
-    0x10_0000 + u64::from(thread_uid) * 0x1000 + number / SAME_STACK % STACKS * 16
+pub fn leaf(utid: u32, number: u64) -> u64 {
+    0x10_0000 + u64::from(utid) * 0x1000 + number / SAME_STACK % STACKS * 16
 }
 
-/// How many records each thread has finished, kept outside of the mapping: per thread its uid and
+/// How many records each thread has finished, kept outside of the mapping: per thread its utid and
 /// the count.
 #[derive(Debug)]
 pub struct Notes(&'static [[AtomicU64; 2]; THREADS]);
@@ -63,7 +63,7 @@ impl Notes {
         Notes(unsafe { &*base.cast() })
     }
 
-    /// (uid, records finished) of the threads that began.
+    /// (utid, records finished) of the threads that began.
     pub fn read(path: &Path) -> Vec<(u32, u64)> {
         let notes = Notes::map(path);
         notes
@@ -75,7 +75,7 @@ impl Notes {
                     n[1].load(Ordering::Relaxed),
                 )
             })
-            .filter(|(uid, _)| *uid != 0)
+            .filter(|(utid, _)| *utid != 0)
             .collect()
     }
 }
@@ -89,7 +89,7 @@ fn writer() {
     let path = CString::new(session).expect("no NUL");
     let mapping: &'static Mapping = Box::leak(Box::new(Mapping::open(&path).expect("the mapping")));
     let notes = Notes::map(&work.notes);
-    let (process, process_uid) = add_process(
+    let (process, upid) = add_process(
         mapping,
         &NewProcess {
             pid: std::process::id(),
@@ -100,12 +100,12 @@ fn writer() {
     .expect("an entry");
     std::thread::scope(|scope| {
         for note in notes.0 {
-            scope.spawn(move || write(mapping, note, work.pace_ns, process, process_uid));
+            scope.spawn(move || write(mapping, note, work.pace_ns, process, upid));
         }
     });
 }
 
-fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, process_uid: u32) {
+fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, upid: u32) {
     let source = match mapping.control().clock_source.load(Ordering::Relaxed) {
         0 => ClockSource::Cycles,
         _ => ClockSource::Monotonic,
@@ -121,8 +121,8 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, p
         },
     )
     .expect("an entry");
-    let uid = entry.uid.load(Ordering::Relaxed);
-    note[0].store(u64::from(uid), Ordering::Relaxed);
+    let utid = entry.utid.load(Ordering::Relaxed);
+    note[0].store(u64::from(utid), Ordering::Relaxed);
     let nodes = mapping.layout().capacity.generation_nodes;
     for number in 0.. {
         // The order of an agent: note the generation, look again, then use it.
@@ -142,9 +142,9 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, p
                     })
                     .ok()
             };
-            let root = insert(0, root_address(process_uid, 0), node_kind::ROOT)?;
-            let outer = insert(root, 0x1000 + u64::from(uid), node_kind::NATIVE)?;
-            insert(outer, leaf(uid, number), node_kind::NATIVE)
+            let root = insert(0, root_address(upid, 0), node_kind::ROOT)?;
+            let outer = insert(root, 0x1000 + u64::from(utid), node_kind::NATIVE)?;
+            insert(outer, leaf(utid, number), node_kind::NATIVE)
         });
         let id = node.map_or(0, |i| node_id(generation, nodes, i));
         let now = clock::now(source);
@@ -156,14 +156,14 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, p
             number + 1,
             number * 7,
             number / 2,
-            seal(uid, number),
+            seal(utid, number),
             number as i64 as u64,
         ];
         Writer {
             pool: mapping,
             entry,
             index,
-            process_uid,
+            upid,
             mode: Mode::Endless,
             generation,
         }

@@ -42,7 +42,7 @@ pub fn handler_begins(signal: c_int) {
 
 /// Changes whenever a handler begins on the calling thread.
 #[inline(always)]
-pub fn handlers_begun() -> u32 {
+pub fn handlers_entered() -> u32 {
     tls::block().handlers.load(Ordering::Relaxed)
 }
 
@@ -100,12 +100,12 @@ impl Alarm {
                 && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()
         };
         if is_alarm && tls::has_thread_pointer() {
-            let is_at_gate = registered(tls::block())
+            let is_at_signal_gate = registered(tls::block())
                 .is_some_and(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
             // SAFETY: by contract.
             let result = unsafe { context::result_of(context) };
             // The call has ended, or the thread has left it by a jump.
-            if result == -i64::from(libc::EINTR) || !is_at_gate {
+            if result == -i64::from(libc::EINTR) || !is_at_signal_gate {
                 cancel();
             }
         }

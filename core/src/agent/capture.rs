@@ -1,9 +1,9 @@
 //! The capture itself: of a thread that takes part, whatever asks for it.
 
-mod by_count;
 mod forced;
 mod guard;
 mod request;
+mod sampled_event;
 
 use super::cost;
 pub(super) use guard::Guard;
@@ -20,10 +20,10 @@ use crate::platform;
 use crate::platform::rseq;
 use crate::probe::Probe;
 use crate::shm::buffer::{self, Writer};
-use crate::shm::gate;
-use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
+use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::mapping::Mapping;
 use crate::shm::record::{self, RecordBuffer, Waited, Woke, flags};
+use crate::shm::signal_gate;
 use crate::shm::throttle::{self, Due};
 use crate::shm::wait_table;
 use crate::sync::Ordering;
@@ -37,7 +37,7 @@ pub(super) fn slow(request: &Request) -> u32 {
     if !own_stack::run(|registers| node = make(request, registers))
         && let Some((entry, _)) = registered(tls::block())
     {
-        session::count(entry, loss::REENTRANT);
+        session::count(entry, drops::REENTRANT);
     }
     node
 }
@@ -53,7 +53,7 @@ pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
     }
     let Some(_guard) = Guard::enter(block) else {
         if request.interrupted.is_none() {
-            session::count(entry, loss::REENTRANT);
+            session::count(entry, drops::REENTRANT);
         }
         return 0;
     };
@@ -89,7 +89,7 @@ pub(super) type ThreadWriter<'a> = Writer<'a, Mapping>;
 /// Appends the first `words` of a record.
 pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize, now: u64) {
     writer.append(record.get(..words).unwrap_or(&[]), now);
-    super::show_sign(writer.entry);
+    super::show_activity(writer.entry);
 }
 
 /// Signals in a row that are passed over because they found the thread in front of a call.
@@ -109,11 +109,11 @@ impl Capture<'_> {
     fn run(mut self, registers: &Registers) -> u32 {
         self.follow_class();
         let request = self.request;
-        if let Some(kind) = request.counted() {
-            return self.run_counted(kind, registers);
+        if let Some(kind) = request.sampled_event() {
+            return self.run_sampled_event(kind, registers);
         }
         if request.begin == 0 && request.may_be_in_wait() {
-            self.open_stale_gate(registers);
+            self.open_stale_signal_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
         if request.is_met {
@@ -132,7 +132,7 @@ impl Capture<'_> {
         }
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
-        if is_plain && tick < TICK_RUNNING && !self.entry.is_turn(tick) {
+        if is_plain && tick < TICK_RUNNING && !self.entry.is_due(tick) {
             self.entry.last_tick.store(tick, Ordering::Relaxed);
             return 0;
         }
@@ -200,7 +200,7 @@ impl Capture<'_> {
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
         let interval_ns = self.control.thread_interval_ns(self.entry);
         self.scratch
-            .counted
+            .event_sampling
             .catch_up(self.block, self.entry, interval_ns);
     }
 
@@ -208,9 +208,9 @@ impl Capture<'_> {
     /// waited for it would charge all that time to the call. Such a moment is passed over, unless the last
     /// ones were such too.
     fn was_held_up(&mut self) -> bool {
-        let is_at_gate = self.entry.closed.load(Ordering::Relaxed) != 0;
-        self.scratch.passed_over += u32::from(is_at_gate);
-        is_at_gate && self.scratch.passed_over <= MOST_PASSED_OVER
+        let is_at_signal_gate = self.entry.closed.load(Ordering::Relaxed) != 0;
+        self.scratch.passed_over += u32::from(is_at_signal_gate);
+        is_at_signal_gate && self.scratch.passed_over <= MOST_PASSED_OVER
     }
 
     /// Takes the tick word that the entry names now: the collector may have changed its class or its clock.
@@ -224,17 +224,17 @@ impl Capture<'_> {
 
     /// A call left by longjmp or cancellation has closed the gate and never opened it. A signal handler that
     /// runs inside the call leaves it alone.
-    fn open_stale_gate(&self, registers: &Registers) {
+    fn open_stale_signal_gate(&self, registers: &Registers) {
         if self.entry.closed.load(Ordering::Relaxed) != 0
             && !self.request.last
             && !self.is_in_wait(registers)
         {
-            let episode = self.entry.episode.load(Ordering::Relaxed);
-            if episode & 1 != 0 {
+            let blocking_section = self.entry.blocking_section.load(Ordering::Relaxed);
+            if blocking_section & 1 != 0 {
                 self.entry
-                    .episode
-                    .store(episode.wrapping_add(1), Ordering::Release);
-                gate::reopen(self.entry, 0);
+                    .blocking_section
+                    .store(blocking_section.wrapping_add(1), Ordering::Release);
+                signal_gate::reopen(self.entry, 0);
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 super::alarm::cancel();
                 let index = self.block.entry_index.load(Ordering::Relaxed);
@@ -248,7 +248,7 @@ impl Capture<'_> {
         let request = self.request;
         self.entry.closed.load(Ordering::Relaxed) != 0
             && request.may_be_in_wait()
-            && request.begin != self.entry.episode_begin.load(Ordering::Relaxed)
+            && request.begin != self.entry.blocking_section_begin.load(Ordering::Relaxed)
     }
 
     /// Whether the call that closed the gate is on the thread's stack still, below a signal handler: the
@@ -338,14 +338,14 @@ impl Capture<'_> {
             pool: self.mapping,
             entry: self.entry,
             index: self.block.entry_index.load(Ordering::Relaxed),
-            process_uid: session::uid(),
+            upid: session::upid(),
             mode: session::mode(self.control),
             generation,
         };
         // Counted samples say nothing of time: they do without system calls, and leave what is read now and
         // then to the next capture at a tick.
-        let is_counted = request.counted().is_some();
-        let cpu_ns = match is_counted {
+        let is_sampled_event = request.sampled_event().is_some();
+        let cpu_ns = match is_sampled_event {
             true => self.entry.cpu_ns.load(Ordering::Relaxed),
             false if request.last => match platform::thread_cpu_ns() {
                 0 => self.entry.cpu_ns.load(Ordering::Relaxed),
@@ -365,13 +365,13 @@ impl Capture<'_> {
         );
         report_modules(&writer, &mut self.scratch.record, now);
         session::publish_epoch(self.mapping);
-        if request.last || !is_counted && self.scratch.usage.is_time_for_a_look() {
+        if request.last || !is_sampled_event && self.scratch.usage.is_time_for_a_look() {
             write_name(&writer, self.scratch, now);
         }
         let is_inside = self.is_inside_of_wait();
         let usage = if request.exempt {
             platform::thread_usage()
-        } else if is_counted {
+        } else if is_sampled_event {
             None
         } else {
             let class = self.entry.class.load(Ordering::Relaxed) as usize % CLASSES;
@@ -401,8 +401,8 @@ impl Capture<'_> {
         if cut {
             bits |= flags::STACK_CUT;
         }
-        if !is_counted && self.block.turned.swap(0, Ordering::Relaxed) != 0 {
-            bits |= flags::TURN;
+        if !is_sampled_event && self.block.has_iterated.swap(0, Ordering::Relaxed) != 0 {
+            bits |= flags::LOOP_ITERATION;
         }
         let sample = record::Sample {
             probe: request.probe as u8,

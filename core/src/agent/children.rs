@@ -4,12 +4,12 @@ use super::capture::{self, More, Request};
 use super::fork::check_for_fork;
 use super::session;
 use super::tls::{self, Block, flag};
-use super::{Wait, patience, registered, thread, wakers};
+use super::{Wait, registered, signal_wait, thread, wakers};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::gate;
 use crate::shm::layout::entry_state;
 use crate::shm::registry;
+use crate::shm::signal_gate;
 use crate::sync::add_own;
 use core::sync::atomic::Ordering;
 
@@ -102,10 +102,10 @@ pub fn vfork_parent(result: i64) {
         if let Some((entry, _)) = registered(block) {
             Wait {
                 entry,
-                begin: entry.episode_begin.load(Ordering::Relaxed),
+                begin: entry.blocking_section_begin.load(Ordering::Relaxed),
                 arg: 0,
                 probe: Probe::Vfork,
-                gate_before: 0,
+                signal_gate_before: 0,
             }
             .end_started(result, result);
         }
@@ -143,7 +143,7 @@ pub fn before_exec() {
     if !session::is_active() || check_for_fork() || session::is_another() {
         return;
     }
-    gate::close(entry, patience::await_signal);
+    signal_gate::close(entry, signal_wait::await_signal);
     capture::slow(&Request {
         exempt: true,
         last: true,
@@ -164,7 +164,7 @@ pub fn exec_failed() {
     if session::is_another() {
         return;
     }
-    gate::reopen(entry, 0);
+    signal_gate::reopen(entry, 0);
     if let Some(mapping) = session::mapping()
         && let Some(process) = mapping.process(session::index())
     {

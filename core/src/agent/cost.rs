@@ -11,7 +11,7 @@ use crate::sync::{Ordering, add_own};
 /// A capture that took longer was off the processor in between, ns.
 const LONGEST_CAPTURE_NS: u64 = 1_000_000;
 /// The same for one at the end of a wait. Where processors are scarce a thread often loses its own there, and its waits would seem
-/// too dear for a budget.
+/// too costly for a budget.
 const LONGEST_OF_WAIT_NS: u64 = 100_000;
 /// A signal that took longer to arrive found its thread waiting for a processor, ns. What the signal itself
 /// cost is not known then and taken to be this, ns.

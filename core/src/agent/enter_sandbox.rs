@@ -1,15 +1,15 @@
 //! The program enters a sandbox: what is done before, what after.
 
 use super::capture::{self, Request};
-use super::sandbox::{BITS, consequences, handle_faults, show};
+use super::sandbox::{BITS, consequences, handle_crashes, show};
 use super::tls::{self, flag};
-use super::{fork, kernel_clock, main_stack, patience, registered, session};
+use super::{fork, kernel_clock, main_stack, registered, session, signal_wait};
 use crate::native::modules;
 use crate::platform;
 use crate::platform::sandbox::{self, Candidate, NotNoted};
 use crate::probe::Probe;
-use crate::shm::gate;
 use crate::shm::layout::sandboxed;
+use crate::shm::signal_gate;
 use core::sync::atomic::Ordering;
 
 /// What the program is about to ask the kernel for.
@@ -32,7 +32,7 @@ pub struct Entering {
     bits: u32,
     unseen_from_ns: u64,
     /// The calling thread's gate was closed before, and how.
-    gate_before: Option<u32>,
+    signal_gate_before: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub fn enters_sandbox(sandbox: Sandbox) -> Option<Entering> {
         what: What::Closed(0),
         bits: sandboxed::OFF_STRICT,
         unseen_from_ns,
-        gate_before: None,
+        signal_gate_before: None,
     };
     match sandbox {
         Sandbox::Strict => {}
@@ -85,7 +85,8 @@ pub fn enters_sandbox(sandbox: Sandbox) -> Option<Entering> {
         session::publish_signal(mapping);
         kernel_clock::stop_where(|_| true);
         let entry = registered(tls::block());
-        entering.gate_before = entry.map(|(entry, _)| gate::close(entry, patience::await_signal));
+        entering.signal_gate_before =
+            entry.map(|(entry, _)| signal_gate::close(entry, signal_wait::await_signal));
     }
     Some(entering)
 }
@@ -119,11 +120,11 @@ impl Entering {
     }
 
     /// Whether handlers of ours that note how the process ends can do without what the sandbox refuses.
-    pub fn handles_faults(&self) -> bool {
+    pub fn handles_crashes(&self) -> bool {
         let What::Filter(candidate) = &self.what else {
             return false;
         };
-        self.is_interrupted() && handle_faults(|number, a| candidate.allows(number, &a))
+        self.is_interrupted() && handle_crashes(|number, a| candidate.allows(number, &a))
     }
 
     /// The call is about to be made: the agent makes none from here on that would not be allowed then.
@@ -145,8 +146,10 @@ impl Entering {
 
     /// The call has been made. `false`: it failed, and the caller puts back what it took away.
     pub fn ends(self, has_succeeded: bool) {
-        if let (Some(before), Some((entry, _))) = (self.gate_before, registered(tls::block())) {
-            gate::reopen(entry, before);
+        if let (Some(before), Some((entry, _))) =
+            (self.signal_gate_before, registered(tls::block()))
+        {
+            signal_gate::reopen(entry, before);
         }
         if !has_succeeded {
             match self.what {

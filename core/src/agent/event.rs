@@ -6,7 +6,7 @@ use super::session;
 use super::tls;
 use super::{fork, registered, scratch, systrace, thread};
 use crate::shm::buffer::{self, Writer};
-use crate::shm::layout::loss;
+use crate::shm::layout::drops;
 use crate::shm::record;
 use crate::sync::Ordering;
 
@@ -30,7 +30,7 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         return;
     }
     let Some(_guard) = Guard::enter(block) else {
-        session::count(entry, loss::REENTRANT);
+        session::count(entry, drops::REENTRANT);
         return;
     };
     // SAFETY: the guard is held.
@@ -47,7 +47,7 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         pool: mapping,
         entry,
         index: block.entry_index.load(Ordering::Relaxed),
-        process_uid: session::uid(),
+        upid: session::upid(),
         mode: session::mode(control),
         generation,
     };

@@ -34,7 +34,7 @@ pub fn fork_child() {
         AGENT.state.store(state::DISABLED, Ordering::Release);
         return;
     }
-    let (parent_pid, parent_uid) = (session::pid(), session::uid());
+    let (parent_pid, parent_upid) = (session::pid(), session::upid());
     if let Some(word) =
         // SAFETY: null or the page that `make_own_page` mapped and nobody unmaps.
         unsafe { AGENT.own_page.load(Ordering::Relaxed).as_ref() }
@@ -60,7 +60,7 @@ pub fn fork_child() {
     let new = NewProcess {
         pid: platform::forked_process_id(),
         parent_pid,
-        parent_uid,
+        parent_upid,
         origin: origin::FORKED,
         cycles: session::now(),
     };

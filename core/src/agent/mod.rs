@@ -4,16 +4,16 @@
 //!
 //! - here: the hot path, as small as it can be
 //! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself; `signal`: the session's
-//!   signal; `fault`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `calls`: counts by function
+//!   signal; `crash`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `calls`: counts by function
 //! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`: threads begin and end
-//! - `requests`: captures that hooks and signals ask for; `withdraw`: hooks that cost too much for the budget go
+//! - `requests`: captures that hooks and signals ask for; `unpatch_request`: hooks that cost too much for the budget go
 //! - `fork`: a forked child becomes a process of its own
 //! - `registration`: a thread takes part; `process`: a process does; `texts`, `systrace`: what they write beside samples
 //! - `capture`: the capture itself; `stack`: its place in the CallstackTable
 //! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `alarm`: a signal that a thread sends itself; `patience`: waiting for a signal of ours
-//! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `counted`: when a number asks for a capture
+//! - `alarm`: a signal that a thread sends itself; `signal_wait`: waiting for a signal of ours
+//! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a number asks for a capture
 //! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
 //! - `session`: the session that this process takes part in
 //!
@@ -26,25 +26,24 @@
 mod alarm;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod alternate;
-mod calls;
+mod call_counts;
 mod capture;
 mod children;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod context;
 mod cost;
-mod counted;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod cpu_timer;
+mod crash;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod enter_sandbox;
 mod event;
-mod fault;
+mod event_sampling;
 mod fork;
 mod kernel_clock;
 mod lent;
 mod main_stack;
 mod own_stack;
-mod patience;
 mod process;
 mod registration;
 mod requests;
@@ -55,22 +54,23 @@ mod scratch;
 mod session;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod signal;
+mod signal_wait;
 mod stack;
 mod start;
 mod systrace;
 mod texts;
 mod thread;
 pub mod tls;
+mod unpatch_request;
 mod wake;
 mod wakers;
-mod withdraw;
 
 use self::tls::{Block, flag};
 use crate::platform::rseq;
 use crate::probe::{Category, Probe};
-use crate::shm::gate;
 use crate::shm::layout::{ThreadEntry, Tick};
 use crate::shm::registry;
+use crate::shm::signal_gate;
 use crate::shm::throttle;
 use crate::sync::add_own;
 use crate::system_call::SystemCall;
@@ -78,38 +78,38 @@ use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use alarm::{Alarm, handler_begins, handlers_begun};
+pub use alarm::{Alarm, handler_begins, handlers_entered};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
-pub use calls::called;
+pub use call_counts::called;
 pub use children::{
     before_exec, before_fork, exec_failed, fork_parent, lends_memory, process_exiting,
     vfork_begins, vfork_child, vfork_parent,
 };
+pub use crash::{child_ended, watches_crashes};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use crash::{interrupted, lives_on, on_crash, with_room};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use enter_sandbox::{Entering, Sandbox, enters_sandbox};
 pub use event::event;
-pub use fault::{child_ended, watches_crashes};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use fault::{interrupted, lives_on, on_fault, with_room};
 pub use fork::fork_child;
 pub use kernel_clock::{leave_timer, stop_kernel_clock};
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use sandbox::{allows_fault_handlers, allows_handlers, images_can_join};
+pub use sandbox::{allows_crash_handlers, allows_handlers, images_can_join};
 pub use session::{follow_children, owns_memory, watch_masks};
 pub use start::{Refusal, attach, detach, handlers_installed, init};
 pub use texts::say;
 pub use thread::{creating_thread, thread_exiting, thread_started};
+pub use unpatch_request::unpatch_by;
 pub use wake::{
     Awaited, WaitFor, Wake, announce, announce_descriptor, begin_wait_for, end_of_child,
     finds_wakers, is_own_tid, is_reported, new_number, one_of, own_pid, sends_signal, signals,
     unix_peer, watch, written,
 };
 pub use wakers::{is_awaited, is_descriptor_awaited};
-pub use withdraw::withdraw_by;
 
 /// Stands for the session's mask until there is one.
 static NO_PROBES: AtomicU64 = AtomicU64::new(0);
@@ -159,12 +159,12 @@ fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'stati
 
 /// The calling thread, whose entry this is, has done something that the collector looks for.
 #[inline(always)]
-fn show_sign(entry: &ThreadEntry) {
+fn show_activity(entry: &ThreadEntry) {
     if entry.has_shown.load(Ordering::Relaxed) == 0
         && let Some(mapping) = session::mapping()
     {
         let index = tls::block().entry_index.load(Ordering::Relaxed);
-        registry::show_sign(mapping, index, entry);
+        registry::show_activity(mapping, index, entry);
     }
 }
 
@@ -181,18 +181,18 @@ pub fn hit_quietly() -> bool {
 /// Like [`hit_quietly`], for a call that may be a system call: when true, it has been counted, otherwise
 /// [`made`] is to be called.
 #[inline(always)]
-pub fn made_quietly(probe: Probe) -> bool {
+pub fn count_quietly(probe: Probe) -> bool {
     match registered(tls::block()) {
         Some((entry, tick)) => {
             throttle::is_quiet(tick, entry)
-                && (probe.system_call()).is_none_or(|call| counted::add_quietly(entry, call))
+                && (probe.system_call()).is_none_or(|call| event_sampling::add_quietly(entry, call))
         }
         None => !session::is_active(),
     }
 }
 
 /// Like [`hit`], for a call that may be a system call, which is counted.
-pub fn made(probe: Probe, arg: u64) {
+pub fn count_call(probe: Probe, arg: u64) {
     if let Some(call) = probe.system_call() {
         count(call);
     }
@@ -229,7 +229,8 @@ pub fn allocated_quietly(bytes: usize) -> bool {
     match registered_by_libc() {
         Some((block, entry, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
-            if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
+            if !throttle::is_quiet(tick, entry) || event_sampling::is_due(block, allocations, total)
+            {
                 return false;
             }
             entry.allocations.store(allocations, Ordering::Relaxed);
@@ -247,7 +248,8 @@ pub fn replaced_quietly(bytes: usize) -> bool {
     match registered_by_libc() {
         Some((block, entry, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
-            if !throttle::is_quiet(tick, entry) || counted::is_due(block, allocations, total) {
+            if !throttle::is_quiet(tick, entry) || event_sampling::is_due(block, allocations, total)
+            {
                 return false;
             }
             entry.allocations.store(allocations, Ordering::Relaxed);
@@ -298,7 +300,7 @@ pub fn allocated(probe: Probe, bytes: usize) {
             let (allocations, total) = with_one_more(entry, bytes);
             entry.allocations.store(allocations, Ordering::Relaxed);
             entry.allocated_bytes.store(total, Ordering::Relaxed);
-            if counted::is_due(block, allocations, total) {
+            if event_sampling::is_due(block, allocations, total) {
                 requests::allocations();
             }
             hit_of(entry, tick, probe, bytes as u64);
@@ -367,7 +369,7 @@ pub struct Wait {
     begin: u64,
     arg: u64,
     probe: Probe,
-    gate_before: u32,
+    signal_gate_before: u32,
 }
 
 /// A call that may block begins: from here to [`Wait::end`] no signal of ours arrives.
@@ -390,41 +392,45 @@ fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
                     begin: 0,
                     arg,
                     probe,
-                    gate_before: 0,
+                    signal_gate_before: 0,
                 };
             }
         },
     };
-    let gate_before = gate::close(entry, patience::await_signal);
+    let signal_gate_before = signal_gate::close(entry, signal_wait::await_signal);
     // Not before: what is stored just before the gate's locked instruction costs a nanosecond more.
     if let Some(call) = probe.system_call() {
         requests::add(entry, call, 1);
     }
-    if watch_switches() && gate_before != 0 {
+    if watch_switches() && signal_gate_before != 0 {
         note_inside(SWITCHED_BEFORE);
     }
     let begin = session::now();
     let [pc, sp, fp] = at;
-    if gate_before == 0 || takes_over(entry, sp) {
-        entry.episode_probe.store(probe as u32, Ordering::Relaxed);
-        entry.episode_begin.store(begin, Ordering::Relaxed);
-        entry.episode_arg.store(arg, Ordering::Relaxed);
+    if signal_gate_before == 0 || takes_over(entry, sp) {
+        entry
+            .blocking_section_probe
+            .store(probe as u32, Ordering::Relaxed);
+        entry.blocking_section_begin.store(begin, Ordering::Relaxed);
+        entry.blocking_section_arg.store(arg, Ordering::Relaxed);
         for (word, value) in entry.registers.iter().zip([pc, sp, fp]) {
             word.store(value, Ordering::Relaxed);
         }
     }
     if matches!(probe.category(), Category::Poll) {
-        turn_ends(entry, begin);
+        loop_iteration_ends(entry, begin);
     }
-    let episode = entry.episode.load(Ordering::Relaxed);
-    entry.episode.store(episode | 1, Ordering::Release);
-    show_sign(entry);
+    let blocking_section = entry.blocking_section.load(Ordering::Relaxed);
+    entry
+        .blocking_section
+        .store(blocking_section | 1, Ordering::Release);
+    show_activity(entry);
     Wait {
         entry,
         begin,
         arg,
         probe,
-        gate_before,
+        signal_gate_before,
     }
 }
 
@@ -481,31 +487,37 @@ fn registered_now() -> Option<&'static ThreadEntry> {
     registered(tls::block()).map(|(entry, _)| entry)
 }
 
-/// The thread waits for events again: what it did since the last ones is a turn of its event loop.
+/// The thread waits for events again: what it did since the last ones is an iteration of its event loop.
 #[inline(always)]
-fn turn_ends(entry: &ThreadEntry, now: u64) {
-    let turn = entry.turn.load(Ordering::Relaxed);
-    if turn != 0 {
-        turn_is_over(entry, turn, now);
+fn loop_iteration_ends(entry: &ThreadEntry, now: u64) {
+    let loop_iteration = entry.loop_iteration.load(Ordering::Relaxed);
+    if loop_iteration != 0 {
+        loop_iteration_is_over(entry, loop_iteration, now);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn turn_is_over(entry: &ThreadEntry, turn: u64, now: u64) {
-    entry.turn.store(0, Ordering::Relaxed);
-    if now.saturating_sub(turn) > session::slow_turn_cycles().unwrap_or(u64::MAX) {
-        entry.slow_turn.store(turn, Ordering::Relaxed);
+fn loop_iteration_is_over(entry: &ThreadEntry, loop_iteration: u64, now: u64) {
+    entry.loop_iteration.store(0, Ordering::Relaxed);
+    if now.saturating_sub(loop_iteration) > session::slow_iteration_cycles().unwrap_or(u64::MAX) {
+        entry
+            .slow_iteration
+            .store(loop_iteration, Ordering::Relaxed);
     }
 }
 
-/// The thread has got its events. Only where slow turns are asked for it looks at the clock.
+/// The thread has got its events. Only where slow iterations are asked for it looks at the clock.
 #[inline(always)]
-fn turn_begins(entry: &ThreadEntry) {
-    if session::slow_turn_cycles().is_some() {
-        entry.turn.store(session::now(), Ordering::Relaxed);
-        let turns = entry.turns.load(Ordering::Relaxed);
-        entry.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+fn loop_iteration_begins(entry: &ThreadEntry) {
+    if session::slow_iteration_cycles().is_some() {
+        entry
+            .loop_iteration
+            .store(session::now(), Ordering::Relaxed);
+        let loop_iterations = entry.loop_iterations.load(Ordering::Relaxed);
+        entry
+            .loop_iterations
+            .store(loop_iterations.wrapping_add(1), Ordering::Relaxed);
     }
 }
 
@@ -585,16 +597,16 @@ impl Wait {
         let inside = &tls::block().switched_inside;
         let noted = inside.load(Ordering::Relaxed);
         let may_have_waited = may_have_waited(entry);
-        if self.gate_before == 0 {
-            let episode = entry.episode.load(Ordering::Relaxed);
+        if self.signal_gate_before == 0 {
+            let blocking_section = entry.blocking_section.load(Ordering::Relaxed);
             entry
-                .episode
-                .store((episode | 1).wrapping_add(1), Ordering::Release);
-            show_sign(entry);
+                .blocking_section
+                .store((blocking_section | 1).wrapping_add(1), Ordering::Release);
+            show_activity(entry);
         }
         let is_poll = matches!(self.probe.category(), Category::Poll);
         if is_poll {
-            turn_begins(entry);
+            loop_iteration_begins(entry);
         }
         let length = match may_have_waited {
             false => requests::Length::Short,
@@ -617,7 +629,7 @@ impl Wait {
                 requests::leave_out(entry);
             }
             if is_poll {
-                tls::block().turned.store(1, Ordering::Relaxed);
+                tls::block().has_iterated.store(1, Ordering::Relaxed);
             }
         }
         if bytes > 0 {
@@ -627,11 +639,11 @@ impl Wait {
         if switched == Some(true) && noted & SIGNALLED == 0 {
             requests::add(entry, SystemCall::WakeUps, 1);
         }
-        match self.gate_before {
+        match self.signal_gate_before {
             0 => inside.store(0, Ordering::Relaxed),
             _ => leave_to_outer(switched),
         }
-        gate::reopen(entry, self.gate_before);
+        signal_gate::reopen(entry, self.signal_gate_before);
     }
 }
 
@@ -689,9 +701,9 @@ pub fn undisturbed<T>(f: impl FnOnce() -> T) -> T {
     let Some((entry, _)) = registered(tls::block()) else {
         return f();
     };
-    let before = gate::close(entry, patience::await_signal);
+    let before = signal_gate::close(entry, signal_wait::await_signal);
     let result = f();
-    gate::reopen(entry, before);
+    signal_gate::reopen(entry, before);
     result
 }
 

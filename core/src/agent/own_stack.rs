@@ -14,7 +14,7 @@
 use super::scratch::Scratch;
 use super::session;
 use super::tls::{self, Block};
-use crate::fault::FAULTS;
+use crate::crash_signals::CRASH_SIGNALS;
 use crate::platform::{self, Backing};
 use crate::unwind::Registers;
 use core::ops::Range;
@@ -96,8 +96,8 @@ pub(super) fn program_sp(block: &Block) -> usize {
 /// What is let in while the thread runs on its own stack: signals of faults, which cannot wait.
 const LET_IN: u64 = {
     let (mut set, mut i) = (0, 0);
-    while i < FAULTS.len() {
-        set |= 1 << (FAULTS[i].0 - 1);
+    while i < CRASH_SIGNALS.len() {
+        set |= 1 << (CRASH_SIGNALS[i].0 - 1);
         i += 1;
     }
     set

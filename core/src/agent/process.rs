@@ -58,12 +58,12 @@ pub(super) fn mark_own_page() {
 
 /// Takes a process entry and becomes active, then writes down what the process is.
 pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
-    let Some((index, uid)) = registry::add_process(mapping, new) else {
+    let Some((index, upid)) = registry::add_process(mapping, new) else {
         AGENT.state.store(state::DISABLED, Ordering::Release);
         return false;
     };
     AGENT.index.store(index, Ordering::Relaxed);
-    AGENT.uid.store(uid, Ordering::Relaxed);
+    AGENT.upid.store(upid, Ordering::Relaxed);
     AGENT.pid.store(new.pid, Ordering::Relaxed);
     session::publish_signal(mapping);
     if let Some(process) = mapping.process(index) {

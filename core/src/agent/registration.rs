@@ -3,11 +3,11 @@
 use super::capture::{self, Guard, Request};
 use super::scratch::scratch;
 use super::tls::{self, Block, flag};
-use super::{kernel_clock, main_stack, own_stack, patience, session};
+use super::{kernel_clock, main_stack, own_stack, session, signal_wait};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::gate;
 use crate::shm::registry::{self, NewThread};
+use crate::shm::signal_gate;
 use crate::shm::throttle;
 use core::sync::atomic::Ordering;
 
@@ -73,13 +73,13 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.name = [0; 16];
     scratch.usage.reset();
     scratch
-        .counted
+        .event_sampling
         .reset(block, session::now() ^ u64::from(tid) << 32);
     let new = NewThread {
         tid,
         process: session::index(),
         is_main,
-        creator_uid: creator.uid,
+        creator_utid: creator.utid,
         creator_node: creator.node,
         stack,
         cycles: session::now(),
@@ -105,9 +105,9 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         .entry
         .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
     if let Some(own) = mapping.process(session::index()) {
-        let word = &own.stranger;
-        gate::introduce(word, tid, |attempt| {
-            patience::await_meeting(word, tid, attempt)
+        let word = &own.unregistered;
+        signal_gate::introduce(word, tid, |attempt| {
+            signal_wait::await_meeting(word, tid, attempt)
         });
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -127,7 +127,7 @@ fn misses_thread() {
 /// Who creates a thread, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creator {
-    pub(super) uid: u32,
+    pub(super) utid: u32,
     pub(super) node: u32,
     /// It believes to block the session's first signal, and so will the new one.
     pub(super) blocks_signal: bool,
@@ -136,7 +136,7 @@ pub struct Creator {
 impl Creator {
     /// A thread of unknown origin.
     pub const UNKNOWN: Creator = Creator {
-        uid: 0,
+        utid: 0,
         node: 0,
         blocks_signal: false,
     };

@@ -2,12 +2,12 @@
 //! new session. So it takes part anew first.
 
 use super::capture::{self, More, Request};
-use super::counted::{self, OF_ALLOCATION};
+use super::event_sampling::{self, OF_ALLOCATION};
 use super::tls::{self, Block};
 use super::wakers::Long;
-use super::{Wait, fork, own_stack, registered, registration, session, withdraw};
+use super::{Wait, fork, own_stack, registered, registration, session, unpatch_request};
 use crate::probe::Probe;
-use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, loss};
+use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::record::Woke;
 use crate::shm::throttle;
 use crate::sync::{Ordering, fence};
@@ -58,8 +58,8 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
     if lasted < asked {
         let is_met = entry.has_kernel_clock() && {
             let in_force = control.sampling_interval_cycles(entry);
-            let uid = entry.uid.load(Ordering::Relaxed);
-            throttle::has_moment(uid, in_force, begin..begin.saturating_add(lasted))
+            let utid = entry.utid.load(Ordering::Relaxed);
+            throttle::has_moment(utid, in_force, begin..begin.saturating_add(lasted))
         };
         return match is_met {
             true => Length::Met,
@@ -76,7 +76,7 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
 #[cold]
 #[inline(never)]
 pub(super) fn leave_out(entry: &ThreadEntry) {
-    session::count(entry, loss::WAIT_LEFT_OUT);
+    session::count(entry, drops::WAIT_LEFT_OUT);
 }
 
 /// The capture at the end of a call that may have blocked: throttled, unless it is overdue.
@@ -140,7 +140,7 @@ pub(super) fn forced(probe: Probe, arg: u64) {
 /// The capture that the number of what the thread did asks for.
 #[cold]
 #[inline(never)]
-pub(super) fn counted(probe: Probe, arg: Option<u64>) {
+pub(super) fn sampled_event(probe: Probe, arg: Option<u64>) {
     away(|| Request {
         arg: arg.map(|arg| (arg, 0)),
         ..Request::point(probe)
@@ -160,7 +160,7 @@ fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
     if !own_stack::run(|registers| node = take_part_and_make(&request(), registers))
         && let Some((entry, _)) = registered(tls::block())
     {
-        session::count(entry, loss::REENTRANT);
+        session::count(entry, drops::REENTRANT);
     }
     node
 }
@@ -185,7 +185,7 @@ fn take_part_and_make(request: &Request, registers: &Registers) -> u32 {
         && registered(block).is_some()
         && let Some(mapping) = session::mapping()
     {
-        withdraw::follow(mapping);
+        unpatch_request::follow(mapping);
     }
     capture::make(request, registers)
 }
@@ -216,11 +216,11 @@ fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -
         block.held_since.store(0, Ordering::Relaxed);
         return false;
     }
-    now.saturating_sub(since) < patience(mapping.control(), entry)
+    now.saturating_sub(since) < signal_timeout(mapping.control(), entry)
 }
 
 /// How long a signal that was announced is waited for, in cycles: a quarter of the thread's interval.
-fn patience(control: &Control, entry: &ThreadEntry) -> u64 {
+fn signal_timeout(control: &Control, entry: &ThreadEntry) -> u64 {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     control.interval_cycles[class].load(Ordering::Relaxed) / 4
 }
@@ -235,7 +235,7 @@ pub(super) fn allocations() {
             return;
         };
         if kind.counter(entry) >= kind.next(block, entry).load(Ordering::Relaxed) {
-            counted(kind.probe(), None);
+            sampled_event(kind.probe(), None);
         }
     }
 }
@@ -243,10 +243,10 @@ pub(super) fn allocations() {
 /// Counts a system call, or bytes that one has moved, and captures it if it is one to be captured.
 #[inline(always)]
 pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
-    if !counted::add_some_quietly(entry, call, more) {
+    if !event_sampling::add_some_quietly(entry, call, more) {
         let calls = &entry.system_calls[call as usize];
-        let made = calls.made.load(Ordering::Relaxed).wrapping_add(more);
-        calls.made.store(made, Ordering::Relaxed);
+        let made = calls.count.load(Ordering::Relaxed).wrapping_add(more);
+        calls.count.store(made, Ordering::Relaxed);
         capture_call(call);
     }
 }
@@ -255,5 +255,5 @@ pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
 #[cold]
 #[inline(never)]
 fn capture_call(call: SystemCall) {
-    counted(Probe::CountedCall, Some(call as u64));
+    sampled_event(Probe::SampledCall, Some(call as u64));
 }

@@ -41,7 +41,7 @@ pub(super) fn consequences(mapping: &Mapping, allows: impl Fn(i64, [usize; 6]) -
 }
 
 /// Whether handlers for the signals that end the process can do their work with these calls.
-pub(super) fn handle_faults(allows: impl Fn(i64, [usize; 6]) -> bool) -> bool {
+pub(super) fn handle_crashes(allows: impl Fn(i64, [usize; 6]) -> bool) -> bool {
     let own = [
         platform::process_id() as usize,
         platform::thread_id() as usize,
@@ -59,8 +59,8 @@ pub(super) fn handle_faults(allows: impl Fn(i64, [usize; 6]) -> bool) -> bool {
 }
 
 /// The same for an image that begins.
-pub fn allows_fault_handlers() -> bool {
-    allows_handlers() && handle_faults(platform::allows)
+pub fn allows_crash_handlers() -> bool {
+    allows_handlers() && handle_crashes(platform::allows)
 }
 
 /// Says in the process' entry what holds, and leaves its filters for the images that it starts.
@@ -85,7 +85,7 @@ pub(super) fn look_into(mapping: &Mapping, image: &sandbox::Image) -> sandbox::S
                 let state = entry.state.load(Ordering::Acquire);
                 matches!(state, entry_state::LIVE | entry_state::EXECED)
             })
-            .max_by_key(|entry| entry.uid.load(Ordering::Relaxed))?;
+            .max_by_key(|entry| entry.upid.load(Ordering::Relaxed))?;
         Some(newest.filters.load(Ordering::Acquire) as usize)
     };
     let baseline = mapping.control().filters.load(Ordering::Relaxed);

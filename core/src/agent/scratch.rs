@@ -41,7 +41,7 @@ pub(super) struct Scratch {
     /// Signals passed over since the last capture.
     pub passed_over: u32,
     pub usage: super::rusage::State,
-    pub counted: super::counted::State,
+    pub event_sampling: super::event_sampling::State,
     pub record: RecordBuffer,
     pub lent: Lent,
     /// A line for the trace_marker (`systrace`).

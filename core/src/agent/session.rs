@@ -9,9 +9,9 @@ use crate::native::modules;
 use crate::platform;
 use crate::probe::Category;
 use crate::shm::buffer;
-use crate::shm::gate;
 use crate::shm::layout::{ClockSource, Control, Mode, ThreadEntry};
 use crate::shm::mapping::Mapping;
+use crate::shm::signal_gate;
 use crate::sync::add_own;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -41,7 +41,7 @@ pub(super) struct Agent {
     /// session.
     pub(super) mapping: AtomicPtr<Mapping>,
     pub(super) index: AtomicU32,
-    pub(super) uid: AtomicU32,
+    pub(super) upid: AtomicU32,
     pub(super) pid: AtomicU32,
     pub(super) collector_pid: AtomicU32,
     pub(super) clock: AtomicU32,
@@ -68,7 +68,7 @@ pub(super) static AGENT: Agent = Agent {
     state: AtomicU32::new(state::OFF),
     mapping: AtomicPtr::new(core::ptr::null_mut()),
     index: AtomicU32::new(0),
-    uid: AtomicU32::new(0),
+    upid: AtomicU32::new(0),
     pid: AtomicU32::new(0),
     collector_pid: AtomicU32::new(0),
     clock: AtomicU32::new(0),
@@ -118,8 +118,8 @@ pub(super) fn index() -> u32 {
     AGENT.index.load(Ordering::Relaxed)
 }
 
-pub(super) fn uid() -> u32 {
-    AGENT.uid.load(Ordering::Relaxed)
+pub(super) fn upid() -> u32 {
+    AGENT.upid.load(Ordering::Relaxed)
 }
 
 pub(super) fn pid() -> u32 {
@@ -151,12 +151,12 @@ pub(super) fn epoch() -> u32 {
     modules::epoch()
 }
 
-/// How long a turn of an event loop may take, in cycles, before it is noted; `None`: nobody asks.
+/// How long an iteration of an event loop may take, in cycles, before it is noted; `None`: nobody asks.
 #[inline(always)]
-pub(super) fn slow_turn_cycles() -> Option<u64> {
+pub(super) fn slow_iteration_cycles() -> Option<u64> {
     let cycles = mapping()?
         .control()
-        .slow_turn_cycles
+        .slow_iteration_cycles
         .load(Ordering::Relaxed);
     (cycles != 0).then_some(cycles)
 }
@@ -240,7 +240,7 @@ pub(super) fn disable() {
 #[cold]
 pub(super) fn leave(block: &Block) {
     if let Some((entry, _)) = registered(block) {
-        gate::reopen(entry, 0);
+        signal_gate::reopen(entry, 0);
         buffer::end_capture(entry);
     }
     block.entry.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -317,7 +317,7 @@ pub(super) fn is_another() -> bool {
 }
 
 pub(super) fn count(entry: &ThreadEntry, cause: usize) {
-    if let Some(counter) = entry.losses.get(cause) {
+    if let Some(counter) = entry.drops.get(cause) {
         add_own(counter, 1);
     }
 }

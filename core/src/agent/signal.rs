@@ -8,8 +8,8 @@ use crate::agent::tls;
 use crate::agent::{alternate, cpu_timer, kernel_clock, registered, thread};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::gate;
-use crate::shm::layout::{CLOCK_ENDED, loss};
+use crate::shm::layout::{CLOCK_ENDED, drops};
+use crate::shm::signal_gate;
 use crate::sync::Ordering;
 
 /// Handles the session's signal.
@@ -58,14 +58,14 @@ pub(super) unsafe fn on_signal(
         return true;
     }
     if let Some(process) = session::mapping().and_then(|m| m.process(session::index())) {
-        gate::met(&process.stranger, platform::thread_id);
+        signal_gate::met(&process.unregistered, platform::thread_id);
     }
     let block = tls::block();
     if registered(block).is_none() && !thread::register() {
         // A thread whose entry is taken away (fork, vfork): it came too late, but it came.
         // SAFETY: null or the entry of this thread, in the mapping, which is never unmapped.
         if let Some(entry) = unsafe { block.saved_entry.load(Ordering::Relaxed).as_ref() } {
-            gate::arrived(entry);
+            signal_gate::arrived(entry);
         }
         return true;
     }
@@ -74,9 +74,9 @@ pub(super) unsafe fn on_signal(
     };
     // SAFETY: by contract.
     unsafe { alternate::put_back(context) };
-    gate::arrived(entry);
+    signal_gate::arrived(entry);
     if block.guard.load(Ordering::Relaxed) != 0 {
-        session::count(entry, loss::SIGNAL_MISSED);
+        session::count(entry, drops::SIGNAL_MISSED);
         return true;
     }
     // SAFETY: by contract.

@@ -3,7 +3,7 @@
 use super::scratch::Scratch;
 use super::session;
 use crate::shm::callstack::{NodeValue, Table, root_address};
-use crate::shm::layout::{ThreadEntry, loss, node_id, node_kind};
+use crate::shm::layout::{ThreadEntry, drops, node_id, node_kind};
 use crate::shm::mapping::Mapping;
 use crate::unwind::{Registers, WalkEnd};
 
@@ -19,7 +19,7 @@ pub(super) fn find(
     limit: usize,
     generation: u32,
 ) -> (u32, bool) {
-    let root = root_address(session::uid(), session::epoch());
+    let root = root_address(session::upid(), session::epoch());
     let of_generation = generation as u64 + 1;
     let nodes_are_good = scratch.nodes_generation == of_generation && scratch.nodes_root == root;
     let table = Table::of(mapping, generation);
@@ -34,13 +34,13 @@ pub(super) fn find(
     );
     match end {
         WalkEnd::Root => {}
-        WalkEnd::Depth => session::count(entry, loss::TRUNCATED_DEPTH),
-        _ => session::count(entry, loss::TRUNCATED_UNWIND),
+        WalkEnd::Depth => session::count(entry, drops::TRUNCATED_DEPTH),
+        _ => session::count(entry, drops::TRUNCATED_UNWIND),
     }
     scratch.nodes_root = root;
     scratch.nodes_generation = if found.cut { 0 } else { of_generation };
     if found.cut {
-        session::count(entry, loss::TABLE_FULL);
+        session::count(entry, drops::TABLE_FULL);
     }
     let id = match (found.node, table) {
         (0, _) | (_, None) => 0,

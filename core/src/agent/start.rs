@@ -63,21 +63,21 @@ pub fn init(path: &CStr) -> bool {
             .map(|(_, e)| e)
             .filter(|e| e.pid.load(Ordering::Relaxed) == pid)
             .filter(|e| e.state.load(Ordering::Acquire) == state)
-            .map(|e| e.uid.load(Ordering::Relaxed))
+            .map(|e| e.upid.load(Ordering::Relaxed))
             .max()
     };
     let mut new = NewProcess {
         pid,
         parent_pid: platform::parent_process_id(),
-        parent_uid: 0,
+        parent_upid: 0,
         origin: origin::STARTED,
         cycles: session::now(),
     };
     if let Some(before) = newest(pid, entry_state::EXECED) {
         new.origin = origin::EXECED;
-        new.parent_uid = before;
+        new.parent_upid = before;
     } else if let Some(parent) = newest(new.parent_pid, entry_state::LIVE) {
-        new.parent_uid = parent;
+        new.parent_upid = parent;
     }
     if !join(mapping, &new) {
         return false;
@@ -102,7 +102,7 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
     let new = NewProcess {
         pid: status.pid,
         parent_pid: status.parent_pid,
-        parent_uid: 0,
+        parent_upid: 0,
         origin: origin::STARTED,
         cycles: mapping_now(mapping),
     };
@@ -175,7 +175,7 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     let new = NewProcess {
         pid: platform::process_id(),
         parent_pid: platform::parent_process_id(),
-        parent_uid: 0,
+        parent_upid: 0,
         origin: origin::ATTACHED,
         cycles: session::now(),
     };

@@ -82,7 +82,7 @@ fn write_here(
         pool: mapping,
         entry,
         index: block.entry_index.load(Ordering::Relaxed),
-        process_uid: session::uid(),
+        upid: session::upid(),
         mode: session::mode(control),
         generation,
     };

@@ -3,11 +3,11 @@
 use super::capture::{self, More, Request};
 use super::registration::{self, Creator, has_memory, may_register, register_as};
 use super::tls::{self, Block, flag};
-use super::{fork, kernel_clock, own_stack, patience, requests, session, wakers};
+use super::{fork, kernel_clock, own_stack, requests, session, signal_wait, wakers};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::gate;
 use crate::shm::registry;
+use crate::shm::signal_gate;
 use crate::shm::wait_table;
 use core::sync::atomic::Ordering;
 
@@ -44,9 +44,9 @@ pub fn creating_thread() -> Creator {
         spare: true,
         ..Request::point(Probe::ThreadCreate)
     });
-    let uid = super::registered(block).map_or(0, |(e, _)| e.uid.load(Ordering::Relaxed));
+    let utid = super::registered(block).map_or(0, |(e, _)| e.utid.load(Ordering::Relaxed));
     Creator {
-        uid,
+        utid,
         node,
         blocks_signal: super::blocks_signal(),
     }
@@ -73,7 +73,7 @@ pub fn thread_exiting(id: u64) {
     let is_known = session::is_active() && !fork::check_for_fork() && !session::is_stale(entry);
     if is_known {
         // For good: what a signal captured after the last capture would be lost.
-        gate::close(entry, patience::await_signal);
+        signal_gate::close(entry, signal_wait::await_signal);
         if let Some(mapping) = session::mapping() {
             let index = block.entry_index.load(Ordering::Relaxed);
             wait_table::leave(mapping, index, entry);
@@ -101,7 +101,7 @@ pub fn thread_exiting(id: u64) {
     if is_known {
         registry::end_thread(entry, session::now());
         if let Some(mapping) = session::mapping() {
-            registry::show_sign(mapping, block.entry_index.load(Ordering::Relaxed), entry);
+            registry::show_activity(mapping, block.entry_index.load(Ordering::Relaxed), entry);
         }
     }
     give_memory_back(block);

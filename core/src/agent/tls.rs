@@ -21,7 +21,7 @@ pub struct Block {
     pub entry: AtomicPtr<ThreadEntry>,
     /// The tick word that this thread compares with.
     pub tick: AtomicPtr<crate::shm::layout::Tick>,
-    /// Counts of allocations and bytes at which the thread captures, see `agent::counted`.
+    /// Counts of allocations and bytes at which the thread captures, see `agent::event_sampling`.
     pub next_allocation: AtomicU64,
     pub next_byte: AtomicU64,
     /// Stack pointer of the capture under way; 0: none.
@@ -49,7 +49,7 @@ pub struct Block {
     /// What waits inside of another one know of the thread's switches (`agent::leave_to_outer`).
     pub switched_inside: AtomicU8,
     /// 1: a poll has returned since the last capture and was not captured itself.
-    pub turned: AtomicU8,
+    pub has_iterated: AtomicU8,
     /// 1: the program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
     pub blocks_signal: AtomicU8,
     /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
@@ -108,7 +108,7 @@ impl Block {
             away: AtomicUsize::new(0),
             switched: AtomicU8::new(0),
             switched_inside: AtomicU8::new(0),
-            turned: AtomicU8::new(0),
+            has_iterated: AtomicU8::new(0),
             blocks_signal: AtomicU8::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicU64::new(0),

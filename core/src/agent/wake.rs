@@ -7,7 +7,7 @@ use super::tls;
 use super::wakers::{Long, SCHEDULING_SHARE, long_cycles, me, scope, try_announce, with_watchers};
 use super::{Wait, begin_wait, is_enabled, kernel_clock, registered, requests, session, thread};
 use crate::probe::{Cause, Probe};
-use crate::shm::layout::{ThreadEntry, loss};
+use crate::shm::layout::{ThreadEntry, drops};
 use crate::shm::record::Woke;
 use crate::shm::waiters::{self, Described, Entered, How, Object, Outcome, descriptor};
 use crate::shm::watches;
@@ -128,8 +128,8 @@ fn join_group(group: Option<u64>, object: u64) -> Option<u64> {
         return None;
     }
     let (entry, _) = registered(block)?;
-    let uid = entry.uid.load(Ordering::Relaxed);
-    let group = group.unwrap_or_else(|| descriptor(Described::Group, uid.into()));
+    let utid = entry.utid.load(Ordering::Relaxed);
+    let group = group.unwrap_or_else(|| descriptor(Described::Group, utid.into()));
     watches::join_group(session::mapping()?, group, object);
     Some(group)
 }
@@ -169,7 +169,7 @@ pub fn unix_peer(inode: u64) -> u64 {
 /// A number that no thing behind a descriptor has got before.
 pub fn new_number() -> u64 {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
-    u64::from(session::uid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
+    u64::from(session::upid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// As [`announce`], for what stands for something behind a descriptor.
@@ -239,7 +239,7 @@ fn enter(wait: &Wait, awaited: &Awaited) -> Option<(Entered, How)> {
     // SAFETY: null or the entry of this thread, in the mapping, which is never unmapped.
     let entry = unsafe { wait.entry.as_ref() }?;
     // A signal's handler that waits inside another wait leaves that one's place alone.
-    if wait.gate_before != 0 || !is_enabled(wait.probe) {
+    if wait.signal_gate_before != 0 || !is_enabled(wait.probe) {
         return None;
     }
     let (mapping, me) = me(entry)?;
@@ -248,7 +248,7 @@ fn enter(wait: &Wait, awaited: &Awaited) -> Option<(Entered, How)> {
     }
     let entered = waiters::enter(mapping, me, awaited.object(), awaited.owner_tid);
     if entered.is_none() {
-        session::count(entry, loss::WAITERS_FULL);
+        session::count(entry, drops::WAITERS_FULL);
     }
     entered.map(|entered| (entered, awaited.how))
 }
@@ -317,7 +317,7 @@ fn is_interrupted(probe: Probe, result: i64) -> bool {
 #[cold]
 #[inline(never)]
 pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64) -> Option<Long> {
-    let is_outer = wait.gate_before == 0 && is_enabled(wait.probe);
+    let is_outer = wait.signal_gate_before == 0 && is_enabled(wait.probe);
     if !is_outer || !is_interrupted(wait.probe, result) {
         return None;
     }
@@ -340,7 +340,7 @@ pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Opti
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), session::now());
     let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
-    (is_long && wait.gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
+    (is_long && wait.signal_gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
         end_cycles,
         owner_tid: 0,
         waker: None,

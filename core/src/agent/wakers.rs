@@ -150,7 +150,7 @@ impl Long {
     /// What to write down of it.
     pub fn waited(&self, wait: &Wait, result: i64) -> Waited {
         let thread = || self.waker?.thread(session::mapping()?);
-        let (waker_uid, waker_tid) = thread().unwrap_or((0, 0));
+        let (waker_utid, waker_tid) = thread().unwrap_or((0, 0));
         Waited {
             probe: wait.probe as u8,
             begin_cycles: wait.begin,
@@ -158,8 +158,8 @@ impl Long {
             object: wait.arg,
             owner_tid: self.owner_tid,
             waker_tid,
-            waker_uid,
-            wake_number: match waker_uid {
+            waker_utid,
+            wake_number: match waker_utid {
                 0 => 0,
                 _ => self.waker.map_or(0, Waker::number),
             },

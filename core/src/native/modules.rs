@@ -31,7 +31,7 @@ use crate::unwind::elf::{self, BUILD_ID_BYTES};
 
 /// How often a thread yields to the one that is taking a module in (some ten microseconds of work)
 /// before it gives its own walk up.
-const PATIENCE: u32 = 300;
+const MOST_ATTEMPTS: u32 = 300;
 /// Most modules that are told apart, unloaded ones included.
 const MAX_MODULES: usize = 4096;
 
@@ -282,10 +282,10 @@ pub fn find_or_take_in(address: u64) -> Lookup {
     let Some(found) = find_object(address) else {
         return Lookup::Nothing;
     };
-    let mut patience = PATIENCE;
+    let mut attempts_left = MOST_ATTEMPTS;
     while BUSY.swap(true, Ordering::Acquire) {
-        patience -= 1;
-        if patience == 0 {
+        attempts_left -= 1;
+        if attempts_left == 0 {
             return Lookup::Busy;
         }
         platform::yield_now();

@@ -17,7 +17,7 @@
 //! Records in a sub-buffer are numbered without gaps from `first_record` on. A record that found no
 //! room consumes a number all the same, so each gap between sub-buffers is a loss that is seen.
 
-use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, loss};
+use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
 use crate::shm::record::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
 
@@ -92,7 +92,7 @@ pub struct Writer<'a, P: Pool> {
     pub entry: &'a ThreadEntry,
     /// Index of the entry.
     pub index: u32,
-    pub process_uid: u32,
+    pub upid: u32,
     pub mode: Mode,
     /// Generation of the CallstackTable that the records' nodes belong to.
     pub generation: u32,
@@ -106,7 +106,7 @@ impl<P: Pool> Writer<'_, P> {
         let written = record.len() <= MAX_RECORD_WORDS
             && (self.append_current(record)
                 || (self.take(number, now_cycles) && self.append_current(record)));
-        if !written && let Some(lost) = self.entry.losses.get(loss::BUFFER_FULL) {
+        if !written && let Some(lost) = self.entry.drops.get(drops::BUFFER_FULL) {
             add_own(lost, 1);
         }
         self.entry
@@ -226,7 +226,7 @@ impl<P: Pool> Writer<'_, P> {
             };
             if self.claim(header, seen) {
                 let lost = header.committed.load(Ordering::Relaxed) >> 32;
-                if let Some(counter) = self.entry.losses.get(loss::OVERWRITTEN) {
+                if let Some(counter) = self.entry.drops.get(drops::OVERWRITTEN) {
                     add_own(counter, lost);
                 }
                 return self.set_up(i, header, first_record, now_cycles);
@@ -246,11 +246,9 @@ impl<P: Pool> Writer<'_, P> {
         header.committed.store(0, Ordering::Relaxed);
         header.drained.store(0, Ordering::Relaxed);
         header
-            .thread_uid
-            .store(self.entry.uid.load(Ordering::Relaxed), Ordering::Relaxed);
-        header
-            .process_uid
-            .store(self.process_uid, Ordering::Relaxed);
+            .utid
+            .store(self.entry.utid.load(Ordering::Relaxed), Ordering::Relaxed);
+        header.upid.store(self.upid, Ordering::Relaxed);
         header.first_record.store(first_record, Ordering::Relaxed);
         header.taken_cycles.store(now_cycles, Ordering::Relaxed);
         header.generation.store(self.generation, Ordering::Relaxed);
@@ -269,8 +267,8 @@ pub struct Drained {
     pub buffer: u32,
     /// Index of the owner's entry, and the owner as the sub-buffer names it.
     pub owner: u32,
-    pub thread_uid: u32,
-    pub process_uid: u32,
+    pub utid: u32,
+    pub upid: u32,
     /// Number of the first record copied.
     pub first_record: u64,
     /// Records copied.
@@ -317,8 +315,8 @@ pub fn drain<P: Pool>(
     let drained = Drained {
         buffer: i,
         owner: (seen >> 32) as u32,
-        thread_uid: header.thread_uid.load(Ordering::Relaxed),
-        process_uid: header.process_uid.load(Ordering::Relaxed),
+        utid: header.utid.load(Ordering::Relaxed),
+        upid: header.upid.load(Ordering::Relaxed),
         first_record: first_record.wrapping_add(before as u64),
         records: ((committed >> 32) as u32).checked_sub(before)?,
         generation: header.generation.load(Ordering::Relaxed),

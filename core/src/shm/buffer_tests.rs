@@ -6,12 +6,12 @@ use std::vec::Vec;
 
 fn writer(mapping: &Mapping, index: u32, mode: Mode) -> Writer<'_, Mapping> {
     let entry = mapping.thread(index).expect("it exists");
-    entry.uid.store(index + 100, Ordering::Relaxed);
+    entry.utid.store(index + 100, Ordering::Relaxed);
     Writer {
         pool: mapping,
         entry,
         index,
-        process_uid: 1,
+        upid: 1,
         mode,
         generation: 0,
     }
@@ -57,7 +57,7 @@ fn when_nothing_is_free_records_are_lost_and_numbered() {
     let written = (0..500).filter(|_| w.append(&[7; 10], 1)).count();
     assert_eq!(written, 8 * 51);
     assert_eq!(
-        w.entry.losses[loss::BUFFER_FULL].load(Ordering::Relaxed),
+        w.entry.drops[drops::BUFFER_FULL].load(Ordering::Relaxed),
         500 - written as u64
     );
     assert_eq!(w.entry.records.load(Ordering::Relaxed), 500);
@@ -86,7 +86,7 @@ fn a_ring_keeps_the_newest() {
     let first = kept[0];
     assert!(kept.iter().copied().eq(first..5000));
     assert_eq!(
-        w.entry.losses[loss::OVERWRITTEN].load(Ordering::Relaxed),
+        w.entry.drops[drops::OVERWRITTEN].load(Ordering::Relaxed),
         first
     );
 }
@@ -205,7 +205,7 @@ fn sixteen_writers_and_a_drain_lose_nothing_unseen() {
                 for (k, record) in words.chunks(7).enumerate() {
                     let (t, n) = ((record[0] >> 32) as u32, record[0] & 0xffff_ffff);
                     assert!(record.iter().all(|w| *w == record[0]));
-                    assert_eq!(drained.thread_uid, t + 100);
+                    assert_eq!(drained.utid, t + 100);
                     assert_eq!(drained.first_record + k as u64, n);
                     let mut seen = seen.lock().expect("no panic");
                     assert_eq!(seen.insert((t, n), 1), None);
@@ -220,7 +220,7 @@ fn sixteen_writers_and_a_drain_lose_nothing_unseen() {
     for t in 0..16 {
         let stored = seen.range((t, 0)..(t + 1, 0)).count() as u64;
         let entry = mapping.thread(t).expect("exists");
-        let lost = entry.losses[loss::BUFFER_FULL].load(Ordering::Relaxed);
+        let lost = entry.drops[drops::BUFFER_FULL].load(Ordering::Relaxed);
         assert_eq!(stored + lost, 3000, "thread {t}");
         assert_eq!(entry.records.load(Ordering::Relaxed), 3000);
     }

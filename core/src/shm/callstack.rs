@@ -34,8 +34,8 @@ pub struct NodeValue {
 }
 
 /// The address field of a root node.
-pub const fn root_address(process_uid: u32, epoch: u32) -> u64 {
-    (process_uid as u64) << 32 | epoch as u64
+pub const fn root_address(upid: u32, epoch: u32) -> u64 {
+    (upid as u64) << 32 | epoch as u64
 }
 
 /// Multiplies into 128 bits and folds: every input bit reaches every output bit used.

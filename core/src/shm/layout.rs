@@ -26,12 +26,14 @@
 //! nothing in it.
 
 mod thread;
-mod waits;
+mod waker_tables;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, loss};
-pub use waits::{UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch};
+pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
+pub use waker_tables::{
+    UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch,
+};
 
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
@@ -120,7 +122,7 @@ pub struct Layout {
     pub waiters: usize,
     pub watches: usize,
     pub unix_peers: usize,
-    pub signs: usize,
+    pub activity: usize,
     pub filters: usize,
     pub call_rows: usize,
     pub generations: [usize; 2],
@@ -133,7 +135,7 @@ pub struct Layout {
 }
 
 /// Words of the table of signs: a bit for each thread entry.
-pub const fn sign_words(threads: u32) -> usize {
+pub const fn activity_words(threads: u32) -> usize {
     threads.div_ceil(u64::BITS) as usize
 }
 
@@ -167,8 +169,8 @@ impl Layout {
         let waiters = waiter_counts + pages(WAIT_BUCKETS * size_of::<AtomicU32>());
         let watches = waiters + pages(WAIT_BUCKETS * size_of::<WaitBucket>());
         let unix_peers = watches + pages(WATCHES * size_of::<Watch>());
-        let signs = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
-        let filters = signs + pages(sign_words(c.threads) * 8);
+        let activity = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
+        let filters = activity + pages(activity_words(c.threads) * 8);
         let call_rows = filters + pages(FILTER_WORDS * 8);
         let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
         let nodes = c.generation_nodes as usize;
@@ -185,7 +187,7 @@ impl Layout {
             waiters,
             watches,
             unix_peers,
-            signs,
+            activity,
             filters,
             call_rows,
             generations: [first, first + generation],
@@ -280,8 +282,8 @@ pub struct Control {
     pub threads_used: AtomicU32,
     pub processes_used: AtomicU32,
     /// Agents take the next number by `fetch_add`.
-    pub next_process_uid: AtomicU32,
-    pub next_thread_uid: AtomicU32,
+    pub next_upid: AtomicU32,
+    pub next_utid: AtomicU32,
     /// Agents count up once an entry can be seen: then there is something to look for.
     pub announced: AtomicU32,
     /// Agents add: threads and processes that found no entry.
@@ -314,7 +316,7 @@ pub struct Control {
     /// A wait that is longer, in cycles, is captured with who ended it; 0: none is.
     pub long_wait_cycles: AtomicU64,
     /// Turns of event loops that take longer are noted in their threads' entries; 0: none.
-    pub slow_turn_cycles: AtomicU64,
+    pub slow_iteration_cycles: AtomicU64,
     /// Sub-buffers that may be used: allocated by the collector, only grows.
     pub buffers_limit: AtomicU32,
     /// Agents take the next by `fetch_add`; row 0 is nobody's own.
@@ -325,12 +327,12 @@ pub struct Control {
     pub kept_interval_ns: [AtomicU32; CLASSES],
     /// Length from which on a wait is a record of its own, per class, ns: what the budget makes of `interval_ns`. 0: the same.
     pub kept_wait_ns: [AtomicU32; CLASSES],
-    /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::withdraw_by`).
-    pub withdrawn: AtomicU64,
+    /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::unpatch_by`).
+    pub unpatched: AtomicU64,
     /// Agents add: events that were written to `Header::marker_path`, and those that could not be.
     pub markers_written: AtomicU64,
     pub markers_failed: AtomicU64,
-    /// 1: processes say in their entries which signal ended them (`crate::fault`).
+    /// 1: processes say in their entries which signal ended them (`crate::crash_signals`).
     pub watch_crashes: AtomicU32,
     /// Seccomp filters that the collector itself is under (`crate::platform::sandbox::Status`).
     pub filters: AtomicU32,
@@ -421,10 +423,10 @@ pub mod entry_state {
     pub const ENDED: u32 = 3;
     /// A process that ended by exec: the same pid has a new entry.
     pub const EXECED: u32 = 4;
-    /// The collector offers it to a thread that seems to have none; `crate::shm::handover`.
+    /// The collector offers it to a thread that seems to have none; `crate::shm::adoption`.
     pub const OFFERED: u32 = 5;
     /// The collector has made it for a thread that waits and has passed no hook so far.
-    pub const FOUND: u32 = 6;
+    pub const ADOPTED: u32 = 6;
 }
 
 /// Values of [`ProcessEntry::on_ticks`].
@@ -441,10 +443,10 @@ pub mod on_ticks {
 #[derive(Debug)]
 pub struct ProcessEntry {
     pub state: AtomicU32,
-    pub uid: AtomicU32,
+    pub upid: AtomicU32,
     pub pid: AtomicU32,
     pub parent_pid: AtomicU32,
-    pub parent_uid: AtomicU32,
+    pub parent_upid: AtomicU32,
     /// `proto::v1::process::Origin`.
     pub origin: AtomicU32,
     /// Number of the current module epoch.
@@ -454,25 +456,25 @@ pub struct ProcessEntry {
     pub start_cycles: AtomicU64,
     pub end_cycles: AtomicU64,
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
-    /// may be light (`crate::shm::gate`).
+    /// may be light (`crate::shm::signal_gate`).
     pub barrier: AtomicU32,
     /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0: none.
-    /// See `crate::shm::gate`.
-    pub stranger: AtomicU32,
+    /// See `crate::shm::signal_gate`.
+    pub unregistered: AtomicU32,
     /// Whoever sends it a signal: who that was last (a `crate::shm::waiters::Waker`), and when.
     pub signalled_by: AtomicU64,
     pub signalled_cycles: AtomicU64,
     /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
     pub second_signal: AtomicU32,
-    /// The signal of `crate::fault` that is about to end it, 0: none so far. Where the process could not say so itself, its
+    /// The signal of `crate::crash_signals` that is about to end it, 0: none so far. Where the process could not say so itself, its
     /// parent does when it is over, of any signal, and knows nothing of what follows.
     pub fatal_signal: AtomicU32,
-    /// Which thread got it: uid, tid, the node of its stack (0: not yet; `fault::NO_NODE`), when, and its name, NUL padded.
-    pub fatal_thread_uid: AtomicU32,
+    /// Which thread got it: upid, tid, the node of its stack (0: not yet; `fault::NO_NODE`), when, and its name, NUL padded.
+    pub fatal_utid: AtomicU32,
     pub fatal_tid: AtomicU32,
     pub fatal_node: AtomicU32,
     /// Entries that the collector has made for threads of it and that no thread has taken over so far.
-    pub found: AtomicU32,
+    pub adopted: AtomicU32,
     pub fatal_cycles: AtomicU64,
     pub fatal_name: [AtomicU64; 2],
     /// Where the copy of its seccomp filters begins (`crate::platform::sandbox`), in words; 0: none.
@@ -512,8 +514,8 @@ pub mod sandboxed {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct CallRow {
-    pub thread_uid: AtomicU32,
-    pub process_uid: AtomicU32,
+    pub utid: AtomicU32,
+    pub upid: AtomicU32,
     pub reserved: [AtomicU64; 7],
     pub calls: [AtomicU64; FUNCTIONS],
 }
@@ -540,9 +542,9 @@ pub struct BufferHeader {
     pub committed: AtomicU64,
     /// What of that is in the trace, in the same form (collector).
     pub drained: AtomicU64,
-    /// Uid of the owning thread and of its process.
-    pub thread_uid: AtomicU32,
-    pub process_uid: AtomicU32,
+    /// Utid of the owning thread, upid of its process.
+    pub utid: AtomicU32,
+    pub upid: AtomicU32,
     /// Number in the owner's sequence of the record at word 0.
     pub first_record: AtomicU64,
     /// Cycles when the owner took it, for ring order.
@@ -618,8 +620,8 @@ mod tests {
         assert!(l.waiters >= l.waiter_counts + 4096 * 4);
         assert!(l.watches >= l.waiters + 4096 * 64);
         assert!(l.unix_peers >= l.watches + 8192 * 32);
-        assert!(l.signs >= l.unix_peers + 2048 * 16);
-        assert!(l.generations[0] >= l.signs + 2048);
+        assert!(l.activity >= l.unix_peers + 2048 * 16);
+        assert!(l.generations[0] >= l.activity + 2048);
         assert_eq!(
             l.threads - l.generations[1],
             l.generations[1] - l.generations[0]
@@ -657,7 +659,7 @@ mod tests {
         assert!(hot.iter().all(|word| line(*word) == 0));
         let of_others = [
             offset_of!(ThreadEntry, in_flight),
-            offset_of!(ThreadEntry, light),
+            offset_of!(ThreadEntry, asymmetric_barrier),
             offset_of!(ThreadEntry, sent_cycles),
             offset_of!(ThreadEntry, every),
             offset_of!(ThreadEntry, signalled_by),

@@ -154,8 +154,8 @@ impl Mapping {
         header.call_rows.store(c.call_rows, Ordering::Relaxed);
         header.total.store(layout.total as u64, Ordering::Relaxed);
         let control = mapping.control();
-        control.next_process_uid.store(1, Ordering::Relaxed);
-        control.next_thread_uid.store(1, Ordering::Relaxed);
+        control.next_upid.store(1, Ordering::Relaxed);
+        control.next_utid.store(1, Ordering::Relaxed);
         control.threads_limit.store(threads, Ordering::Relaxed);
         control.buffers_limit.store(buffers, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
@@ -484,9 +484,9 @@ impl Mapping {
     }
 
     /// The table of signs: bit `i % 64` of word `i / 64` is set since thread entry `i` has changed.
-    pub fn signs(&self) -> &[AtomicU64] {
-        let words = layout::sign_words(self.layout.capacity.threads);
-        self.slice_at(self.layout.signs, words)
+    pub fn activity(&self) -> &[AtomicU64] {
+        let words = layout::activity_words(self.layout.capacity.threads);
+        self.slice_at(self.layout.activity, words)
     }
 
     /// Copies of seccomp filters.

@@ -1,15 +1,15 @@
 //! What both sides of the mapping share: its layout, and the protocols in it. Both sides of each protocol stand in one file.
 
+pub mod adoption;
 pub mod buffer;
 pub mod callstack;
-pub mod gate;
-pub mod handover;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod record;
 #[cfg(not(loom))]
 pub mod registry;
+pub mod signal_gate;
 pub mod throttle;
 #[cfg(not(loom))]
 pub mod wait_table;

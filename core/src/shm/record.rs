@@ -24,7 +24,7 @@
 //!            a number of `proto::v1::event::Kind`, or `event_kind::COUNTER`
 //!   WAIT     node field: the waiter's stack | word 1 begin, cycles | word 2 end, cycles | word 3 what was waited for
 //!            word 4 tid that held it at the begin | tid that ended the wait << 32, 0: not known
-//!            word 5 uid of the thread that ended it | number of its WAKE << 32 | word 6 the call's result (i64)
+//!            word 5 utid of the thread that ended it | number of its WAKE << 32 | word 6 the call's result (i64)
 //!   WAKE     node field: the stack | word 1 cycles | word 2 what was waited for | word 3 number
 //! ```
 //!
@@ -91,7 +91,7 @@ pub mod flags {
     pub const STACK_CUT: u8 = 32;
     /// An event loop has turned (a poll returned) since the thread's record before this one, without a
     /// record of its own: equal stacks on both sides are different executions.
-    pub const TURN: u8 = 64;
+    pub const LOOP_ITERATION: u8 = 64;
     /// Inside of a wait that goes on: in a signal's handler, or in what the waiting function calls.
     pub const INSIDE: u8 = 128;
 }
@@ -272,7 +272,7 @@ pub struct Waited {
     /// 0: not known; so the other three.
     pub owner_tid: u32,
     pub waker_tid: u32,
-    pub waker_uid: u32,
+    pub waker_utid: u32,
     pub wake_number: u32,
     pub result: i64,
 }
@@ -285,7 +285,7 @@ pub fn write_wait(wait: &Waited, to: &mut RecordBuffer) -> usize {
         wait.end_cycles,
         wait.object,
         wait.owner_tid as u64 | (wait.waker_tid as u64) << 32,
-        wait.waker_uid as u64 | (wait.wake_number as u64) << 32,
+        wait.waker_utid as u64 | (wait.wake_number as u64) << 32,
         wait.result as u64,
     ] {
         w.push(word);
@@ -306,7 +306,7 @@ pub fn read_wait(header: u64, body: &[u64]) -> Option<Waited> {
         object,
         owner_tid: tids as u32,
         waker_tid: (tids >> 32) as u32,
-        waker_uid: wake as u32,
+        waker_utid: wake as u32,
         wake_number: (wake >> 32) as u32,
         result: result as i64,
     })

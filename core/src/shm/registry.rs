@@ -4,10 +4,10 @@
 //! entry; the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
 //! makes one: CLAIMED → OFFERED → FOUND, and → LIVE once the thread takes it over ([`found`]).
 
-pub mod found;
+pub mod adopted;
 
 use crate::platform;
-use crate::shm::handover;
+use crate::shm::adoption;
 use crate::shm::layout::{
     CLASSES, Control, PHASES, ProcessEntry, STILL, TIMED, ThreadClass, ThreadEntry,
     entry_state as state, on_ticks,
@@ -21,7 +21,7 @@ use crate::sync::{AtomicU32, Ordering};
 pub struct NewProcess {
     pub pid: u32,
     pub parent_pid: u32,
-    pub parent_uid: u32,
+    pub parent_upid: u32,
     /// `proto::v1::process::Origin`.
     pub origin: u32,
     pub cycles: u64,
@@ -34,7 +34,7 @@ pub struct NewThread {
     /// Index of its process' entry.
     pub process: u32,
     pub is_main: bool,
-    pub creator_uid: u32,
+    pub creator_utid: u32,
     pub creator_node: u32,
     pub stack: (u64, u64),
     pub cycles: u64,
@@ -66,20 +66,20 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
         control.processes_refused.fetch_add(1, Ordering::Relaxed);
         return None;
     };
-    let uid = control.next_process_uid.fetch_add(1, Ordering::Relaxed);
+    let upid = control.next_upid.fetch_add(1, Ordering::Relaxed);
     clear_process(entry);
     let on_ticks = control.begins_on_ticks.load(Ordering::Relaxed);
     entry.on_ticks.store(on_ticks, Ordering::Relaxed);
-    entry.uid.store(uid, Ordering::Relaxed);
+    entry.upid.store(upid, Ordering::Relaxed);
     entry.pid.store(new.pid, Ordering::Relaxed);
     entry.parent_pid.store(new.parent_pid, Ordering::Relaxed);
-    entry.parent_uid.store(new.parent_uid, Ordering::Relaxed);
+    entry.parent_upid.store(new.parent_upid, Ordering::Relaxed);
     entry.origin.store(new.origin, Ordering::Relaxed);
     entry.start_cycles.store(new.cycles, Ordering::Relaxed);
     entry.state.store(state::LIVE, Ordering::Release);
     control.processes_used.fetch_max(i + 1, Ordering::Release);
     announce(mapping);
-    Some((i, uid))
+    Some((i, upid))
 }
 
 /// Agent: an entry can be seen that could not be seen before.
@@ -91,8 +91,8 @@ fn clear_process(entry: &ProcessEntry) {
     entry.epoch.store(0, Ordering::Relaxed);
     entry.signal.store(0, Ordering::Relaxed);
     entry.second_signal.store(0, Ordering::Relaxed);
-    entry.stranger.store(0, Ordering::Relaxed);
-    entry.found.store(0, Ordering::Relaxed);
+    entry.unregistered.store(0, Ordering::Relaxed);
+    entry.adopted.store(0, Ordering::Relaxed);
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
     entry.unseen_from_ns.store(0, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn clear_process(entry: &ProcessEntry) {
         &entry.filters,
         &entry.sandboxed,
         &entry.fatal_signal,
-        &entry.fatal_thread_uid,
+        &entry.fatal_utid,
         &entry.fatal_tid,
         &entry.fatal_node,
         &entry.handles_signal,
@@ -120,16 +120,16 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     let control = mapping.control();
     mapping.follow_growth();
     let claimed = claim_thread(mapping, new);
-    if let Some((i, entry)) = found::take_over(mapping, new) {
+    if let Some((i, entry)) = adopted::take_over(mapping, new) {
         if let Some((claimed, entry)) = claimed {
             entry.state.store(state::FREE, Ordering::Release);
             make_room(mapping, claimed);
         }
         entry.stack_low.store(new.stack.0, Ordering::Relaxed);
         entry.stack_high.store(new.stack.1, Ordering::Relaxed);
-        if new.creator_uid != 0 {
-            let creator = (&entry.creator_uid, &entry.creator_node);
-            creator.0.store(new.creator_uid, Ordering::Relaxed);
+        if new.creator_utid != 0 {
+            let creator = (&entry.creator_utid, &entry.creator_node);
+            creator.0.store(new.creator_utid, Ordering::Relaxed);
             creator.1.store(new.creator_node, Ordering::Relaxed);
         }
         // It runs at this moment: a wait that is found later cannot have begun before.
@@ -140,7 +140,7 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
             .cpu_ns
             .store(platform::thread_cpu_ns(), Ordering::Relaxed);
         announce(mapping);
-        show_sign(mapping, i, entry);
+        show_activity(mapping, i, entry);
         return Some((i, entry));
     }
     let Some((i, entry)) = claimed else {
@@ -150,7 +150,7 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     fill_in(mapping, i, entry, new);
     entry.state.store(state::LIVE, Ordering::Release);
     announce(mapping);
-    show_sign(mapping, i, entry);
+    show_activity(mapping, i, entry);
     Some((i, entry))
 }
 
@@ -187,12 +187,14 @@ pub fn may_have_room(mapping: &Mapping) -> bool {
 /// Fills a claimed entry in; its tid and process stand there.
 fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     let control = mapping.control();
-    let uid = control.next_thread_uid.fetch_add(1, Ordering::Relaxed);
+    let utid = control.next_utid.fetch_add(1, Ordering::Relaxed);
     // A thread that was killed while it waited has left its place taken.
     wait_table::leave(mapping, i, entry);
     clear_thread(entry);
-    entry.uid.store(uid, Ordering::Relaxed);
-    entry.creator_uid.store(new.creator_uid, Ordering::Relaxed);
+    entry.utid.store(utid, Ordering::Relaxed);
+    entry
+        .creator_utid
+        .store(new.creator_utid, Ordering::Relaxed);
     entry
         .creator_node
         .store(new.creator_node, Ordering::Relaxed);
@@ -212,7 +214,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     let index = match is_clocked {
         true if control.has_timers() => TIMED,
         true => STILL,
-        false => tick_index(class as u32, uid),
+        false => tick_index(class as u32, utid),
     };
     entry.tick_index.store(index, Ordering::Relaxed);
 }
@@ -221,7 +223,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
 /// ([`crate::shm::throttle::Ticker::move_still`]).
 pub fn put_on_ticks(entry: &ThreadEntry) {
     let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
-    let index = tick_index(class, entry.uid.load(Ordering::Relaxed));
+    let index = tick_index(class, entry.utid.load(Ordering::Relaxed));
     entry.tick_index.store(index, Ordering::Relaxed);
 }
 
@@ -242,22 +244,22 @@ fn make_room(mapping: &Mapping, i: u32) {
 /// and at all entries now and then.
 #[cold]
 #[inline(never)]
-pub fn show_sign(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
+pub fn show_activity(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
     entry.has_shown.store(1, Ordering::Relaxed);
-    if let Some(word) = mapping.signs().get((i / u64::BITS) as usize) {
+    if let Some(word) = mapping.activity().get((i / u64::BITS) as usize) {
         word.fetch_or(1 << (i % u64::BITS), Ordering::Release);
     }
 }
 
 /// Collector: takes the signs of up to 64 entries away, as bits from entry `word` × 64 on.
-pub fn take_signs(mapping: &Mapping, word: usize) -> u64 {
-    let Some(signs) = mapping.signs().get(word) else {
+pub fn take_activity(mapping: &Mapping, word: usize) -> u64 {
+    let Some(activity) = mapping.activity().get(word) else {
         return 0;
     };
-    if signs.load(Ordering::Relaxed) == 0 {
+    if activity.load(Ordering::Relaxed) == 0 {
         return 0;
     }
-    let taken = signs.swap(0, Ordering::AcqRel);
+    let taken = activity.swap(0, Ordering::AcqRel);
     for bit in (0..u64::BITS).filter(|bit| taken >> bit & 1 != 0) {
         if let Some(entry) = mapping.thread(word as u32 * u64::BITS + bit) {
             entry.has_shown.store(0, Ordering::Relaxed);
@@ -266,9 +268,9 @@ pub fn take_signs(mapping: &Mapping, word: usize) -> u64 {
     taken
 }
 
-/// The tick word of a thread: its class', and of those in turn by its uid.
-fn tick_index(class: u32, uid: u32) -> u32 {
-    class * PHASES as u32 + uid % PHASES as u32
+/// The tick word of a thread: its class', and of those in turn by its utid.
+fn tick_index(class: u32, utid: u32) -> u32 {
+    class * PHASES as u32 + utid % PHASES as u32
 }
 
 fn clear_thread(e: &ThreadEntry) {
@@ -281,15 +283,15 @@ fn clear_thread(e: &ThreadEntry) {
         &e.last_capture_cycles,
         &e.cpu_ns,
         &e.end_cycles,
-        &e.episode_begin,
-        &e.episode_arg,
+        &e.blocking_section_begin,
+        &e.blocking_section_arg,
         &e.wait_object,
         &e.woken_by,
         &e.woken_for,
         &e.closed_for,
         &e.closed_by,
-        &e.turn,
-        &e.slow_turn,
+        &e.loop_iteration,
+        &e.slow_iteration,
         &e.sent_cycles,
         &e.spent_cycles,
         &e.signalled_by,
@@ -308,17 +310,17 @@ fn clear_thread(e: &ThreadEntry) {
         &e.buffer,
         &e.capturing,
         &e.samples,
-        &e.episode,
-        &e.episode_probe,
+        &e.blocking_section,
+        &e.blocking_section_probe,
         &e.closed,
         &e.in_flight,
-        &e.light,
+        &e.asymmetric_barrier,
         &e.wait_scope,
         &e.wait_place,
         &e.wait_number,
         &e.wait_owner,
         &e.wakes,
-        &e.turns,
+        &e.loop_iterations,
         &e.call_row,
         &e.every,
         &e.has_shown,
@@ -326,11 +328,11 @@ fn clear_thread(e: &ThreadEntry) {
     ] {
         word.store(0, Ordering::Relaxed);
     }
-    for word in e.losses.iter().chain(&e.registers) {
+    for word in e.drops.iter().chain(&e.registers) {
         word.store(0, Ordering::Relaxed);
     }
     for calls in &e.system_calls {
-        calls.made.store(0, Ordering::Relaxed);
+        calls.count.store(0, Ordering::Relaxed);
         calls.next.store(0, Ordering::Relaxed);
     }
 }
@@ -338,8 +340,8 @@ fn clear_thread(e: &ThreadEntry) {
 /// Agent or collector: this thread has ended.
 pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
     entry.end_cycles.store(cycles, Ordering::Relaxed);
-    for from in [state::LIVE, state::FOUND] {
-        handover::change(entry, from, state::ENDED);
+    for from in [state::LIVE, state::ADOPTED] {
+        adoption::change(entry, from, state::ENDED);
     }
 }
 
@@ -355,7 +357,7 @@ pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
 /// Collector: an ended thread is in the trace as a whole; its entry may be used again.
 pub fn free_thread(mapping: &Mapping, i: u32) {
     if let Some(entry) = mapping.thread(i)
-        && handover::change(entry, state::ENDED, state::FREE)
+        && adoption::change(entry, state::ENDED, state::FREE)
     {
         make_room(mapping, i);
     }
@@ -393,17 +395,17 @@ mod tests {
     use crate::shm::mapping::tests::small;
 
     #[test]
-    fn entries_are_reused_and_uids_are_not() {
+    fn entries_are_reused_and_utids_are_not() {
         let mapping = small();
-        let (p, uid) = add_process(&mapping, &NewProcess::default()).expect("room");
-        assert_eq!((p, uid), (0, 1));
+        let (p, upid) = add_process(&mapping, &NewProcess::default()).expect("room");
+        assert_eq!((p, upid), (0, 1));
         let mut last = 0;
         for round in 0..100 {
             let (i, entry) = add_thread(&mapping, &NewThread::default()).expect("room");
             assert_eq!(i, 0, "round {round}");
-            let uid = entry.uid.load(Ordering::Relaxed);
-            assert!(uid > last);
-            last = uid;
+            let utid = entry.utid.load(Ordering::Relaxed);
+            assert!(utid > last);
+            last = utid;
             assert_eq!(entry.allocations.load(Ordering::Relaxed), 0);
             entry.allocations.store(5, Ordering::Relaxed);
             end_thread(entry, 9);
@@ -430,19 +432,19 @@ mod tests {
     }
 
     #[test]
-    fn each_sign_is_taken_once() {
+    fn each_activity_bit_is_taken_once() {
         let mapping = small();
         for _ in 0..3 {
             add_thread(&mapping, &NewThread::default()).expect("room");
         }
-        assert_eq!(take_signs(&mapping, 0), 0b111);
-        assert_eq!(take_signs(&mapping, 0), 0);
+        assert_eq!(take_activity(&mapping, 0), 0b111);
+        assert_eq!(take_activity(&mapping, 0), 0);
         let (i, entry) = (1, mapping.thread(1).expect("there"));
         assert_eq!(entry.has_shown.load(Ordering::Relaxed), 0);
-        show_sign(&mapping, i, entry);
+        show_activity(&mapping, i, entry);
         assert_eq!(entry.has_shown.load(Ordering::Relaxed), 1);
-        assert_eq!(take_signs(&mapping, 0), 0b10);
-        assert_eq!(take_signs(&mapping, usize::MAX), 0);
+        assert_eq!(take_activity(&mapping, 0), 0b10);
+        assert_eq!(take_activity(&mapping, usize::MAX), 0);
     }
 
     #[test]

@@ -83,12 +83,12 @@ const EQUALLY_SPACED: u64 = 32;
 /// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter was 0, drawn
 /// at random but always the same. Whether one lies in this time (cycles), which is shorter than the interval: as likely
 /// as a tick would be.
-pub fn has_moment(uid: u32, interval: u64, time: Range<u64>) -> bool {
+pub fn has_moment(utid: u32, interval: u64, time: Range<u64>) -> bool {
     let Some(first) = time.start.checked_div(interval) else {
         return false;
     };
     let moment = |i: u64| {
-        let drawn = mixed((i / EQUALLY_SPACED) ^ (u64::from(uid) << 40));
+        let drawn = mixed((i / EQUALLY_SPACED) ^ (u64::from(utid) << 40));
         let part = (u128::from(drawn) * u128::from(interval)) >> 64;
         i.saturating_mul(interval).saturating_add(part as u64)
     };
@@ -213,11 +213,11 @@ mod tests {
     fn a_moment_lies_in_a_time_as_often_as_a_tick_would() {
         const INTERVAL: u64 = 3_000_017;
         for length in [INTERVAL / 20, INTERVAL / 3, INTERVAL - 1] {
-            let met = |uid| {
+            let met = |utid| {
                 let starts = (0..20_000u64).map(|i| (1 << 50) + i * 7_654_321);
                 let times = starts.map(|start| start..start + length);
                 times
-                    .filter(|time| has_moment(uid, INTERVAL, time.clone()))
+                    .filter(|time| has_moment(utid, INTERVAL, time.clone()))
                     .count()
             };
             let share = met(1) as f64 / 20_000.0;

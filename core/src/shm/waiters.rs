@@ -47,22 +47,22 @@ const _: () = assert!(WAIT_BUCKETS.is_power_of_two());
 /// Who ended a wait: a thread and the number of its wake, in one word.
 ///
 /// ```text
-///   bit 63 1 | bits 42..63 number | bits 22..42 low bits of the thread's uid | bits 0..22 index of its entry
+///   bit 63 1 | bits 42..63 number | bits 22..42 low bits of the thread's utid | bits 0..22 index of its entry
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waker(u64);
 
 const WAKER: u64 = 1 << 63;
 const NUMBERS: u32 = (1 << 21) - 1;
-const UIDS: u32 = (1 << 20) - 1;
+const UTIDS: u32 = (1 << 20) - 1;
 const INDICES: u32 = (1 << 22) - 1;
 
 impl Waker {
-    fn new(index: u32, uid: u32, number: u32) -> Waker {
+    fn new(index: u32, utid: u32, number: u32) -> Waker {
         Waker(
             WAKER
                 | u64::from(number & NUMBERS) << 42
-                | u64::from(uid & UIDS) << 22
+                | u64::from(utid & UTIDS) << 22
                 | u64::from(index & INDICES),
         )
     }
@@ -75,7 +75,7 @@ impl Waker {
     pub fn is(self, me: Me) -> bool {
         let own = Waker::new(
             me.index,
-            me.entry.uid.load(Ordering::Relaxed),
+            me.entry.utid.load(Ordering::Relaxed),
             self.number(),
         );
         self == own
@@ -86,12 +86,12 @@ impl Waker {
         (self.0 >> 42) as u32 & NUMBERS
     }
 
-    /// The thread's uid and tid; `None` when another one has its entry by now.
+    /// The thread's utid and tid; `None` when another one has its entry by now.
     pub fn thread(self, mapping: &Mapping) -> Option<(u32, u32)> {
         let entry = mapping.thread(self.0 as u32 & INDICES)?;
-        let uid = entry.uid.load(Ordering::Relaxed);
-        (uid & UIDS == (self.0 >> 22) as u32 & UIDS)
-            .then(|| (uid, entry.tid.load(Ordering::Relaxed)))
+        let utid = entry.utid.load(Ordering::Relaxed);
+        (utid & UTIDS == (self.0 >> 22) as u32 & UTIDS)
+            .then(|| (utid, entry.tid.load(Ordering::Relaxed)))
     }
 }
 
@@ -180,7 +180,7 @@ pub fn announce(
 ) -> Option<Announced> {
     let cause = *ids.first()?;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
-    let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
     let mut first: Option<u64> = None;
     for id in ids {
         let object = Object { id: *id, scope };
@@ -204,7 +204,8 @@ pub fn announce(
 /// Notes who let go, if anybody waits. Gives when one of the first waiters began, in cycles.
 #[inline(never)]
 fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
-    let begins = waiters(mapping, object).map(|entry| entry.episode_begin.load(Ordering::Relaxed));
+    let begins =
+        waiters(mapping, object).map(|entry| entry.blocking_section_begin.load(Ordering::Relaxed));
     let first = begins.take(LOOKED_AT).min()?;
     note(mapping, object, waker);
     Some(first)
@@ -228,7 +229,7 @@ fn cause_of(entry: &ThreadEntry) -> u64 {
 fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
     let claim = |entry: &ThreadEntry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
-        let begin = entry.episode_begin.load(Ordering::Relaxed);
+        let begin = entry.blocking_section_begin.load(Ordering::Relaxed);
         let claimed = is_free(entry, armed)
             && entry
                 .woken_by
@@ -251,7 +252,7 @@ fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<
     let begins = waiters(mapping, object).map(|entry| {
         entry.closed_for.store(cause, Ordering::Relaxed);
         entry.closed_by.store(waker.0, Ordering::Relaxed);
-        entry.episode_begin.load(Ordering::Relaxed)
+        entry.blocking_section_begin.load(Ordering::Relaxed)
     });
     begins.take(MOST_WOKEN as usize).min()
 }
@@ -389,7 +390,7 @@ type Unclaimed<'a> = (u64, u64, &'a ThreadEntry);
 fn unclaimed(mapping: &Mapping, object: Object) -> impl Iterator<Item = Unclaimed<'_>> {
     waiters(mapping, object).filter_map(|entry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
-        let begin = entry.episode_begin.load(Ordering::Relaxed);
+        let begin = entry.blocking_section_begin.load(Ordering::Relaxed);
         is_free(entry, armed).then_some((begin, armed, entry))
     })
 }

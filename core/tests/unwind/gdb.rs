@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{Registers, WalkEnd};
 
-use super::foreign::Process;
+use super::remote::Process;
 
 /// Prints the registers a walk begins with, then the pc of every frame that is not inlined.
 const SCRIPT: &str = "

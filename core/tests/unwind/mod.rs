@@ -4,8 +4,8 @@
 
 mod assembly;
 mod chains;
-mod foreign;
 mod garbage;
 mod gdb;
 mod in_process;
 mod programs;
+mod remote;

@@ -163,7 +163,7 @@ const BYTE_NS: f64 = 0.05;
 const MINOR_FAULT_NS: f64 = 800.0;
 /// What a fault costs at most, in a virtual machine and with the calls that give memory back; and how many times as much as CPU
 /// time (and as one percent of it) faults have to grow, relatively, to be its reason when they cost as much.
-const DEAR_FAULT_NS: f64 = 5_000.0;
+const COSTLY_FAULT_NS: f64 = 5_000.0;
 const STANDS_OUT: f64 = 10.0;
 /// Share of the growth that it has to account for.
 const ACCOUNTS: f64 = 0.3;
@@ -288,7 +288,7 @@ pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) ->
     let has_faults = faults >= PLAUSIBLE * grown_ns && own_faults >= MANAGES * all_faults.0;
     // Faults are counted from one capture to the next, so who has them is known in the long run only.
     let stand_out =
-        all_faults.1 >= STANDS_OUT * cpu.max(0.01) && all_faults.0 * DEAR_FAULT_NS >= grown_ns;
+        all_faults.1 >= STANDS_OUT * cpu.max(0.01) && all_faults.0 * COSTLY_FAULT_NS >= grown_ns;
     let deepest = explanation
         .deepest
         .map_or("", |name| table.names.text(name));

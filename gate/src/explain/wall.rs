@@ -8,7 +8,7 @@ use crate::rules::Pairing;
 use crate::run::{Label, RoleId};
 use crate::stats::mean;
 use crate::table::Table;
-use crate::waits::{self, Answering};
+use crate::wait_partners::{self, Answering};
 
 const ACTIVE: [Metric; 7] = [
     Metric::Cpu,
@@ -66,7 +66,7 @@ pub(super) fn explain(table: &Table, pairing: Pairing) -> Explanation {
     };
     let mut found = explain_sum(table, holder.metric, Some(holder.role));
     // Who waited for it stays evidence.
-    let held = waits::waited_for(table, grown.metric, Some(grown.role));
+    let held = wait_partners::waited_for(table, grown.metric, Some(grown.role));
     found.waited_for.splice(0..0, held);
     found
 }
@@ -124,7 +124,7 @@ impl Threads<'_> {
     /// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they took longer by about as
     /// much: who answers late may also be outside of the recording.
     fn answering(self, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
-        match waits::answering(self.table, main, &PASSIVE, waited) {
+        match wait_partners::answering(self.table, main, &PASSIVE, waited) {
             Answering::Roles(known) => {
                 let known = others.iter().filter(|role| known.contains(role)).copied();
                 let known: Vec<RoleId> = known.collect();
@@ -151,7 +151,7 @@ impl Threads<'_> {
             return None;
         }
         let table = self.table;
-        let holders = waits::holders(table, waiting.role, waiting.ns);
+        let holders = wait_partners::holders(table, waiting.role, waiting.ns);
         let all = WAITS.into_iter().flat_map(|metric| {
             let in_files = spent_in_files(table, metric);
             let of_holder = move |role: &RoleId| {

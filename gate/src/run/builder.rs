@@ -1,6 +1,6 @@
 //! Collects a run, and keeps of its call tree what matters.
 
-mod calls;
+mod place_calls;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +10,7 @@ use super::{
     packed_entries,
 };
 use crate::metric::{Metric, OF_PLACES, Values};
-use crate::packed::{Amounts, Packed};
+use crate::packed::{Metrics, Packed};
 use crate::run::wait_sums::{WaitKey, WaitSum};
 
 /// Shares of the whole below which a function or place is not kept. No change that small is reported.
@@ -114,7 +114,7 @@ impl Builder {
         sums.0.map(|sum| (sum as f64 * KEPT_SHARE).max(1.0))
     }
 
-    fn functions(&self) -> Amounts {
+    fn functions(&self) -> Metrics {
         let mut sums: HashMap<(RoleId, NameId), Values<OF_PLACES>> = HashMap::new();
         for (place, cell) in &self.cells {
             let mut innermost = None;
@@ -138,11 +138,11 @@ impl Builder {
             let function = u64::from(role.0) << 32 | u64::from(name.0);
             present.map(move |(metric, value)| (function << METRIC_BITS | metric as u64, value))
         });
-        Amounts::new(kept.collect())
+        Metrics::new(kept.collect())
     }
 
     /// The tree without what matters by no measure, that being summed up below its nearest kept caller.
-    fn kept_places(&self) -> (Packed, Amounts) {
+    fn kept_places(&self) -> (Packed, Metrics) {
         let places = self.tree.places();
         let mut inclusive = vec![Values::<OF_PLACES>::default(); places.len()];
         for (place, cell) in &self.cells {

@@ -2,7 +2,7 @@
 
 use super::{Run, metric};
 use crate::metric::Metric;
-use crate::packed::Amounts;
+use crate::packed::Metrics;
 
 /// Allocations of runs are compared only if all of them counted to the end, callers of system calls only if they are known of
 /// all.
@@ -53,13 +53,13 @@ impl Run {
                 values.set(metric, 0);
             }
         }
-        for amounts in [&mut self.functions, &mut self.entries] {
-            forget(amounts, Metric::is_of_allocation);
+        for metrics in [&mut self.functions, &mut self.entries] {
+            forget(metrics, Metric::is_of_allocation);
         }
     }
 }
 
-fn forget(amounts: &mut Amounts, is_one: fn(Metric) -> bool) {
-    let kept = amounts.iter().filter(|(key, _)| !is_one(metric(*key)));
-    *amounts = Amounts::new(kept.collect());
+fn forget(metrics: &mut Metrics, is_one: fn(Metric) -> bool) {
+    let kept = metrics.iter().filter(|(key, _)| !is_one(metric(*key)));
+    *metrics = Metrics::new(kept.collect());
 }

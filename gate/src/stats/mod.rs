@@ -4,8 +4,8 @@
 
 pub mod effect;
 pub mod family;
-pub mod fence;
 pub mod interval;
+pub mod noise_band;
 pub mod normal;
 pub mod rank;
 pub mod sequential;

@@ -290,7 +290,7 @@ pub(crate) fn controlled(file: c_int, command: c_int, argument: usize, result: c
 }
 
 /// `pipe` has returned these.
-pub(crate) fn made_pipe(files: [c_int; 2], flags: c_int) {
+pub(crate) fn created_pipe(files: [c_int; 2], flags: c_int) {
     for file in files {
         forget(file);
     }
@@ -318,7 +318,7 @@ pub(crate) fn made_pipe(files: [c_int; 2], flags: c_int) {
 }
 
 /// `eventfd` has returned this.
-pub(crate) fn made_event(file: c_int) {
+pub(crate) fn created_event(file: c_int) {
     forget(file);
     if let Some(slot) = slot(file).filter(|_| agent::finds_wakers()) {
         let event = object_of(Described::Event, agent::new_number());
@@ -327,7 +327,7 @@ pub(crate) fn made_event(file: c_int) {
 }
 
 /// `signalfd` has returned this. Whoever reads from it gets its own process' signals.
-pub(crate) fn made_signals(file: c_int) {
+pub(crate) fn created_signals(file: c_int) {
     forget(file);
     if let Some(slot) = slot(file).filter(|_| agent::finds_wakers()) {
         SIGNALS.store(agent::signals(), Ordering::Relaxed);
@@ -353,7 +353,7 @@ pub(crate) fn after_fork() {
 }
 
 /// `socketpair` has returned these.
-pub(crate) fn made_pair(files: [c_int; 2]) {
+pub(crate) fn created_pair(files: [c_int; 2]) {
     for file in files {
         forget(file);
     }

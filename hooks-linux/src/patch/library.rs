@@ -14,7 +14,7 @@ original!(fn dlmopen(namespace: isize, path: *const c_char, flags: c_int) -> *mu
 
 /// `dlopen` and `dlmopen`.
 mod load {
-    crate::calls::function!(dlopen = LibraryLoad);
+    crate::hooked_functions::function!(dlopen = LibraryLoad);
 }
 
 extern "C" fn loading() {

@@ -1,7 +1,7 @@
 //! Takes hooks away from a process that stays in the session: the slots through which its modules call them get
 //! the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small budget
 //! where a program allocates all the time; one that is withdrawn costs nothing. The collector asks for it
-//! (`Control::withdrawn`), and the engine calls [`withdraw`] from a hook (`agent::withdraw_by`).
+//! (`Control::unpatched`), and the engine calls [`unpatch`] from a hook (`agent::unpatch_by`).
 //!
 //! That is anywhere in the program. So unlike [`super`] it may not take the dynamic linker's lock: a
 //! thread that holds it could wait for one that the caller holds. It does without by keeping to the modules that
@@ -21,7 +21,7 @@ use stackbeat_core::probe::Category;
 use stackbeat_core::{agent, platform};
 
 use super::module::Module;
-use super::writable::{self, Turn, Writable};
+use super::writable::{self, SlotsLock, Writable};
 use crate::resolve::{self, Dynamic};
 use crate::signal;
 
@@ -60,7 +60,7 @@ static ALLOCATION_IS_GONE: AtomicBool = AtomicBool::new(false);
 /// A session begins: its hooks may be in all slots until it says otherwise.
 pub(crate) fn start() {
     ALLOCATION_IS_GONE.store(false, Ordering::Relaxed);
-    agent::withdraw_by(withdraw);
+    agent::unpatch_by(unpatch);
 }
 
 /// Whether a hook is not to be put into slots any more. Asked while it is the caller's turn.
@@ -71,13 +71,13 @@ pub(crate) fn is_gone(name: &CStr) -> bool {
 /// In a forked child: what another thread was at is done here, by the next hook.
 pub(crate) fn after_fork() {
     if writable::after_fork() {
-        agent::withdraw_by(withdraw);
+        agent::unpatch_by(unpatch);
     }
 }
 
 /// Withdraws the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is. False: another
 /// thread is changing slots.
-fn withdraw(categories: u64) -> bool {
+fn unpatch(categories: u64) -> bool {
     if categories & Category::Alloc.bit() == 0 {
         return true;
     }
@@ -85,7 +85,7 @@ fn withdraw(categories: u64) -> bool {
     let errno = unsafe { *libc::__errno_location() };
     // A handler could leave by longjmp, with the turn, or find the pages of the slots closed behind it.
     let is_done = signal::with_all_blocked(|_| {
-        let Some(turn) = Turn::take() else {
+        let Some(slots_lock) = SlotsLock::take() else {
             return false;
         };
         ALLOCATION_IS_GONE.store(true, Ordering::Relaxed);
@@ -98,7 +98,7 @@ fn withdraw(categories: u64) -> bool {
         };
         let mut in_data = [false; ALLOCATION.len()];
         for_each_module(&mut |module| find_in_data(module, &mut in_data));
-        for_each_module(&mut |module| empty(&turn, module, &in_data));
+        for_each_module(&mut |module| empty(&slots_lock, module, &in_data));
         true
     });
     // SAFETY: as above.
@@ -121,8 +121,8 @@ fn find_in_data(module: &Module, in_data: &mut [bool; ALLOCATION.len()]) {
 }
 
 /// Puts the originals into a module's slots.
-fn empty(turn: &Turn, module: &Module, in_data: &[bool; ALLOCATION.len()]) {
-    let mut writable = Writable::new(turn, module);
+fn empty(slots_lock: &SlotsLock, module: &Module, in_data: &[bool; ALLOCATION.len()]) {
+    let mut writable = Writable::new(slots_lock, module);
     module.for_each_slot(|slot| {
         let Some(at) = place(slot.name) else { return };
         // What another library stands before us for, an unbound slot would lead to.

@@ -1,7 +1,7 @@
 //! Who may change slots, and how read-only ones become writable for a moment.
 //!
 //! The dynamic linker makes the pages of most slots read-only. [`Writable`] opens those of one module and closes them
-//! again, and the protection of a page is one for all threads: so a thread holds the [`Turn`] while it has any open.
+//! again, and the protection of a page is one for all threads: so a thread holds the [`SlotsLock`] while it has any open.
 //! `patch` holds the lock of `dl_iterate_phdr` besides, `unpatch` may not. Nothing here waits, allocates, or calls a hook.
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -12,35 +12,35 @@ use super::module::Module;
 use crate::memory;
 
 /// A thread changes slots.
-static IN_TURN: AtomicBool = AtomicBool::new(false);
+static SLOTS_LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// The right to change slots, which one thread has at a time: the protection of a module's pages is one for all
 /// threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
-pub(super) struct Turn(());
+pub(super) struct SlotsLock(());
 
-impl Turn {
+impl SlotsLock {
     /// `None`: taken.
-    pub(super) fn take() -> Option<Turn> {
-        let free = IN_TURN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+    pub(super) fn take() -> Option<SlotsLock> {
+        let free = SLOTS_LOCKED.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         // Made only when it is ours: one that is dropped ends the turn, whoever has it.
-        free.is_ok().then(|| Turn(()))
+        free.is_ok().then(|| SlotsLock(()))
     }
 }
 
-impl Drop for Turn {
+impl Drop for SlotsLock {
     fn drop(&mut self) {
-        IN_TURN.store(false, Ordering::Release);
+        SLOTS_LOCKED.store(false, Ordering::Release);
     }
 }
 
 /// In a forked child: who had the turn is not there. Whether somebody had it, and left things half done.
 pub(super) fn after_fork() -> bool {
-    IN_TURN.swap(false, Ordering::Relaxed)
+    SLOTS_LOCKED.swap(false, Ordering::Relaxed)
 }
 
 /// The part of a module that is read-only, while it is made writable for a moment.
 pub(super) struct Writable<'a> {
-    _turn: &'a Turn,
+    _slots_lock: &'a SlotsLock,
     range: (usize, usize),
     is_open: bool,
     /// It may be one that another thread is loading.
@@ -51,9 +51,9 @@ pub(super) struct Writable<'a> {
 
 impl<'a> Writable<'a> {
     /// Of a module that has been loaded.
-    pub(super) fn new(turn: &'a Turn, module: &Module) -> Writable<'a> {
+    pub(super) fn new(slots_lock: &'a SlotsLock, module: &Module) -> Writable<'a> {
         Writable {
-            _turn: turn,
+            _slots_lock: slots_lock,
             range: module.read_only(),
             is_open: false,
             may_load: false,
@@ -63,10 +63,10 @@ impl<'a> Writable<'a> {
 
     /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away at the end what the
     /// dynamic linker still needs would end the program.
-    pub(super) fn of_any(turn: &'a Turn, module: &Module) -> Writable<'a> {
+    pub(super) fn of_any(slots_lock: &'a SlotsLock, module: &Module) -> Writable<'a> {
         Writable {
             may_load: true,
-            ..Writable::new(turn, module)
+            ..Writable::new(slots_lock, module)
         }
     }
 
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_that_is_asked_for_in_vain_stays_with_who_has_it() {
-        let turn = Turn::take();
-        assert!(turn.is_some());
+    fn a_slots_lock_that_is_not_granted_stays_with_its_holder() {
+        let slots_lock = SlotsLock::take();
+        assert!(slots_lock.is_some());
         for _ in 0..2 {
-            assert!(Turn::take().is_none());
+            assert!(SlotsLock::take().is_none());
         }
-        drop(turn);
-        assert!(Turn::take().is_some());
+        drop(slots_lock);
+        assert!(SlotsLock::take().is_some());
     }
 }

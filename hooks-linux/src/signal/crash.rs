@@ -1,5 +1,5 @@
-//! Signals that end a process (`stackbeat_core::fault`), where a recording tells of crashes (`--dump-on-crash`). A handler of ours
-//! stands where the program has none: it notes the thread and its stack (`agent::on_fault`), and lets the signal take its course.
+//! Signals that end a process (`stackbeat_core::crash_signals`), where a recording tells of crashes (`--dump-on-crash`). A handler of ours
+//! stands where the program has none: it notes the thread and its stack (`agent::on_crash`), and lets the signal take its course.
 //! `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
 //!
 //! The program sees the default in its place. A handler of the program's own is installed as ever: whether a fault
@@ -18,7 +18,7 @@ use libc::{
     sighandler_t, siginfo_t,
 };
 use stackbeat_core::agent;
-use stackbeat_core::fault::FAULTS;
+use stackbeat_core::crash_signals::CRASH_SIGNALS;
 use stackbeat_core::platform;
 use stackbeat_core::unwind::Registers;
 
@@ -31,12 +31,12 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Whether ours may stand where this signal's default would.
 pub(crate) fn is_watched(signal: c_int) -> bool {
-    ACTIVE.load(Ordering::Acquire) && FAULTS.iter().any(|(number, _)| *number == signal)
+    ACTIVE.load(Ordering::Acquire) && CRASH_SIGNALS.iter().any(|(number, _)| *number == signal)
 }
 
 /// Installs ours where nobody else stands, if the session is to tell of crashes.
 pub(crate) fn start() {
-    if !agent::watches_crashes() || !agent::allows_fault_handlers() {
+    if !agent::watches_crashes() || !agent::allows_crash_handlers() {
         return;
     }
     ACTIVE.store(true, Ordering::Release);
@@ -52,7 +52,7 @@ pub(crate) fn stop() {
 
 /// Gives these signals that have the one handler another one.
 fn each_with(before: sighandler_t, after: &Action) {
-    for (signal, _) in FAULTS {
+    for (signal, _) in CRASH_SIGNALS {
         give(signal, before, after);
     }
 }
@@ -65,7 +65,7 @@ fn give(signal: c_int, before: sighandler_t, after: &Action) {
     }
 }
 
-const OURS: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
+const OURS: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) = on_crash;
 
 fn default() -> Action {
     // SAFETY: zeros are a valid sigaction: the default.
@@ -133,13 +133,13 @@ pub(crate) unsafe fn handle(
 }
 
 /// All of it on another stack: alternate ones may have nothing left after the kernel's frame.
-unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+unsafe extern "C-unwind" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     agent::with_room(|has_room| {
         // SAFETY: what the kernel passed; the original, with the default.
         unsafe {
             let code = (*info).si_code;
             if agent::owns_memory() {
-                agent::on_fault(signal, code, &agent::interrupted(info, context), has_room);
+                agent::on_crash(signal, code, &agent::interrupted(info, context), has_room);
             }
             if !gives_way(signal) && agent::owns_memory() {
                 agent::lives_on();
@@ -199,7 +199,7 @@ fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
             agent::with_room(|has_room| {
                 let is_noted = agent::owns_memory();
                 if is_noted {
-                    agent::on_fault(signal, libc::SI_TKILL, registers, has_room);
+                    agent::on_crash(signal, libc::SI_TKILL, registers, has_room);
                 }
                 ends = gives_way(signal);
                 if is_noted && !ends {

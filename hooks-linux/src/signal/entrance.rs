@@ -14,7 +14,7 @@ use crate::env;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
-use stackbeat_core::fault;
+use stackbeat_core::crash_signals;
 
 use super::{Action, SIG_HOLD, room};
 
@@ -106,12 +106,14 @@ pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
 /// What to install for a handler of this signal: its entrance, if it has one.
 pub(super) fn to(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
-    let is_fault = fault::FAULTS.iter().any(|(number, _)| *number == signal);
+    let is_crash_signal = crash_signals::CRASH_SIGNALS
+        .iter()
+        .any(|(number, _)| *number == signal);
     let is_entrance = behind(handler) != handler;
     let Some(first) = first() else {
         return handler;
     };
-    if is_none || is_fault || is_entrance || !env::was_preloaded() {
+    if is_none || is_crash_signal || is_entrance || !env::was_preloaded() {
         return handler;
     }
     let is_its_own = |word: &AtomicUsize| {

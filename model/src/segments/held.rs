@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Amounts, Segment, SegmentKind};
+use crate::{Metrics, Segment, SegmentKind};
 
 /// Segments that are kept at most: some samples inside of one wait.
 const MOST: usize = 16;
@@ -41,8 +41,8 @@ impl Held {
                     };
                     self.segments.push_back(before);
                     segment.begin_ns = begin_ns;
-                    segment.amounts = Amounts::default();
-                    segment.new_turn = false;
+                    segment.metrics = Metrics::default();
+                    segment.new_iteration = false;
                 }
                 segment = part(segment);
             }

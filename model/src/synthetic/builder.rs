@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
-use super::super::{Amounts, SampleRow};
+use super::super::{Metrics, SampleRow};
 use super::wire::Message;
 
 pub const NATIVE: u64 = 0;
@@ -86,13 +86,13 @@ impl Builder {
 
     /// `summary` is written by the collector in place; here a second header would be wrong, so it
     /// is part of what `new` leaves out.
-    pub fn process(&mut self, uid: u64, pid: u64, parent_uid: u64, start_ns: u64, path: &str) {
-        let origin = u64::from(parent_uid != 0);
+    pub fn process(&mut self, upid: u64, pid: u64, parent_upid: u64, start_ns: u64, path: &str) {
+        let origin = u64::from(parent_upid != 0);
         let body = Message::default()
-            .varint(1, uid)
+            .varint(1, upid)
             .varint(2, pid)
             .varint(3, 1)
-            .varint(4, parent_uid)
+            .varint(4, parent_upid)
             .varint(5, start_ns)
             .string(6, path)
             .string(6, "--verbose")
@@ -102,17 +102,17 @@ impl Builder {
         self.packet(2, &body);
     }
 
-    pub fn process_end(&mut self, uid: u64, end_ns: u64, wait_status: Option<i64>) {
-        let mut body = Message::default().varint(1, uid).varint(2, end_ns);
+    pub fn process_end(&mut self, upid: u64, end_ns: u64, wait_status: Option<i64>) {
+        let mut body = Message::default().varint(1, upid).varint(2, end_ns);
         if let Some(status) = wait_status {
             body = body.int(3, status);
         }
         self.packet(15, &body);
     }
 
-    pub fn thread(&mut self, uid: u64, process: u64, tid: u64, name: &str, start_ns: u64) {
+    pub fn thread(&mut self, utid: u64, process: u64, tid: u64, name: &str, start_ns: u64) {
         let body = Message::default()
-            .varint(1, uid)
+            .varint(1, utid)
             .varint(2, process)
             .varint(3, tid)
             .string(4, name)
@@ -132,21 +132,21 @@ impl Builder {
         self.packet(3, &body);
     }
 
-    pub fn thread_end(&mut self, uid: u64, end_ns: u64, totals: &Amounts, records: u64) {
-        self.thread_end_with_calls(uid, end_ns, totals, records, &[]);
+    pub fn thread_end(&mut self, utid: u64, end_ns: u64, totals: &Metrics, records: u64) {
+        self.thread_end_with_calls(utid, end_ns, totals, records, &[]);
     }
 
     /// The same with the thread's system calls by kind, which are not known when there are none.
     pub fn thread_end_with_calls(
         &mut self,
-        uid: u64,
+        utid: u64,
         end_ns: u64,
-        totals: &Amounts,
+        totals: &Metrics,
         records: u64,
         calls: &[u64],
     ) {
         let body = Message::default()
-            .varint(1, uid)
+            .varint(1, utid)
             .varint(2, end_ns)
             .varint(3, 1)
             .varint(4, totals.cpu_ns)
@@ -175,7 +175,7 @@ impl Builder {
     }
 
     /// The node for `address` under `parent`, written when it is new. Roots: parent 0, address
-    /// process uid << 32 | epoch.
+    /// process upid << 32 | epoch.
     pub fn node(&mut self, parent: u64, address: u64, kind: u64) -> u32 {
         let next = self.nodes.len() as u64 + 1;
         let id = *self.nodes.entry((parent, address, kind)).or_insert(next);
@@ -277,7 +277,7 @@ impl Builder {
         self.packet(6, &body);
     }
 
-    pub fn turn(&mut self, thread: u64, time_ns: u64) {
+    pub fn iteration(&mut self, thread: u64, time_ns: u64) {
         let body = Message::default()
             .varint(1, thread)
             .varint(2, time_ns)
@@ -318,7 +318,7 @@ impl Builder {
         self.packet(16, &body);
     }
 
-    pub fn loss(&mut self, thread: u64, cause: u64, count: u64) {
+    pub fn drops(&mut self, thread: u64, cause: u64, count: u64) {
         let body = Message::default()
             .varint(1, thread)
             .varint(2, cause)
@@ -397,10 +397,10 @@ impl Builder {
 /// Plays one thread: keeps its clocks and counters and collects its samples.
 #[derive(Debug)]
 pub struct Script {
-    pub uid: u64,
+    pub utid: u64,
     pub now_ns: u64,
     pub start_ns: u64,
-    pub totals: Amounts,
+    pub totals: Metrics,
     /// By kind; empty: not known.
     pub system_calls: Vec<u64>,
     pub rows: Vec<SampleRow>,
@@ -410,12 +410,12 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn new(uid: u64, start_ns: u64) -> Script {
+    pub fn new(utid: u64, start_ns: u64) -> Script {
         Script {
-            uid,
+            utid,
             now_ns: start_ns,
             start_ns,
-            totals: Amounts::default(),
+            totals: Metrics::default(),
             system_calls: Vec::new(),
             rows: Vec::new(),
             record: 0,
@@ -470,7 +470,7 @@ impl Script {
 
     /// Makes a system call that is sampled: so many of its kind since the last such sample.
     pub fn call(&mut self, node: u32, call: SystemCall, count: i64) {
-        self.row(node, Probe::CountedCall).arg = Some((call as u64, count));
+        self.row(node, Probe::SampledCall).arg = Some((call as u64, count));
     }
 
     /// Blocks for `ns` with `cpu_ns` of work at its edges.
@@ -511,7 +511,7 @@ impl Script {
 
     /// Hands the samples so far to `builder`.
     pub fn flush(&mut self, builder: &mut Builder) {
-        builder.samples_and_others(self.uid, &self.rows, std::mem::take(&mut self.others));
+        builder.samples_and_others(self.utid, &self.rows, std::mem::take(&mut self.others));
         self.rows.clear();
     }
 }

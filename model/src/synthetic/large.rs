@@ -55,7 +55,7 @@ impl Program {
         }
     }
 
-    /// The next samples: of each thread in turn, (uid, rows).
+    /// The next samples: of each thread in turn, (utid, rows).
     pub fn rows(&mut self) -> (u32, Vec<SampleRow>) {
         let thread = self.next;
         self.next = (thread + 1) % self.threads.len();
@@ -107,18 +107,18 @@ impl Program {
             ..v1::SessionHeader::default()
         }));
         append(Body::Process(v1::Process {
-            uid: 1,
+            upid: 1,
             pid: 1000,
             start_ns: START_NS,
             executable: "/usr/bin/large".to_owned(),
             ..v1::Process::default()
         }));
-        for uid in 1..=self.threads.len() as u32 {
+        for utid in 1..=self.threads.len() as u32 {
             append(Body::Thread(v1::Thread {
-                uid,
-                process_uid: 1,
-                tid: 999 + uid,
-                is_main: uid == 1,
+                utid,
+                upid: 1,
+                tid: 999 + utid,
+                is_main: utid == 1,
                 start_ns: START_NS,
                 ..v1::Thread::default()
             }));
@@ -126,9 +126,9 @@ impl Program {
         append(Body::Nodes(self.nodes.clone()));
         let (mut written, mut samples) = (0, 0);
         while written < bytes {
-            let (uid, rows) = self.rows();
+            let (utid, rows) = self.rows();
             samples += rows.len() as u64;
-            let batch = columns::encode(uid, &rows, columns::time_unit_ns(INTERVAL_NS));
+            let batch = columns::encode(utid, &rows, columns::time_unit_ns(INTERVAL_NS));
             let body = Some(Body::Samples(batch));
             write_packet(&Packet { body }, &mut packets);
             if packets.len() >= 1 << 20 || written + packets.len() as u64 >= bytes {

@@ -51,21 +51,21 @@ pub fn realistic() -> Vec<u8> {
     b.process(2, 4010, 1, START + 20 * MS, SERVER);
     threads.push((helper(&mut b), 2, 5000, "server"));
     for (script, process, tid, name) in &mut threads {
-        b.thread(script.uid, *process, *tid, name, script.start_ns);
+        b.thread(script.utid, *process, *tid, name, script.start_ns);
         samples += script.rows.len() as u64;
         script.flush(&mut b);
     }
     let end = threads.iter().map(|(script, ..)| script.now_ns).max();
     let end = end.unwrap_or(START) + MS / 2;
     for (script, process, ..) in &threads {
-        if *process == 2 || script.uid != 3 {
-            b.thread_end(script.uid, script.now_ns, &script.totals, script.written);
+        if *process == 2 || script.utid != 3 {
+            b.thread_end(script.utid, script.now_ns, &script.totals, script.written);
         }
     }
     b.process_end(2, START + 90 * MS, None);
     b.process_end(1, end, Some(0));
-    b.loss(2, 1, 40);
-    b.loss(3, 5, 2);
+    b.drops(2, 1, 40);
+    b.drops(3, 5, 2);
     let values: Vec<(u64, u64)> = (0..20)
         .map(|i| (START + i * 10 * MS, 1000 + i * i))
         .collect();
@@ -102,8 +102,8 @@ fn server_main(b: &mut Builder) -> Script {
     t
 }
 
-fn worker(b: &mut Builder, uid: u64) -> Script {
-    let mut t = Script::new(uid, START + uid * MS);
+fn worker(b: &mut Builder, utid: u64) -> Script {
+    let mut t = Script::new(utid, START + utid * MS);
     let top = b.stack(1, &[START_THREAD, WORKER], NATIVE);
     let compute = b.stack(1, &[START_THREAD, WORKER, COMPUTE_PC], LEAF_PC);
     let store = b.stack(1, &[START_THREAD, WORKER, STORE], NATIVE);
@@ -116,13 +116,13 @@ fn worker(b: &mut Builder, uid: u64) -> Script {
             t.run(compute, MS + 20_000, Probe::Running);
         }
         t.block(store, Probe::MutexLock, MS / 2, (0x7ffe_0000_2000, 0))
-            .waker_tid = Some(4003 - (uid as u32 - 2));
+            .waker_tid = Some(4003 - (utid as u32 - 2));
         t.run(store, 300_000, Probe::Malloc);
         if round == 5 {
             t.run(cut, 400_000, Probe::Malloc);
             t.run(jit, 800_000, Probe::Running);
         }
-        if round == 8 && uid == 2 {
+        if round == 8 && utid == 2 {
             t.lose(40);
             t.totals.cpu_ns += 8 * MS;
             t.vanish(8 * MS);

@@ -195,7 +195,7 @@ fn what_one_thread_of_a_pool_was_seen_to_do_counts_for_the_others() {
         let [waits, computes, ..] = stacks(b);
         let mut random = Random(17);
         for t in threads {
-            let is_met = t.uid == 1;
+            let is_met = t.utid == 1;
             let mut thread = Ticked::new(t);
             if !is_met {
                 thread.end_ticks();
@@ -283,7 +283,7 @@ fn bursts_between_samples_without_a_stack_belong_to_no_other_program() {
         let computes = b.stack(1, &[A, B], LEAF_PC);
         let mut random = Random(29);
         for t in threads {
-            let is_met = t.uid == 1;
+            let is_met = t.utid == 1;
             let mut thread = Ticked::new(t);
             if !is_met {
                 thread.end_ticks();

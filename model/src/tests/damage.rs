@@ -178,9 +178,9 @@ fn absurd_times_and_counters_do_not_overflow() {
             .collect();
         b.samples(1, &rows);
         let end = extreme(&mut random);
-        let totals = Amounts {
+        let totals = Metrics {
             cpu_ns: extreme(&mut random),
-            ..Amounts::default()
+            ..Metrics::default()
         };
         b.thread_end(1, end, &totals, u64::MAX);
         exercise(b.finish(extreme(&mut random), 0));
@@ -240,8 +240,8 @@ fn a_chain_of_a_hundred_thousand_nodes_is_cut() {
 #[test]
 fn a_million_threads_are_only_many() {
     let mut b = Builder::new(1_000_000, &[], 1000);
-    for uid in 1..=1_000_000u64 {
-        let body = Message::default().varint(1, uid).varint(6, 1000 + uid);
+    for utid in 1..=1_000_000u64 {
+        let body = Message::default().varint(1, utid).varint(6, 1000 + utid);
         b.packet(3, &body);
     }
     let trace = open(b.finish(9_000_000, 0));

@@ -1,12 +1,12 @@
 //! The model on synthetic traces.
 
 mod bursts;
-mod calls;
+mod call_attribution;
 mod damage;
+mod inferred_waits;
 mod names;
 mod random;
 mod rules;
-mod waits;
 
 use super::synthetic::realistic;
 use super::*;
@@ -24,7 +24,7 @@ struct Everything {
     samples: u64,
     events: Vec<String>,
     counters: Vec<Counter>,
-    calls: Vec<CallsMade>,
+    calls: Vec<AttributedCalls>,
 }
 
 impl Visitor for Everything {
@@ -40,7 +40,7 @@ impl Visitor for Everything {
     fn sample(&mut self, _: &Trace, _: ThreadIndex, _: &SampleRow, _: StackIndex) {
         self.samples += 1;
     }
-    fn system_calls(&mut self, _: &Trace, made: &CallsMade) {
+    fn system_calls(&mut self, _: &Trace, made: &AttributedCalls) {
         self.calls.push(*made);
     }
     fn event(
@@ -85,14 +85,14 @@ fn a_realistic_trace_reads_and_conserves() {
 
 /// Nothing says when it lived, so it is not said to have lived all the time.
 #[test]
-fn a_thread_that_only_a_loss_names_has_no_time() {
+fn a_thread_that_only_drops_name_has_no_time() {
     let start_ns = 60_000_000_000_000;
     let mut builder = synthetic::Builder::new(1_000_000, &["lost"], start_ns);
     builder.process(1, 10, 0, start_ns, "/bin/lost");
     builder.thread(1, 1, 10, "lost", start_ns);
-    builder.loss(7, 1, 3);
+    builder.drops(7, 1, 3);
     let trace = open(builder.finish(start_ns + 5_000_000, 0));
-    let named: Vec<_> = trace.threads().iter().filter(|t| t.uid == 7).collect();
+    let named: Vec<_> = trace.threads().iter().filter(|t| t.utid == 7).collect();
     assert_eq!(named.len(), 1);
     assert_eq!(named[0].start_ns, named[0].end_ns);
     let latest = trace.threads().iter().map(|t| t.end_ns).max();
@@ -114,8 +114,8 @@ fn names_say_what_is_known() {
     }
     // Two processes of one program share their functions, not their stacks.
     assert_eq!(names.iter().filter(|name| **name == "compute").count(), 1);
-    assert_eq!(trace.losses().len(), 2);
-    assert_eq!(trace.losses()[0].name(), "no free buffer");
+    assert_eq!(trace.drops().len(), 2);
+    assert_eq!(trace.drops()[0].name(), "no free buffer");
     assert_eq!(ProbeId(77).name(), "probe 77");
     assert_eq!(ProbeId(77).cause(), stackbeat_core::probe::Cause::Unknown);
 }

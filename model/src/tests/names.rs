@@ -131,14 +131,14 @@ fn a_futex_below_the_function_of_a_lock_is_a_lock() {
 #[test]
 fn counters_end_with_their_process() {
     let mut b = Builder::new(MS, &["program"], START);
-    for uid in [1, 2] {
-        b.process(uid, 1000 * uid, 0, START, "/bin/program");
-        b.thread(uid, uid, 1000 * uid, "program", START);
+    for upid in [1, 2] {
+        b.process(upid, 1000 * upid, 0, START, "/bin/program");
+        b.thread(upid, upid, 1000 * upid, "program", START);
     }
     b.process_end(1, START + 5 * MS, None);
     let values = [4, 5, 6].map(|ms| (START + ms * MS, ms));
-    for (uid, name) in [(1, "memory"), (2, "memory"), (0, "pressure")] {
-        b.counter(uid, name, "", &values);
+    for (upid, name) in [(1, "memory"), (2, "memory"), (0, "pressure")] {
+        b.counter(upid, name, "", &values);
     }
     b.counter(1, "late", "", &values[2..]);
     let all = visit(&open(b.finish(START + 9 * MS, 0)));

@@ -25,10 +25,10 @@ pub fn trace(seed: u64) -> Vec<u8> {
     b.process(1, 1000, 0, start, "/bin/random");
     let mut end = start;
     let threads = 1 + random.below(4);
-    for uid in 1..=threads {
+    for utid in 1..=threads {
         let begin = start + random.below(1 << 22);
-        b.thread(uid, 1, 999 + uid, "random", begin);
-        let mut t = Script::new(uid, begin);
+        b.thread(utid, 1, 999 + utid, "random", begin);
+        let mut t = Script::new(utid, begin);
         for _ in 0..random.below(60) {
             step(&mut random, &mut b, &mut t);
             if random.below(20) == 0 {
@@ -44,7 +44,7 @@ pub fn trace(seed: u64) -> Vec<u8> {
             let rest = random.below(1 << 20);
             t.totals.cpu_ns += rest;
             t.now_ns += rest;
-            b.thread_end(uid, t.now_ns, &t.totals, t.written);
+            b.thread_end(utid, t.now_ns, &t.totals, t.written);
         }
         end = end.max(t.now_ns);
     }
@@ -85,14 +85,14 @@ fn step(random: &mut Random, b: &mut Builder, t: &mut Script) {
         1 => t.lose(random.below(4)),
         3 => {
             let counted = [
-                Probe::CountedAllocation,
-                Probe::CountedByte,
-                Probe::CountedCall,
+                Probe::SampledAllocation,
+                Probe::SampledByte,
+                Probe::SampledCall,
             ];
             t.now_ns += ns;
             let probe = counted[random.below(3) as usize];
             let row = t.count(node, random.below(99), random.below(9999), probe);
-            if probe == Probe::CountedCall {
+            if probe == Probe::SampledCall {
                 // Of kinds that nobody knows, and so many that nobody makes them, too.
                 row.arg = Some((random.below(30), random.below(9) as i64 - 2));
             }

@@ -22,21 +22,21 @@ pub(super) fn play_threads<const N: usize>(
     script: impl FnOnce(&mut Builder, &mut [Script; N]),
 ) -> (Trace, Everything) {
     let mut b = Builder::new(MS, &["program"], START);
-    let mut uids: Vec<u64> = processes.into();
-    uids.dedup();
-    for uid in &uids {
-        b.process(*uid, 1000 * uid, 0, START, "/bin/program");
-        b.module(*uid, "/bin/program", 0x10_0000, 0x20_0000);
+    let mut upids: Vec<u64> = processes.into();
+    upids.dedup();
+    for upid in &upids {
+        b.process(*upid, 1000 * upid, 0, START, "/bin/program");
+        b.module(*upid, "/bin/program", 0x10_0000, 0x20_0000);
     }
     let mut threads = std::array::from_fn(|i| Script::new(i as u64 + 1, START));
     for (t, process) in threads.iter().zip(processes) {
-        b.thread(t.uid, process, 999 + t.uid, "program", START);
+        b.thread(t.utid, process, 999 + t.utid, "program", START);
     }
     script(&mut b, &mut threads);
     let samples = threads.iter().map(|t| t.rows.len() as u64).sum();
     for t in &mut threads {
         t.flush(&mut b);
-        b.thread_end_with_calls(t.uid, t.now_ns, &t.totals, t.written, &t.system_calls);
+        b.thread_end_with_calls(t.utid, t.now_ns, &t.totals, t.written, &t.system_calls);
     }
     for (address, function) in [
         (0x10_0100, "a"),
@@ -53,8 +53,8 @@ pub(super) fn play_threads<const N: usize>(
                 defined: 0,
                 line: 0,
             };
-            for uid in &uids {
-                b.symbol(*uid, address, kind, "/bin/program", &[name]);
+            for upid in &upids {
+                b.symbol(*upid, address, kind, "/bin/program", &[name]);
             }
         }
     }
@@ -154,10 +154,10 @@ fn allocations_belong_to_the_stacks_that_they_were_counted_at() {
         let ac = b.stack(1, &[A, C], NATIVE);
         let ad = b.stack(1, &[A, D], NATIVE);
         t.run(ab, 0, Probe::Running);
-        t.count(ac, 40, 100, Probe::CountedAllocation);
-        t.count(ad, 2, 5000, Probe::CountedByte);
+        t.count(ac, 40, 100, Probe::SampledAllocation);
+        t.count(ad, 2, 5000, Probe::SampledByte);
         t.run(ab, MS, Probe::Running);
-        t.count(ac, 60, 50, Probe::CountedAllocation);
+        t.count(ac, 60, 50, Probe::SampledAllocation);
         t.totals.allocations += 7;
         t.run(ab, MS, Probe::Running);
         t.totals.allocated_bytes += 10;
@@ -186,7 +186,7 @@ fn a_moment_elsewhere_cuts_a_stretch_and_takes_none_of_its_time() {
         for (node, ns) in [(abd, MS / 2), (ac, MS / 2)] {
             t.now_ns += ns;
             t.totals.cpu_ns += ns;
-            t.count(node, 40, 100, Probe::CountedAllocation);
+            t.count(node, 40, 100, Probe::SampledAllocation);
         }
         t.run(ab, 2 * MS, Probe::Running);
     });
@@ -208,7 +208,7 @@ fn a_moment_elsewhere_cuts_a_stretch_and_takes_none_of_its_time() {
             .sum()
     };
     assert_eq!((cpu_ns("b"), cpu_ns("c"), cpu_ns("d")), (3 * MS, 0, 0));
-    assert_eq!(all.totals[0].1.amounts.samples, 2);
+    assert_eq!(all.totals[0].1.metrics.samples, 2);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn without_counted_samples_allocations_go_by_time() {
         t.totals.allocations += 10;
         t.run(ac, MS, Probe::Running);
         // From here on there are some.
-        t.count(ab, 5, 0, Probe::CountedAllocation);
+        t.count(ab, 5, 0, Probe::SampledAllocation);
         t.totals.allocations += 10;
         t.run(ac, MS, Probe::Running);
     });
@@ -270,8 +270,8 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
     let totals = &all.totals[0].1;
     assert_eq!(totals.gap_ns, 0);
     assert_eq!(
-        totals.amounts.runnable_ns,
-        totals.wall_ns - totals.amounts.cpu_ns
+        totals.metrics.runnable_ns,
+        totals.wall_ns - totals.metrics.cpu_ns
     );
 }
 
@@ -286,7 +286,7 @@ fn a_thread_that_waited_for_the_cpu_at_its_end_was_where_it_was_seen_last() {
             t.totals.voluntary_switches = voluntary_switches;
         });
         let totals = &all.totals[0].1;
-        (totals.gap_ns, totals.amounts.runnable_ns)
+        (totals.gap_ns, totals.metrics.runnable_ns)
     };
     assert_eq!(end(0), (0, 50 * MS));
     assert_eq!(end(1), (50 * MS, 0));
@@ -385,7 +385,7 @@ fn time_on_the_cpu_belongs_to_the_neighbours() {
     ];
     assert_eq!(picture(&trace, &all), expected);
     assert_eq!(all.totals[0].1.gap_ns, 0);
-    assert_eq!(all.totals[0].1.amounts.cpu_ns, 50 * MS);
+    assert_eq!(all.totals[0].1.metrics.cpu_ns, 50 * MS);
 }
 
 #[test]
@@ -398,9 +398,9 @@ fn where_samples_were_lost_neighbours_speak_for_two_intervals_only() {
     });
     let totals = &all.totals[0].1;
     assert_eq!(totals.gap_ns, 48 * MS);
-    assert_eq!(totals.amounts.cpu_ns, 50 * MS);
+    assert_eq!(totals.metrics.cpu_ns, 50 * MS);
     let gap = all.segments.iter().find(|s| s.kind == SegmentKind::Gap);
-    assert_eq!(gap.expect("a gap").amounts.cpu_ns, 48 * MS);
+    assert_eq!(gap.expect("a gap").metrics.cpu_ns, 48 * MS);
 }
 
 /// Modules, names, marks and wake-ups have numbers of the same sequence.
@@ -465,11 +465,11 @@ fn a_turn_of_the_event_loop_cuts_what_it_calls() {
             t.run(handler, MS, Probe::Running);
             t.run(handler, MS, Probe::Running);
             if marked {
-                b.turn(1, t.now_ns + MS / 4);
+                b.iteration(1, t.now_ns + MS / 4);
             }
             let row = t.run(handler, MS, Probe::Running);
             if flagged {
-                row.flags |= flags::TURN;
+                row.flags |= flags::LOOP_ITERATION;
             }
             t.run(handler, MS, Probe::Running);
         }
@@ -550,7 +550,7 @@ fn cpu_time_from_before_an_exec_is_left_out() {
     });
     let totals = &all.totals[0].1;
     assert_eq!(totals.cpu_before_start_ns, 700 * MS);
-    assert_eq!(totals.amounts.cpu_ns, 2 * MS);
+    assert_eq!(totals.metrics.cpu_ns, 2 * MS);
 }
 
 #[test]
@@ -602,7 +602,7 @@ fn hooks_alone_say_nothing_of_the_time_between_them() {
             (
                 s.kind == SegmentKind::Gap,
                 s.wall_ns() / MS,
-                s.amounts.cpu_ns / MS,
+                s.metrics.cpu_ns / MS,
             )
         })
         .collect();

@@ -5,13 +5,13 @@ use super::kinds::Kind;
 use super::{PRESENCE_FLAGS, Rusage, SampleRow, usage};
 use crate::v1::SampleBatch;
 
-/// The columns of `rows`, all of the thread `thread_uid`, in the order of their record numbers. Times
+/// The columns of `rows`, all of the thread `utid`, in the order of their record numbers. Times
 /// are rounded down to multiples of `unit` ns, see [`super::time_unit_ns`], and counters to units that
 /// follow their pace; with a unit of 1 (or 0) everything is exact.
-pub fn encode(thread_uid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
+pub fn encode(utid: u32, rows: &[SampleRow], unit: u32) -> SampleBatch {
     let unit = u64::from(unit.max(1));
     let mut batch = SampleBatch {
-        thread_uid,
+        utid,
         first_record: rows.first().map_or(0, |row| row.record),
         time_unit_ns: unit as u32,
         ..SampleBatch::default()

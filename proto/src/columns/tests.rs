@@ -74,7 +74,7 @@ fn any_rows_come_back() {
         let bytes = encode(9, &rows, 1).encode_to_vec();
         let batch = SampleBatch::decode(&bytes[..]).expect("own encoding");
         let expected = Outline {
-            thread_uid: 9,
+            utid: 9,
             first_record: rows.first().map_or(0, |row| row.record),
             rows: rows.len() as u64,
             first_ns: rows.first().map_or(0, |row| row.time_ns),

@@ -65,7 +65,7 @@ const FIELDS: usize = 32;
 /// The columns of a batch, still encoded.
 #[derive(Clone, Debug)]
 pub struct Columns<'a> {
-    pub thread_uid: u32,
+    pub utid: u32,
     pub first_record: u64,
     /// Records stored with these that are no samples.
     pub other_records: u32,
@@ -108,7 +108,7 @@ impl<'a> Columns<'a> {
 /// The columns of `bytes`; `Some(None)` if a column is not packed or comes in pieces.
 #[allow(clippy::option_option)]
 fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
-    let mut thread_uid = 0;
+    let mut utid = 0;
     let mut first_record = 0;
     let mut other_records = 0;
     let mut unit = 0;
@@ -125,7 +125,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
             0 => {
                 let (value, used) = take_varint(&bytes[at..])?;
                 match number {
-                    1 => thread_uid = value as u32,
+                    1 => utid = value as u32,
                     2 => first_record = value,
                     3 => unit = value as u32,
                     6 => cpu_is_off = value != 0,
@@ -158,7 +158,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
         at = at.checked_add(length).filter(|at| *at <= bytes.len())?;
     }
     Some(Some(Columns {
-        thread_uid,
+        utid,
         first_record,
         other_records,
         unit: u64::from(unit).max(1),
@@ -244,7 +244,7 @@ pub(super) fn unzigzag(raw: u64) -> u64 {
 /// What a batch says before its columns are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    pub thread_uid: u32,
+    pub utid: u32,
     pub first_record: u64,
     pub rows: u64,
     /// End time of the first sample and the highest of all.
@@ -257,7 +257,7 @@ pub struct Outline {
 pub fn outline(batch: &[u8]) -> Option<Outline> {
     let columns = Columns::of(batch)?;
     let mut outline = Outline {
-        thread_uid: columns.thread_uid,
+        utid: columns.utid,
         first_record: columns.first_record,
         ..Outline::default()
     };

@@ -190,7 +190,7 @@ fn modules_that_changed_or_vanished_are_said_and_stay_unnamed() {
 fn who_does_not_want_to_wait_keeps_what_was_found() {
     let symbolizer = Symbolizer::default();
     let query = |address| Query {
-        process_uid: 1,
+        upid: 1,
         epoch: 0,
         address,
         kind: NodeKind::Native,
@@ -201,7 +201,7 @@ fn who_does_not_want_to_wait_keeps_what_was_found() {
     assert_eq!(report.skipped, 0);
 
     let modules = [("/a", 0x1000), ("/b", 0x2000)].map(|(path, start)| v1::Module {
-        process_uid: 1,
+        upid: 1,
         path: path.into(),
         start,
         end: start + 0x1000,

@@ -85,7 +85,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
     const BIAS: u64 = 0x5555_0000_0000;
     let symbolizer = Symbolizer::new(options);
     let module = v1::Module {
-        process_uid: 1,
+        upid: 1,
         path: text(path).into(),
         build_id: id,
         start: BIAS,
@@ -96,7 +96,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
     let queries: Vec<Query> = addresses
         .iter()
         .map(|address| Query {
-            process_uid: 1,
+            upid: 1,
             epoch: 3,
             address: BIAS + address,
             kind,

@@ -9,7 +9,7 @@ fn the_vdso_is_named() {
     let start = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
     let symbolizer = Symbolizer::new(Options::default());
     let module = v1::Module {
-        process_uid: 1,
+        upid: 1,
         path: "[vdso]".into(),
         start,
         end: start + 0x4000,
@@ -18,7 +18,7 @@ fn the_vdso_is_named() {
     };
     let queries: Vec<Query> = (0..0x1000)
         .map(|offset| Query {
-            process_uid: 1,
+            upid: 1,
             epoch: 0,
             address: start + offset,
             kind: NodeKind::LeafPc,
@@ -70,7 +70,7 @@ fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
     });
     symbolizer.add_process(1, 77);
     let query = |address, kind| Query {
-        process_uid: 1,
+        upid: 1,
         epoch: 0,
         address,
         kind,

@@ -123,7 +123,7 @@ fn a_busy_program_is_the_same_after_many_visits() {
     }
     // Its libraries come and go with descriptors of their own.
     assert!(descriptors() <= before + 2);
-    // Threads that compute are met by the sampler, which looks for strangers now and then.
+    // Threads that compute are met by the sampler, which looks for unregistered threads now and then.
     attach(at, pid, "1s");
     let report = stackbeat(at, &["report", "t.beat", "--json"]);
     let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");

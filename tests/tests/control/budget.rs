@@ -124,7 +124,7 @@ fn captures_cost_what_they_are_said_to_cost() {
         let (said, with, without) = (said.sum::<u64>() as f64, with as f64, without as f64);
         let seen = with - without;
         // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one. Where
-        // captures are so cheap that they are lost in the noise, they may not have been dear either.
+        // captures are so cheap that they are lost in the noise, they may not have been costly either.
         let agrees = if said > 0.02 * without {
             (seen * 0.4..seen * 2.5).contains(&said)
         } else {
@@ -220,10 +220,10 @@ impl Uneven {
             let found = threads.iter().find(|t| t["name"] == name);
             found.expect(name)
         });
-        let own = |uid: &Value| {
+        let own = |utid: &Value| {
             let intervals = info["intervals"].as_array().expect("intervals");
             let own = intervals.iter().filter(|i| i["of"] == "thread");
-            let own = own.filter(|i| i["thread_uid"] == *uid);
+            let own = own.filter(|i| i["thread_uid"] == *utid);
             own.map(|i| i["interval_ns"].as_u64().expect("a number"))
                 .collect()
         };
@@ -238,7 +238,7 @@ impl Uneven {
     }
 }
 
-/// The interval of one thread is its own: the thread beside it is captured as often as before. One is far dearer by
+/// The interval of one thread is its own: the thread beside it is captured as often as before. One is far more costly by
 /// construction (asked twenty times as often, at deep stacks), and over the budget because that is half of what it
 /// was seen to cost on this machine.
 #[test]
@@ -247,7 +247,7 @@ fn a_thread_with_dear_stacks_is_slowed_alone() {
     let program = program(folder.path());
     let trace = folder.path().join("t.beat").display().to_string();
     let mut tries = Vec::new();
-    // What else the machine does can make either run dear: a few tries.
+    // What else the machine does can make either run costly: a few tries.
     for _ in 0..5 {
         let free = Uneven::record(&program, &trace, "0");
         assert!(free.own_of_deep.is_empty(), "{:?}", free.own_of_deep);

@@ -1,7 +1,7 @@
 //! Programs that spoil what they share with the recorder: it stays small, comes to its end and says so. And programs with
 //! little address space, of which the recording takes none.
 
-use stackbeat_proto::v1::loss::Cause;
+use stackbeat_proto::v1::drops::Cause;
 use stackbeat_tests::{Program, compile, info, python, run, scratch, stackbeat, verbatim};
 use std::path::Path;
 
@@ -121,8 +121,11 @@ fn what_contradicts_itself_is_said_and_not_summed() {
         assert!(said.contains("contradict themselves"), "{delay_ms}: {said}");
         let read = info(&trace);
         let number = |value: &serde_json::Value| value.as_u64().expect("a number");
-        for loss in read["losses"].as_array().expect("a list") {
-            assert!(number(&loss["count"]) < 1_000_000, "{delay_ms}: {loss}");
+        for dropped in read["losses"].as_array().expect("a list") {
+            assert!(
+                number(&dropped["count"]) < 1_000_000,
+                "{delay_ms}: {dropped}"
+            );
         }
         let duration_ns = number(&read["recording"]["duration_ns"]);
         assert!(duration_ns < 60_000_000_000, "{delay_ms}: {duration_ns} ns");
@@ -262,11 +265,11 @@ fn programs_with_little_address_space_have_it_for_themselves() {
     // A sixteenth of this holds neither share of the mapping: the program runs unrecorded, which is said.
     let little = shell(60_000);
     assert_eq!(little.run.stdout(), "20 blocks, thread 0\n");
-    let losses = little.decode().losses;
+    let drops = little.decode().drops;
     assert_eq!(
-        losses.get(&(0, Cause::NoAddressSpace as i32)),
+        drops.get(&(0, Cause::NoAddressSpace as i32)),
         Some(&1),
-        "{losses:?}"
+        "{drops:?}"
     );
     // The small share, and the usual one.
     for kib in [250_000, 1_000_000] {

@@ -1,7 +1,7 @@
 //! Programs that do to themselves what breaks tracers: they close descriptors, replace signal handlers,
 //! leave without saying so, exec, daemonize, limit resources or start very many threads.
 
-use stackbeat_proto::v1::loss::Cause;
+use stackbeat_proto::v1::drops::Cause;
 use stackbeat_tests::json::array;
 use stackbeat_tests::{
     Program, Recorded, compile, decode, json_of, run, scratch, verbatim, wait_until,
@@ -288,8 +288,8 @@ fn exec_keeps_the_recording_going_also_without_an_environment() {
         let samples: usize = trace
             .threads
             .values()
-            .filter(|t| t.process_uid == *process)
-            .map(|t| trace.samples.get(&t.uid).map_or(0, Vec::len))
+            .filter(|t| t.upid == *process)
+            .map(|t| trace.samples.get(&t.utid).map_or(0, Vec::len))
             .sum();
         assert!(samples > 3, "process {process} has {samples} samples");
     }
@@ -315,13 +315,13 @@ fn an_exec_that_fails_is_not_the_end_of_a_process() {
     assert_eq!(recorded.run.output.status.code(), Some(6));
     let trace = recorded.decode();
     assert_eq!(trace.processes.len(), 1, "{:?}", trace.processes);
-    let (uid, process) = trace.processes.first_key_value().expect("one");
+    let (upid, process) = trace.processes.first_key_value().expect("one");
     assert_eq!(trace.threads.len(), 1, "{:?}", trace.threads);
-    let end = trace.process_ends[uid];
+    let end = trace.process_ends[upid];
     assert!(!end.execed, "{end:?}");
     // Nor has it become a program that we are not in.
     let not_hooked = (0, Cause::NotHooked as i32);
-    assert_eq!(trace.losses.get(&not_hooked), None, "{:?}", trace.losses);
+    assert_eq!(trace.drops.get(&not_hooked), None, "{:?}", trace.drops);
     let last = trace
         .samples
         .values()
@@ -366,9 +366,9 @@ fn images_that_follow_quickly_name_the_one_before() {
     let (images, child) = processes.split_at(7);
     for pair in images.windows(2) {
         assert_eq!(pair[0].pid, pair[1].pid);
-        assert_eq!(pair[1].parent_uid, pair[0].uid, "{processes:#?}");
+        assert_eq!(pair[1].parent_upid, pair[0].upid, "{processes:#?}");
     }
-    assert_eq!(child[0].parent_uid, images[6].uid, "{processes:#?}");
+    assert_eq!(child[0].parent_upid, images[6].upid, "{processes:#?}");
 }
 
 #[test]

@@ -141,12 +141,12 @@ fn an_extension_of_sqlite_is_heard() {
     let said = ["values", "min", "max", "last"].map(|key| counter[key].clone());
     assert_eq!(said, expected);
     // Of the thread that took over, one mark; all others are of the main thread.
-    let uid = |is_main: bool| {
+    let utid = |is_main: bool| {
         let mut threads = rows(&report, "threads").iter();
         let thread = threads.find(|thread| thread["is_main"] == is_main);
         thread.expect("a thread")["uid"].clone()
     };
-    let (main, other) = (uid(true), uid(false));
+    let (main, other) = (utid(true), utid(false));
     let marks = rows(&report, "events")
         .iter()
         .filter(|e| e["kind"] == "mark");

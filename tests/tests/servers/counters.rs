@@ -131,15 +131,15 @@ impl Series<'_> {
     }
 }
 
-/// The recorder's counters say what the kernel said. Gives the trace and the process' uid in it.
+/// The recorder's counters say what the kernel said. Gives the trace and the process' upid in it.
 fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
     let pid = seen.pid;
     let decoded = Trace::read(trace);
     let process = decoded.processes.values().find(|p| p.pid == pid);
-    let uid = process.expect("is recorded").uid;
+    let upid = process.expect("is recorded").upid;
     {
         let series = |name: &str| {
-            let found = decoded.counters.get(&(uid, name.to_owned()));
+            let found = decoded.counters.get(&(upid, name.to_owned()));
             Series(found.unwrap_or_else(|| panic!("{name} of {pid}")))
         };
         let (memory, threads) = (series("memory"), series("threads"));
@@ -183,7 +183,7 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
         );
         let faults = match decoded
             .counters
-            .contains_key(&(uid, "minor faults".to_owned()))
+            .contains_key(&(upid, "minor faults".to_owned()))
         {
             true => sum("minor faults"),
             false => 0.0,
@@ -212,7 +212,7 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
     }
     for counter in ["voluntary switches", "CPU", "allocations"] {
         let row = array(&report, "counters")
-            .find(|row| row["name"] == counter && number(row, "process_uid") == u64::from(uid));
+            .find(|row| row["name"] == counter && number(row, "process_uid") == u64::from(upid));
         assert!(
             row.is_some_and(|row| row["max"].as_i64() > Some(0)),
             "{counter}: {row:?}"
@@ -222,7 +222,7 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
     let of_thread = array(main, "counters").find(|row| row["name"] == "CPU");
     let highest = of_thread.and_then(|row| row["max"].as_i64());
     assert!(highest > Some(0), "{main}");
-    (decoded, uid)
+    (decoded, upid)
 }
 
 #[test]
@@ -235,15 +235,15 @@ fn counters_of_redis_are_those_of_the_kernel() {
     load.end();
     let seen = watched(&server, pid, busy);
     let ended = server.end();
-    let (trace, uid) = agrees(&ended.trace(), &seen);
+    let (trace, upid) = agrees(&ended.trace(), &seen);
     // Allocations are counted by hooks: what was read in time is what the threads come to in the end, but for the
     // start.
-    let series = &trace.counters[&(uid, "allocations".to_owned())];
+    let series = &trace.counters[&(upid, "allocations".to_owned())];
     let (first, last) = (series[0].0, series[series.len() - 1].0);
     let sum = Series(series).sum(first, last);
-    let of_process = trace.threads.values().filter(|t| t.process_uid == uid);
+    let of_process = trace.threads.values().filter(|t| t.upid == upid);
     let all: u64 = of_process
-        .map(|t| trace.thread_ends[&t.uid].allocations)
+        .map(|t| trace.thread_ends[&t.utid].allocations)
         .sum();
     let all = all as f64;
     assert!((0.6 * all..=1.1 * all).contains(&sum), "{sum} of {all}");

@@ -12,8 +12,8 @@ const GAP_NS: u64 = 100_000_000;
 
 /// The share of the busiest thread's CPU time that lies between samples close to each other.
 fn seen(trace: &Trace) -> f64 {
-    let cpu = |uid: &u32| trace.samples[uid].last().map_or(0, |row| row.cpu_ns);
-    let busiest = trace.samples.keys().max_by_key(|uid| cpu(uid));
+    let cpu = |utid: &u32| trace.samples[utid].last().map_or(0, |row| row.cpu_ns);
+    let busiest = trace.samples.keys().max_by_key(|utid| cpu(utid));
     let busiest = busiest.expect("threads");
     let rows = &trace.samples[busiest];
     let mut seen_ns = 0;

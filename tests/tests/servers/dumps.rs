@@ -1,4 +1,4 @@
-//! Dumps that servers' recordings write by themselves: for a slow turn of an event loop, a wait that is too long, the crash
+//! Dumps that servers' recordings write by themselves: for a slow iteration of an event loop, a wait that is too long, the crash
 //! of a process.
 
 use super::locks::{Client, ask, pid_of};

@@ -78,12 +78,12 @@ fn a_backend_that_waits_for_a_table_waits_for_who_locked_it() {
     waiter.end();
     let ended = server.end();
     let report = report(&ended.trace());
-    let uid_of = |pid: u64| {
+    let utid_of = |pid: u64| {
         let mut threads = array(&report, "threads");
         let thread = threads.find(|thread| number(thread, "pid") == pid);
         number(thread.expect("is recorded"), "uid")
     };
-    let (holder, waiter) = (uid_of(holds), uid_of(waits));
+    let (holder, waiter) = (utid_of(holds), utid_of(waits));
     let by_holder = array(&report["waits"], "pairs")
         .filter(|pair| pair["thread_uid"] == waiter && pair["waker_uid"] == holder);
     let by_holder: u64 = by_holder.map(|pair| number(pair, "count")).sum();

@@ -91,7 +91,7 @@ fn a_thread_that_waits_is_looked_at_a_few_times_however_long_it_waits() {
     record(at, WAITING, 0, 2_000);
     let info = json(at, &["info", "t.beat", "--json"]);
     let [looked, ticks, drains] =
-        ["entries_looked_at", "ticks", "drains"].map(|name| figure(&info, name));
+        ["entries_polled", "ticks", "drains"].map(|name| figure(&info, name));
     // Its beginning, its first capture and its wait, each told at most twice to five parts of the recorder; and
     // of those that are active, a few with each tick and each pass.
     let few = WAITING * 3 * 2 * 5 + 8 * (ticks + drains) + 10_000;

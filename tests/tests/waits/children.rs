@@ -19,7 +19,7 @@ fn record_children(kind: &str) -> Recorded {
 /// Each of the waits is there, and was ended by the child that it started.
 fn every_child_is_known(kind: &str, call: &str) {
     let recorded = record_children(kind);
-    let (waiter, children) = (recorded.uids("waiter"), recorded.uids("ender"));
+    let (waiter, children) = (recorded.utids("waiter"), recorded.utids("ender"));
     assert_eq!(children.len() as u64, ROUNDS, "{kind}: children");
     let (mut all, mut known) = (0, 0);
     for pair in recorded.pairs(call, waiter[0]) {

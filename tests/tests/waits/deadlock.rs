@@ -82,7 +82,7 @@ fn a_circle_of(members: u64) {
     let report = report(&trace);
     let deadlocks = report["deadlocks"].as_array().expect("deadlocks");
     assert_eq!(deadlocks.len(), 1, "{deadlocks:#?}");
-    let uids: BTreeSet<u64> = deadlocks[0]["threads"]
+    let utids: BTreeSet<u64> = deadlocks[0]["threads"]
         .as_array()
         .expect("threads")
         .iter()
@@ -93,7 +93,7 @@ fn a_circle_of(members: u64) {
         .filter(|thread| in_circle.contains(&thread["tid"].as_u64().expect("a tid")))
         .map(|thread| thread["uid"].as_u64().expect("a uid"))
         .collect();
-    assert_eq!(uids, expected);
+    assert_eq!(utids, expected);
 }
 
 #[test]

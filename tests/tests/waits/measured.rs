@@ -438,7 +438,7 @@ fn what_may_not_be_looked_into_is_sampled_and_said() {
         let output = command(&["info", "--json", text(&trace)]).output();
         let info: Value = serde_json::from_slice(&output.expect("runs").stdout).expect("JSON");
         let refused = array(&info, "recorder_figures")
-            .find(|figure| figure["name"] == "outside_refused")
+            .find(|figure| figure["name"] == "off_cpu_refused")
             .map_or(0.0, |figure| number(figure, "value"));
         assert!(refused > 0.0, "{how}: {info}");
         let waits = report(&trace).waits();

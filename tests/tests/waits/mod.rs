@@ -82,7 +82,7 @@ impl Recorded {
     }
 
     /// The uids of the threads whose tids the program said after this word.
-    fn uids(&self, word: &str) -> Vec<u64> {
+    fn utids(&self, word: &str) -> Vec<u64> {
         let tids: Vec<u64> = self
             .said
             .lines()
@@ -102,7 +102,7 @@ impl Recorded {
     /// Wants at least as many waits of the waiter in this call as there were rounds, of all of them 99 % with
     /// one of these threads as the one that ended them, in this function.
     fn wants(&self, kind: &str, call: &str, wakers: &str, function: &str) {
-        let (waiter, wakers) = (self.uids("waiter"), self.uids(wakers));
+        let (waiter, wakers) = (self.utids("waiter"), self.utids(wakers));
         let (mut all, mut right) = (0, 0);
         for pair in self.pairs(call, waiter[0]) {
             let count = pair["count"].as_u64().expect("a count");
@@ -140,7 +140,7 @@ fn every_waker_is_known(kind: &str, call: &str) -> Recorded {
 /// The same, and that the waker held the lock when the wait began.
 fn every_owner_is_known(kind: &str, call: &str) {
     let recorded = every_waker_is_known(kind, call);
-    let (waiter, waker) = (recorded.uids("waiter"), recorded.uids("waker"));
+    let (waiter, waker) = (recorded.utids("waiter"), recorded.utids("waker"));
     for pair in recorded.pairs(call, waiter[0]) {
         assert_eq!(
             pair["owner_uids"],

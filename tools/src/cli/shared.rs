@@ -98,7 +98,7 @@ pub struct DumpArgs {
     /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
     #[arg(long, value_enum, value_name = "SIGNAL")]
     pub dump_on: Option<DumpSignal>,
-    /// Write one when a turn of an event loop (from poll, select or epoll to the next) takes longer.
+    /// Write one when an iteration of an event loop (from poll, select or epoll to the next) takes longer.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub dump_on_slow_turn: Option<u64>,
     /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.

@@ -9,11 +9,11 @@ use stackbeat_model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
 use crate::render::text::tables::processes;
-use crate::summary::facts::Recording;
 use crate::summary::load::recording;
+use crate::summary::metadata::Recording;
 use crate::terminal::{self, Style, clean};
 use crate::units::{self, plural};
-use crate::{EXIT_NEGATIVE, losses};
+use crate::{EXIT_NEGATIVE, drop_causes};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
 pub fn run(args: &InfoArgs) -> Result<u8> {
@@ -41,7 +41,8 @@ struct Info {
     counts: Counts,
     processes: Vec<ProcessInfo>,
     modules: Vec<ModuleInfo>,
-    losses: Vec<LossInfo>,
+    #[serde(rename = "losses")]
+    drops: Vec<DropsInfo>,
     recorder_figures: Vec<Figure>,
     /// Modules whose functions have no names, and why.
     without_names: Vec<String>,
@@ -91,7 +92,8 @@ struct Counts {
 
 #[derive(Debug, Serialize)]
 struct ProcessInfo {
-    uid: u32,
+    #[serde(rename = "uid")]
+    upid: u32,
     pid: u32,
     name: String,
     capabilities: Vec<String>,
@@ -99,7 +101,8 @@ struct ProcessInfo {
 
 #[derive(Debug, Serialize)]
 struct ModuleInfo {
-    process_uid: u32,
+    #[serde(rename = "process_uid")]
+    upid: u32,
     path: String,
     build_id: String,
     start: u64,
@@ -107,7 +110,7 @@ struct ModuleInfo {
 }
 
 #[derive(Debug, Serialize)]
-struct LossInfo {
+struct DropsInfo {
     cause: &'static str,
     count: u64,
     description: &'static str,
@@ -120,9 +123,11 @@ struct IntervalInfo {
     /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have timers.
     of: &'static str,
     /// 0 unless `of` is `process`.
-    process_uid: u32,
+    #[serde(rename = "process_uid")]
+    upid: u32,
     /// 0 unless `of` is `thread`.
-    thread_uid: u32,
+    #[serde(rename = "thread_uid")]
+    utid: u32,
     /// 0: from here on that of its kind.
     interval_ns: u64,
 }
@@ -148,15 +153,18 @@ struct Figure {
 fn collect(trace: &Trace, check: bool) -> Result<Info> {
     let header = trace.header();
     let config = trace.config();
-    let mut losses: Vec<LossInfo> = Vec::new();
-    for loss in trace.losses().iter().filter(|l| l.count > 0) {
-        let cause = losses::from_number(loss.cause);
-        match losses.iter_mut().find(|l| l.cause == losses::name(cause)) {
-            Some(sum) => sum.count = sum.count.saturating_add(loss.count),
-            None => losses.push(LossInfo {
-                cause: losses::name(cause),
-                count: loss.count,
-                description: losses::describe(cause),
+    let mut drops: Vec<DropsInfo> = Vec::new();
+    for dropped in trace.drops().iter().filter(|l| l.count > 0) {
+        let cause = drop_causes::from_number(dropped.cause);
+        match drops
+            .iter_mut()
+            .find(|l| l.cause == drop_causes::name(cause))
+        {
+            Some(sum) => sum.count = sum.count.saturating_add(dropped.count),
+            None => drops.push(DropsInfo {
+                cause: drop_causes::name(cause),
+                count: dropped.count,
+                description: drop_causes::describe(cause),
             }),
         }
     }
@@ -202,7 +210,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .processes()
             .iter()
             .map(|p| ProcessInfo {
-                uid: p.uid,
+                upid: p.upid,
                 pid: p.pid,
                 name: p.name(),
                 capabilities: p.capabilities.clone(),
@@ -212,14 +220,14 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .modules()
             .iter()
             .map(|m| ModuleInfo {
-                process_uid: trace.process(m.process).uid,
+                upid: trace.process(m.process).upid,
                 path: m.path.clone(),
                 build_id: hex(&m.build_id),
                 start: m.start,
                 end: m.end,
             })
             .collect(),
-        losses,
+        drops,
         recorder_figures: trace
             .figures()
             .iter()
@@ -242,29 +250,29 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
 
 fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
     let settings = trace.settings();
-    let info = |of, thread_uid| {
+    let info = |of, utid| {
         move |(at, interval_ns): &(u64, u64)| IntervalInfo {
             at_ns: at.saturating_sub(trace.start_ns()),
             of,
-            process_uid: 0,
-            thread_uid,
+            upid: 0,
+            utid,
             interval_ns: *interval_ns,
         }
     };
     let mut all: Vec<IntervalInfo> = Vec::new();
     all.extend(settings.intervals(false).iter().map(info("threads", 0)));
     all.extend(settings.intervals(true).iter().map(info("main threads", 0)));
-    for (uid, list) in settings.own_intervals() {
-        all.extend(list.iter().map(info("thread", uid)));
+    for (utid, list) in settings.own_intervals() {
+        all.extend(list.iter().map(info("thread", utid)));
     }
-    for (uid, list) in settings.process_intervals() {
+    for (upid, list) in settings.process_intervals() {
         let of_process = |(at, interval_ns): &(u64, u64)| IntervalInfo {
-            process_uid: uid,
+            upid,
             ..info("process", 0)(&(*at, *interval_ns))
         };
         all.extend(list.iter().map(of_process));
     }
-    all.sort_by_key(|i| (i.at_ns, i.process_uid, i.thread_uid));
+    all.sort_by_key(|i| (i.at_ns, i.upid, i.utid));
     all
 }
 
@@ -305,13 +313,13 @@ fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
         }
     }
     let own = intervals.iter().filter(|i| i.of == "thread");
-    let own: BTreeSet<u32> = own.map(|i| i.thread_uid).collect();
+    let own: BTreeSet<u32> = own.map(|i| i.utid).collect();
     if !own.is_empty() {
         lines.push(format!("longer for {} threads with dear stacks", own.len()));
     }
     let timed = || intervals.iter().filter(|i| i.of == "process");
     if let Some(longest_ns) = timed().map(|i| i.interval_ns).max() {
-        let processes: BTreeSet<u32> = timed().map(|i| i.process_uid).collect();
+        let processes: BTreeSet<u32> = timed().map(|i| i.upid).collect();
         lines.push(format!(
             "{} by timers, in {}",
             units::duration(longest_ns),
@@ -458,8 +466,8 @@ fn text(info: &Info, all_modules: bool, style: Style) -> String {
             r.records_written, r.records_stored, r.records_lost
         ),
     );
-    for loss in &info.losses {
-        line("loss", format!("{} {}", loss.count, loss.description));
+    for dropped in &info.drops {
+        line("loss", format!("{} {}", dropped.count, dropped.description));
     }
     for figure in &info.recorder_figures {
         let value = match figure.name.ends_with("_ns") {

@@ -150,7 +150,7 @@ impl Counted {
     fn read(trace: &Trace, duration_s: f64) -> Counted {
         let mut by_function: BTreeMap<(u32, &str), BTreeMap<String, u64>> = BTreeMap::new();
         for counts in trace.call_counts() {
-            let role = role(trace, counts.thread_uid);
+            let role = role(trace, counts.utid);
             let functions = counts.function.iter().zip(&counts.probe);
             for ((name, probe), calls) in functions.zip(&counts.calls) {
                 let roles = by_function.entry((*probe, name)).or_default();
@@ -238,8 +238,8 @@ impl Counted {
 }
 
 /// What a thread is to its program: its main thread, or those of a name without numbers.
-fn role(trace: &Trace, thread_uid: u32) -> String {
-    let Some(thread) = trace.threads().iter().find(|t| t.uid == thread_uid) else {
+fn role(trace: &Trace, utid: u32) -> String {
+    let Some(thread) = trace.threads().iter().find(|t| t.utid == utid) else {
         return "others".to_owned();
     };
     let process = &trace.processes()[thread.process.0 as usize];

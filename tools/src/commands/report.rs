@@ -9,8 +9,8 @@ use stackbeat_model::{ThreadIndex, Trace};
 use crate::cli::ReportArgs;
 use crate::render::text::{focus, layout, tables};
 use crate::render::{html, json};
-use crate::summary::facts::Facts;
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
+use crate::summary::metadata::Metadata;
 use crate::terminal;
 
 /// Lines per table when nothing else is asked for.
@@ -29,7 +29,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     };
     let trace = Trace::open(&args.file)?;
     warn_of_damage(&args.file, &trace);
-    let choose = |facts: &Facts| choose(facts, &args.thread, &args.process);
+    let choose = |metadata: &Metadata| choose(metadata, &args.thread, &args.process);
     let (report, chosen) = summarize_rows(&trace, budget, most_threads, &choose)?;
     let wanted = |thread: ThreadIndex| chosen[thread.0 as usize];
     if let Some(output) = &args.html {
@@ -92,16 +92,16 @@ pub fn text(report: &Report, top: usize) -> String {
 }
 
 /// Which threads are asked for, by index. All when nothing is said.
-fn choose(facts: &Facts, threads: &[String], processes: &[String]) -> Result<Vec<bool>> {
+fn choose(metadata: &Metadata, threads: &[String], processes: &[String]) -> Result<Vec<bool>> {
     let is = |name: &str, number: u32, asked: &String| {
         asked.parse() == Ok(number) || name.contains(asked.as_str())
     };
     for asked in threads {
-        if !facts.threads.iter().any(|t| is(&t.name, t.tid, asked)) {
+        if !metadata.threads.iter().any(|t| is(&t.name, t.tid, asked)) {
             bail!(
                 "--thread {asked}: no such thread; there are {}",
                 some_names(
-                    facts
+                    metadata
                         .threads
                         .iter()
                         .map(|t| format!("{} ({})", t.name, t.tid))
@@ -110,11 +110,11 @@ fn choose(facts: &Facts, threads: &[String], processes: &[String]) -> Result<Vec
         }
     }
     for asked in processes {
-        if !facts.processes.iter().any(|p| is(&p.name, p.pid, asked)) {
+        if !metadata.processes.iter().any(|p| is(&p.name, p.pid, asked)) {
             bail!(
                 "--process {asked}: no such process; there are {}",
                 some_names(
-                    facts
+                    metadata
                         .processes
                         .iter()
                         .map(|p| format!("{} ({})", p.name, p.pid))
@@ -122,8 +122,8 @@ fn choose(facts: &Facts, threads: &[String], processes: &[String]) -> Result<Vec
             );
         }
     }
-    let chosen = facts.threads.iter().map(|t| {
-        let process = &facts.processes[t.process];
+    let chosen = metadata.threads.iter().map(|t| {
+        let process = &metadata.processes[t.process];
         (threads.is_empty() || threads.iter().any(|a| is(&t.name, t.tid, a)))
             && (processes.is_empty() || processes.iter().any(|a| is(&process.name, process.pid, a)))
     });

@@ -234,7 +234,7 @@ struct Counter<'a> {
 
 impl Visitor for Counter<'_> {
     fn segment(&mut self, _: &Trace, segment: &Segment) {
-        self.findings.allocations += segment.amounts.allocations;
+        self.findings.allocations += segment.metrics.allocations;
     }
 
     fn sample(&mut self, trace: &Trace, _: ThreadIndex, row: &SampleRow, stack: StackIndex) {

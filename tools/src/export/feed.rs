@@ -5,8 +5,8 @@ use std::io;
 
 use anyhow::Result;
 use stackbeat_model::{
-    CallsMade, Counter, LongWait, ProcessIndex, Segment, StackIndex, Thread, ThreadIndex, Trace,
-    Visitor,
+    AttributedCalls, Counter, LongWait, ProcessIndex, Segment, StackIndex, Thread, ThreadIndex,
+    Trace, Visitor,
 };
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
@@ -34,7 +34,7 @@ pub(super) trait Sink {
     }
 
     /// System calls of a kind and a stack.
-    fn system_calls(&mut self, _: &CallsMade) {}
+    fn system_calls(&mut self, _: &AttributedCalls) {}
 
     /// An event of a thread, or of the whole session, that is none of asynchronous work.
     fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, _: &v1::Event) -> io::Result<()> {
@@ -159,7 +159,7 @@ impl Visitor for Feed<'_> {
         }
     }
 
-    fn system_calls(&mut self, _: &Trace, made: &CallsMade) {
+    fn system_calls(&mut self, _: &Trace, made: &AttributedCalls) {
         if self.result.is_ok()
             && self.selection.has_thread(made.thread)
             && self.selection.has_time(made.time_ns)

@@ -33,7 +33,7 @@ use anyhow::{Context, Result};
 use stackbeat_model::Trace;
 
 pub use names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
-pub use profile::{Amount, Entry, Leaf, Profile};
+pub use profile::{Entry, EntryMetrics, Leaf, Profile};
 pub use selection::Selection;
 
 /// A format that a trace can be written in.
@@ -252,7 +252,7 @@ pub struct Summary {
     pub slices: u64,
     pub bytes: u64,
     /// Sums over all segments that were written.
-    pub totals: Amount,
+    pub totals: EntryMetrics,
 }
 
 /// Writes `trace` to `out` in `format`.

@@ -241,7 +241,7 @@ impl<'a> Builder<'a> {
             return labels.clone();
         }
         let trace = self.trace;
-        let facts = trace.thread(thread);
+        let metadata = trace.thread(thread);
         let text = |builder: &mut Self, key: &str, value: &str| pb::Label {
             key: builder.string(key),
             str: builder.string(value),
@@ -253,10 +253,14 @@ impl<'a> Builder<'a> {
             ..pb::Label::default()
         };
         let labels = vec![
-            text(self, "thread", names::thread_name(&facts.name)),
-            text(self, "process", &names::process_name(trace, facts.process)),
-            number(self, "tid", facts.tid),
-            number(self, "pid", trace.process(facts.process).pid),
+            text(self, "thread", names::thread_name(&metadata.name)),
+            text(
+                self,
+                "process",
+                &names::process_name(trace, metadata.process),
+            ),
+            number(self, "tid", metadata.tid),
+            number(self, "pid", trace.process(metadata.process).pid),
         ];
         self.labels.insert(thread, labels.clone());
         labels

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_model::{
-    Amounts, CallsMade, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    AttributedCalls, Metrics, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 
 use super::feed::{self, Sink};
@@ -35,15 +35,15 @@ impl Leaf {
 
 /// What was spent somewhere. Times in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct EntryMetrics {
     pub wall_ns: u64,
     pub blocked_ns: u64,
     /// Time without evidence.
     pub gap_ns: u64,
-    pub spent: Amounts,
+    pub spent: Metrics,
 }
 
-impl Amount {
+impl EntryMetrics {
     /// Adds what a segment says.
     pub fn add_segment(&mut self, segment: &Segment) {
         let wall_ns = segment.wall_ns();
@@ -52,7 +52,7 @@ impl Amount {
         if let SegmentKind::Blocked(_) = segment.kind {
             self.blocked_ns = self.blocked_ns.saturating_add(wall_ns);
         }
-        self.spent.add(&segment.amounts);
+        self.spent.add(&segment.metrics);
     }
 
     /// The part that `weight` names.
@@ -74,7 +74,7 @@ pub struct Entry {
     pub thread: ThreadIndex,
     pub stack: StackIndex,
     pub leaf: Leaf,
-    pub amount: Amount,
+    pub amount: EntryMetrics,
 }
 
 /// A whole trace, or what was selected of it, by thread and stack.
@@ -114,7 +114,7 @@ struct Collector {
 }
 
 impl Sink for Collector {
-    fn system_calls(&mut self, made: &CallsMade) {
+    fn system_calls(&mut self, made: &AttributedCalls) {
         let key = (made.thread, made.stack, made.call);
         let sum = self.calls.entry(key).or_default();
         *sum = sum.saturating_add(made.count);
@@ -128,7 +128,7 @@ impl Sink for Collector {
                 thread: segment.thread,
                 stack: segment.stack,
                 leaf,
-                amount: Amount::default(),
+                amount: EntryMetrics::default(),
             });
             self.entries.len() - 1
         });
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn counts_of_a_damaged_file_end_at_the_largest() {
         let mut collector = Collector::default();
-        let made = CallsMade {
+        let made = AttributedCalls {
             thread: ThreadIndex(0),
             stack: StackIndex::NONE,
             call: SystemCall::Read,

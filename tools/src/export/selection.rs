@@ -130,7 +130,7 @@ impl Selection {
         Some(Segment {
             begin_ns,
             end_ns,
-            amounts: segment.amounts.map(scaled),
+            metrics: segment.metrics.map(scaled),
             ..*segment
         })
     }

@@ -73,7 +73,7 @@ fn evented(
         spool.read(thread, |segment| {
             begin_ns = begin_ns.min(segment.begin_ns);
             end_ns = segment.end_ns;
-            cpu_ns += segment.amounts.cpu_ns;
+            cpu_ns += segment.metrics.cpu_ns;
             nesting.advance(trace, segment, &mut events)
         })?;
         nesting.finish(trace, &mut events)?;

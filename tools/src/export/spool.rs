@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use stackbeat_model::{
-    Amounts, Evidence, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    Evidence, Metrics, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 use stackbeat_proto::v1;
 
@@ -171,7 +171,7 @@ impl Sink for Filler {
 const HAS_ARGUMENT: u64 = 1 << 16;
 const HAS_RESULT: u64 = 1 << 17;
 const HAS_WAKER: u64 = 1 << 18;
-const NEW_TURN: u64 = 1 << 19;
+const NEW_ITERATION: u64 = 1 << 19;
 const INFERRED: u64 = 1 << 20;
 
 fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
@@ -184,14 +184,14 @@ fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
         (segment.arg.is_some(), HAS_ARGUMENT),
         (segment.result.is_some(), HAS_RESULT),
         (segment.waker_tid.is_some(), HAS_WAKER),
-        (segment.new_turn, NEW_TURN),
+        (segment.new_iteration, NEW_ITERATION),
         (segment.is_inferred, INFERRED),
     ] {
         if is_set {
             tag |= bit;
         }
     }
-    let amounts = &segment.amounts;
+    let metrics = &segment.metrics;
     let words: [u64; WORDS] = [
         segment.begin_ns,
         segment.end_ns,
@@ -199,16 +199,16 @@ fn encode(segment: &Segment, buffer: &mut Vec<u8>) {
         tag,
         segment.arg.unwrap_or(0),
         segment.result.unwrap_or(0) as u64,
-        amounts.cpu_ns,
-        amounts.allocations,
-        amounts.allocated_bytes,
-        amounts.frees,
-        amounts.minor_faults,
-        amounts.major_faults,
-        amounts.voluntary_switches,
-        amounts.involuntary_switches,
-        amounts.samples,
-        amounts.runnable_ns,
+        metrics.cpu_ns,
+        metrics.allocations,
+        metrics.allocated_bytes,
+        metrics.frees,
+        metrics.minor_faults,
+        metrics.major_faults,
+        metrics.voluntary_switches,
+        metrics.involuntary_switches,
+        metrics.samples,
+        metrics.runnable_ns,
     ];
     for word in words {
         buffer.extend_from_slice(&word.to_le_bytes());
@@ -233,7 +233,7 @@ fn decode(thread: ThreadIndex, record: &[u8]) -> Segment {
         end_ns: words[1],
         stack: StackIndex(words[2] as u32),
         kind,
-        amounts: Amounts {
+        metrics: Metrics {
             cpu_ns: words[6],
             allocations: words[7],
             allocated_bytes: words[8],
@@ -250,7 +250,7 @@ fn decode(thread: ThreadIndex, record: &[u8]) -> Segment {
         arg: has(HAS_ARGUMENT).then_some(words[4]),
         result: has(HAS_RESULT).then_some(words[5] as i64),
         waker_tid: has(HAS_WAKER).then_some((words[2] >> 32) as u32),
-        new_turn: has(NEW_TURN),
+        new_iteration: has(NEW_ITERATION),
         is_inferred: has(INFERRED),
     }
 }
@@ -267,7 +267,7 @@ mod tests {
             end_ns: (1 << 60) + 5,
             stack: StackIndex(u32::MAX),
             kind: SegmentKind::Blocked(ProbeId(255)),
-            amounts: Amounts {
+            metrics: Metrics {
                 cpu_ns: 1,
                 allocations: 2,
                 allocated_bytes: 3,
@@ -283,7 +283,7 @@ mod tests {
             arg: Some(u64::MAX),
             result: Some(-1),
             waker_tid: Some(u32::MAX),
-            new_turn: true,
+            new_iteration: true,
             is_inferred: true,
         };
         let plain = Segment {
@@ -291,7 +291,7 @@ mod tests {
             arg: None,
             result: None,
             waker_tid: None,
-            new_turn: false,
+            new_iteration: false,
             is_inferred: false,
             ..segment
         };

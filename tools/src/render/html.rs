@@ -25,8 +25,10 @@ use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
-use crate::summary::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use crate::summary::load::Report;
+use crate::summary::metadata::{
+    DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
+};
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::terminal::clean;
 
@@ -66,7 +68,8 @@ struct Meta<'a> {
     causes: Vec<&'static str>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
-    losses: Vec<LossRow>,
+    #[serde(rename = "losses")]
+    drops: Vec<DropsRow>,
     /// What of the file could not be read.
     damage: &'a [String],
     events: &'a [EventRow],
@@ -83,7 +86,8 @@ struct Meta<'a> {
 
 #[derive(Serialize)]
 struct ThreadMeta<'a> {
-    uid: u32,
+    #[serde(rename = "uid")]
+    utid: u32,
     tid: u32,
     name: &'a str,
     process: usize,
@@ -150,48 +154,48 @@ struct Cut {
 }
 
 /// A row that holds threads of several processes.
-fn is_of_several(row: &ThreadFacts) -> bool {
-    row.merged > 1 && row.process_uid == 0
+fn is_of_several(row: &ThreadMetadata) -> bool {
+    row.merged > 1 && row.upid == 0
 }
 
 /// The finished page.
 pub fn render(report: &Report) -> Result<String> {
     let Report {
-        facts,
+        metadata,
         profile,
         timeline,
         ..
     } = report;
     let pruned = prune::prune(profile, PLACE_BUDGET);
     let packed = encode::encode(
-        facts.threads.len(),
-        facts.recording.start_ns,
+        metadata.threads.len(),
+        metadata.recording.start_ns,
         &pruned,
         timeline,
     );
-    let threads = facts.threads.iter().enumerate().map(|(i, t)| {
+    let threads = metadata.threads.iter().enumerate().map(|(i, t)| {
         let time = profile.threads.get(i).copied().unwrap_or_default();
         ThreadMeta {
-            uid: t.uid,
+            utid: t.utid,
             tid: t.tid,
             name: &t.name,
             process: match is_of_several(t) {
-                true => facts.processes.len(),
+                true => metadata.processes.len(),
                 false => t.process,
             },
             is_main: t.is_main,
             merged: t.merged,
             begin_ns: t.begin_ns,
             end_ns: t.end_ns,
-            started_by: t.started_by_uid,
+            started_by: t.started_by_utid,
             start_stack: t.start_stack,
             running_ns: time.running_ns,
             blocked_ns: time.blocked_ns,
             gap_ns: time.gap_ns,
-            cpu_ns: time.amounts.cpu_ns,
-            runnable_ns: time.amounts.runnable_ns,
-            allocated_bytes: time.amounts.allocated_bytes,
-            samples: time.amounts.samples,
+            cpu_ns: time.metrics.cpu_ns,
+            runnable_ns: time.metrics.runnable_ns,
+            allocated_bytes: time.metrics.allocated_bytes,
+            samples: time.metrics.samples,
             calls: t.system_calls.map(|calls| calls.sum()),
             call_bytes: t.call_bytes,
             calls_by_kind: system_calls::kinds(&t.system_calls.unwrap_or_default()),
@@ -211,38 +215,48 @@ pub fn render(report: &Report) -> Result<String> {
         name: "several processes".to_owned(),
         ..ProcessRow::default()
     };
-    let callers = |what| (report.calls).rows(what, facts, profile, &|_| true, CALL_ROWS);
+    let callers = |what| (report.calls).rows(what, metadata, profile, &|_| true, CALL_ROWS);
     let meta = Meta {
-        recording: &facts.recording,
-        processes: (facts.processes.iter())
-            .chain(facts.threads.iter().any(is_of_several).then_some(&several))
+        recording: &metadata.recording,
+        processes: (metadata.processes.iter())
+            .chain(
+                metadata
+                    .threads
+                    .iter()
+                    .any(is_of_several)
+                    .then_some(&several),
+            )
             .collect(),
         threads: threads.collect(),
-        start_stacks: &facts.start_stacks,
+        start_stacks: &metadata.start_stacks,
         functions: packed
             .functions
             .iter()
-            .map(|f| facts.functions.get(f.0 as usize).unwrap_or(&unnamed))
+            .map(|f| metadata.functions.get(f.0 as usize).unwrap_or(&unnamed))
             .collect(),
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
         probes,
-        losses: facts.losses_by_cause(),
+        drops: metadata.drops_by_cause(),
         damage: &report.damage,
-        events: &facts.events,
-        counters: facts.counters.iter().map(|c| counter(facts, c)).collect(),
-        waits: facts
+        events: &metadata.events,
+        counters: metadata
+            .counters
+            .iter()
+            .map(|c| counter(metadata, c))
+            .collect(),
+        waits: metadata
             .long_waits
             .iter()
             .map(|w| {
                 let waking = w.waking.and_then(|p| pruned.moved.get(p as usize).copied());
-                let uid = |thread: ThreadIndex| thread.0;
+                let utid = |thread: ThreadIndex| thread.0;
                 WaitMeta(
                     w.thread.0,
                     w.begin_ns,
                     w.end_ns,
                     &w.object,
-                    w.owner.map(uid),
-                    w.waker.map(uid),
+                    w.owner.map(utid),
+                    w.waker.map(utid),
                     waking,
                 )
             })
@@ -256,7 +270,7 @@ pub fn render(report: &Report) -> Result<String> {
             places: pruned.cut,
         },
     };
-    let title = format!("{} · stackbeat", facts.recording.command.join(" "));
+    let title = format!("{} · stackbeat", metadata.recording.command.join(" "));
     let parts = [
         ("{{TITLE}}", escape_html(&title)),
         ("{{STYLE}}", STYLE.to_string()),
@@ -267,13 +281,13 @@ pub fn render(report: &Report) -> Result<String> {
     Ok(fill(TEMPLATE, &parts))
 }
 
-fn counter<'a>(facts: &Facts, row: &'a CounterRow) -> CounterMeta<'a> {
-    let mut processes = facts.processes.iter();
+fn counter<'a>(metadata: &Metadata, row: &'a CounterRow) -> CounterMeta<'a> {
+    let mut processes = metadata.processes.iter();
     let (times, values) = row.points.iter().copied().unzip();
     CounterMeta {
         name: &row.name,
         unit: &row.unit,
-        process: processes.position(|p| p.uid == row.process_uid),
+        process: processes.position(|p| p.upid == row.upid),
         times,
         values,
     }
@@ -396,7 +410,8 @@ mod tests {
     #[test]
     fn hostile_names_stay_text() {
         let mut report = crate::testing::report();
-        report.facts.recording.command = vec!["</title><script>alert(1)</script>{{DATA}}".into()];
+        report.metadata.recording.command =
+            vec!["</title><script>alert(1)</script>{{DATA}}".into()];
         let page = render(&report).expect("renders");
         assert!(!page.contains("<script>alert"));
         assert_eq!(page.matches("</script>").count(), 3, "meta, data, script");
@@ -407,8 +422,8 @@ mod tests {
     fn names_steer_nothing() {
         let mut report = crate::testing::report();
         let name = "a\u{1b}]0;title\u{7}\u{9b}\u{7f}\u{202e}b\"\\";
-        report.facts.recording.command = vec![name.into()];
-        report.facts.threads[0].name = name.into();
+        report.metadata.recording.command = vec![name.into()];
+        report.metadata.threads[0].name = name.into();
         let page = render(&report).expect("renders");
         let (head, _) = page.split_once("</title>").expect("a title");
         assert!(head.ends_with(

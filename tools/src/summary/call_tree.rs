@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use stackbeat_core::probe::Cause;
 use stackbeat_model::{
-    Amounts, Evidence, FunctionIndex, ProbeId, Segment, SegmentKind, ThreadIndex,
+    Evidence, FunctionIndex, Metrics, ProbeId, Segment, SegmentKind, ThreadIndex,
 };
 
 /// What a place in the call tree stands for.
@@ -120,7 +120,7 @@ pub struct Cell {
     pub inferred_ns: u64,
     /// What its running time is known from.
     pub evidence: Evidence,
-    pub amounts: Amounts,
+    pub metrics: Metrics,
 }
 
 impl Cell {
@@ -148,7 +148,7 @@ impl Cell {
             self.longest_ns = other.longest_ns;
             self.longest_at_ns = other.longest_at_ns;
         }
-        self.amounts.add(&other.amounts);
+        self.metrics.add(&other.metrics);
     }
 }
 
@@ -163,7 +163,7 @@ pub struct ThreadTime {
     pub gap_ns: u64,
     /// CPU time in stretches that no sample says anything about.
     pub gap_cpu_ns: u64,
-    pub amounts: Amounts,
+    pub metrics: Metrics,
 }
 
 impl ThreadTime {
@@ -180,7 +180,7 @@ impl ThreadTime {
         self.running_ns += segment.running_ns();
         self.gap_ns += segment.unseen_ns();
         if segment.kind == SegmentKind::Gap {
-            self.gap_cpu_ns += segment.amounts.cpu_ns;
+            self.gap_cpu_ns += segment.metrics.cpu_ns;
         }
         if let SegmentKind::Blocked(probe) = segment.kind {
             self.blocked_ns[probe.cause() as usize] += segment.wall_ns();
@@ -195,7 +195,7 @@ impl ThreadTime {
         }
         self.gap_ns += other.gap_ns;
         self.gap_cpu_ns += other.gap_cpu_ns;
-        self.amounts.add(&other.amounts);
+        self.metrics.add(&other.metrics);
     }
 
     /// What was added since it was `before`.
@@ -209,7 +209,7 @@ impl ThreadTime {
             blocked_ns,
             gap_ns: self.gap_ns.saturating_sub(before.gap_ns),
             gap_cpu_ns: self.gap_cpu_ns.saturating_sub(before.gap_cpu_ns),
-            amounts: self.amounts.since(&before.amounts),
+            metrics: self.metrics.since(&before.metrics),
         }
     }
 
@@ -220,7 +220,7 @@ impl ThreadTime {
             blocked_ns: self.blocked_ns.map(&change),
             gap_ns: change(self.gap_ns),
             gap_cpu_ns: change(self.gap_cpu_ns),
-            amounts: self.amounts.map(change),
+            metrics: self.metrics.map(change),
         }
     }
 }
@@ -256,7 +256,7 @@ impl Profile {
         };
         let cell = self.cells.entry((owner, place)).or_default();
         cell.add_time(segment, time_ns);
-        cell.amounts.add(&segment.amounts);
+        cell.metrics.add(&segment.metrics);
         cell.evidence += segment.evidence;
         if unseen_ns != 0 {
             let gap = self.tree.child(path, Label::Gap);
@@ -268,7 +268,7 @@ impl Profile {
         }
         let thread = &mut self.threads[index];
         thread.add_time(segment);
-        thread.amounts.add(&segment.amounts);
+        thread.metrics.add(&segment.metrics);
         place
     }
 
@@ -303,10 +303,10 @@ pub(crate) mod tests {
             end_ns,
             stack: StackIndex::NONE,
             kind,
-            amounts: Amounts {
+            metrics: Metrics {
                 cpu_ns,
                 samples: 1,
-                ..Amounts::default()
+                ..Metrics::default()
             },
             evidence: Evidence {
                 samples: 1,
@@ -315,7 +315,7 @@ pub(crate) mod tests {
             arg: None,
             result: None,
             waker_tid: None,
-            new_turn: false,
+            new_iteration: false,
             is_inferred: false,
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 use stackbeat_core::system_call::SystemCall;
-use stackbeat_model::{CallsMade, Counter, SampleRow, Segment, ThreadIndex, Trace};
+use stackbeat_model::{AttributedCalls, Counter, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{Event, event};
 
 use super::scope_sums::{Inside, ScopeSums};
@@ -50,7 +50,8 @@ pub struct CounterRow {
     /// `%`, `bytes`, `/s`, `us/s` or empty.
     pub unit: String,
     /// 0: the machine, or the whole program.
-    pub process_uid: u32,
+    #[serde(rename = "process_uid")]
+    pub upid: u32,
     pub values: u64,
     pub min: i64,
     pub max: i64,
@@ -72,7 +73,8 @@ pub struct ScopeRow {
     pub longest_ns: u64,
     /// Begin of the longest one, since the recording's start.
     pub longest_at_ns: u64,
-    pub longest_thread_uid: u32,
+    #[serde(rename = "longest_thread_uid")]
+    pub longest_utid: u32,
     /// What happened inside; where some of it is asynchronous work, it is not known.
     #[serde(skip)]
     pub inside: Option<Inside>,
@@ -112,11 +114,11 @@ pub struct Collected {
 }
 
 impl CounterRow {
-    fn new(name: &str, unit: &str, process_uid: u32) -> CounterRow {
+    fn new(name: &str, unit: &str, upid: u32) -> CounterRow {
         CounterRow {
             name: name.to_owned(),
             unit: unit.to_owned(),
-            process_uid,
+            upid,
             min: i64::MAX,
             max: i64::MIN,
             ..CounterRow::default()
@@ -154,7 +156,7 @@ impl Collected {
         }
     }
 
-    pub fn system_calls(&mut self, made: &CallsMade) {
+    pub fn system_calls(&mut self, made: &AttributedCalls) {
         if let Some(sums) = &mut self.sums {
             sums.system_calls(made);
         }
@@ -167,12 +169,12 @@ impl Collected {
     }
 
     pub fn counter(&mut self, trace: &Trace, counter: &Counter) {
-        let process_uid = counter.process.map_or(0, |p| trace.process(p).uid);
-        let key = (process_uid, counter.name.clone(), counter.unit.clone());
+        let upid = counter.process.map_or(0, |p| trace.process(p).upid);
+        let key = (upid, counter.name.clone(), counter.unit.clone());
         let row = self
             .counters
             .entry(key)
-            .or_insert_with(|| CounterRow::new(&counter.name, &counter.unit, process_uid));
+            .or_insert_with(|| CounterRow::new(&counter.name, &counter.unit, upid));
         for (at_ns, value) in &counter.values {
             row.add_value(*at_ns, *value);
             row.add_point(at_ns.saturating_sub(trace.start_ns()), *value);
@@ -221,17 +223,17 @@ impl Collected {
             .counters
             .values()
             .filter(is_read)
-            .map(|row| row.process_uid)
+            .map(|row| row.upid)
             .collect();
         self.threads
-            .retain(|thread, _| read.contains(&trace.process(trace.thread(*thread).process).uid));
+            .retain(|thread, _| read.contains(&trace.process(trace.thread(*thread).process).upid));
         for (process, readings) in meters.processes(|image| image) {
-            let uid = trace.process(process).uid;
-            if !read.contains(&uid) {
+            let upid = trace.process(process).upid;
+            if !read.contains(&upid) {
                 continue;
             }
             for (name, unit, divisor, of) in PROCESS_RATES {
-                let mut row = CounterRow::new(name, unit, uid);
+                let mut row = CounterRow::new(name, unit, upid);
                 for pair in readings.windows(2) {
                     let amount = of(&pair[1].totals).saturating_sub(of(&pair[0].totals));
                     let value = per_second(amount, meters.width_ns()) / divisor as i64;
@@ -242,7 +244,7 @@ impl Collected {
                     }
                 }
                 if row.max > 0 {
-                    let key = (uid, row.name.clone(), row.unit.clone());
+                    let key = (upid, row.name.clone(), row.unit.clone());
                     // The program may have a counter of this name.
                     self.counters.entry(key).or_insert(row);
                 }
@@ -294,7 +296,7 @@ impl Collected {
         if length_ns >= row.longest_ns {
             row.longest_ns = length_ns;
             row.longest_at_ns = time_ns.start.saturating_sub(trace.start_ns());
-            row.longest_thread_uid = trace.thread(thread).uid;
+            row.longest_utid = trace.thread(thread).utid;
         }
         row
     }
@@ -343,10 +345,10 @@ fn thread_reading(
     width_ns: u64,
 ) {
     let (last, rows) = threads.entry(thread).or_insert_with(|| {
-        let uid = trace.process(trace.thread(thread).process).uid;
+        let upid = trace.process(trace.thread(thread).process).upid;
         let rates = THREAD_RATES.iter().map(|(name, unit, ..)| (*name, *unit));
         let all = std::iter::once(READ_BY_RECORDER).chain(rates);
-        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, uid));
+        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, upid));
         (*reading, rows.collect())
     });
     let rates = THREAD_RATES.iter().map(|(_, _, divisor, of)| {

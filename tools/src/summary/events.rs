@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stackbeat_collector::session::control::{mode_name, names_of};
-use stackbeat_model::{ThreadIndex, Trace, WITHDRAWN};
+use stackbeat_model::{ThreadIndex, Trace, UNPATCHED};
 use stackbeat_proto::v1::{Event, event};
 
 use crate::units::duration;
@@ -16,7 +16,8 @@ pub struct EventRow {
     /// Since the recording's start.
     pub at_ns: u64,
     /// 0: the session.
-    pub thread_uid: u32,
+    #[serde(rename = "thread_uid")]
+    pub utid: u32,
     /// `mark`, `note`, `interval` or `setting`.
     pub kind: &'static str,
     /// What is shown.
@@ -40,9 +41,7 @@ impl Events {
         let (kind, text) = match event.kind() {
             event::Kind::Mark => ("mark", event.name.clone()),
             event::Kind::Note => ("note", event.name.clone()),
-            event::Kind::IntervalChanged if event.process_uid != 0 => {
-                ("timers", timers(trace, event))
-            }
+            event::Kind::IntervalChanged if event.upid != 0 => ("timers", timers(trace, event)),
             event::Kind::IntervalChanged => {
                 let ns = u64::try_from(event.value).unwrap_or(0);
                 ("interval", format!("{} every {}", event.name, duration(ns)))
@@ -55,7 +54,7 @@ impl Events {
             | event::Kind::AsyncEnd
             | event::Kind::ScopeBegin
             | event::Kind::ScopeEnd
-            | event::Kind::Turn => return,
+            | event::Kind::LoopIteration => return,
         };
         if self.rows.len() >= MOST {
             self.left_out += 1;
@@ -63,7 +62,7 @@ impl Events {
         }
         self.rows.push(EventRow {
             at_ns: event.time_ns.saturating_sub(trace.start_ns()),
-            thread_uid: thread.map_or(0, |thread| trace.thread(thread).uid),
+            utid: thread.map_or(0, |thread| trace.thread(thread).utid),
             kind,
             text,
             value: event.value,
@@ -80,10 +79,7 @@ impl Events {
 
 /// A process' threads are sampled by timers from here on, or not any more.
 fn timers(trace: &Trace, event: &Event) -> String {
-    let process = trace
-        .processes()
-        .iter()
-        .find(|p| p.uid == event.process_uid);
+    let process = trace.processes().iter().find(|p| p.upid == event.upid);
     let pid = process.map_or(0, |process| process.pid);
     match u64::try_from(event.value) {
         Ok(ns) if ns > 0 => format!("process {pid} by timers, every {}", duration(ns)),
@@ -102,7 +98,7 @@ fn setting(event: &Event) -> String {
                 false => format!("probes {}", names.join(" ")),
             }
         }
-        (WITHDRAWN, mask) => format!("hooks withdrawn: {}", names_of(mask as u64).join(" ")),
+        (UNPATCHED, mask) => format!("hooks withdrawn: {}", names_of(mask as u64).join(" ")),
         ("mode", mode) => format!("mode {}", mode_name(mode as u32)),
         (name, value) => format!("{name} {value}"),
     }

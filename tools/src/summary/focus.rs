@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use stackbeat_model::{FunctionIndex, ThreadIndex};
 
 use crate::summary::call_tree::{Label, Profile};
-use crate::summary::facts::Facts;
 use crate::summary::functions::Weights;
+use crate::summary::metadata::Metadata;
 
 /// Branches below this share of the function's time are not shown.
 const LEAST_SHARE: f64 = 0.005;
@@ -44,12 +44,12 @@ pub(crate) fn heaviest(branch: &Branch, whole_ns: u64) -> Vec<(Label, &Branch)> 
 
 /// Finds the functions with this name, or else with this in their name, and sums their calls up.
 pub fn focus(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     name: &str,
 ) -> Result<Focus> {
-    let all = facts.functions.iter().enumerate();
+    let all = metadata.functions.iter().enumerate();
     let pick = |test: &dyn Fn(&str) -> bool| -> Vec<FunctionIndex> {
         all.clone()
             .filter(|(_, f)| test(&f.name))

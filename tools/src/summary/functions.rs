@@ -37,11 +37,11 @@ impl Weights {
             Label::Gap => self.gap_ns += cell.time_ns,
             _ => {}
         }
-        self.cpu_ns += cell.amounts.cpu_ns;
-        self.runnable_ns += cell.amounts.runnable_ns;
-        self.allocations += cell.amounts.allocations;
-        self.allocated_bytes += cell.amounts.allocated_bytes;
-        self.samples += cell.amounts.samples;
+        self.cpu_ns += cell.metrics.cpu_ns;
+        self.runnable_ns += cell.metrics.runnable_ns;
+        self.allocations += cell.metrics.allocations;
+        self.allocated_bytes += cell.metrics.allocated_bytes;
+        self.samples += cell.metrics.samples;
         self.known += Known::of_cell(label, cell);
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use stackbeat_model::{ProbeId, ThreadIndex};
 
 use crate::summary::call_tree::{Label, Profile};
-use crate::summary::facts::{Facts, FunctionName};
 use crate::summary::functions::SiteRow;
+use crate::summary::metadata::{FunctionName, Metadata};
 
 /// CPU time of the wanted threads that no sample says anything about.
 pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
@@ -18,9 +18,12 @@ pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u6
 }
 
 /// The name, and the module when it is not obvious.
-pub fn function_text(facts: &Facts, function: u32) -> String {
+pub fn function_text(metadata: &Metadata, function: u32) -> String {
     let unknown = FunctionName::default();
-    let f = facts.functions.get(function as usize).unwrap_or(&unknown);
+    let f = metadata
+        .functions
+        .get(function as usize)
+        .unwrap_or(&unknown);
     let module = f.module.rsplit('/').next().unwrap_or_default();
     if module.is_empty() || f.name.starts_with(module) {
         f.name.clone()
@@ -30,10 +33,10 @@ pub fn function_text(facts: &Facts, function: u32) -> String {
 }
 
 /// A label as one name.
-pub fn label_text(facts: &Facts, label: Label) -> String {
+pub fn label_text(metadata: &Metadata, label: Label) -> String {
     match label {
         Label::Root => "all".into(),
-        Label::Function(f) => facts
+        Label::Function(f) => metadata
             .functions
             .get(f.0 as usize)
             .map_or_else(|| "?".into(), |f| f.name.clone()),
@@ -46,13 +49,13 @@ pub fn label_text(facts: &Facts, label: Label) -> String {
 
 /// Sites that a reader of the table could not tell apart are one, longest total first.
 pub(crate) fn alike(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     sites: Vec<SiteRow>,
 ) -> Vec<(SiteRow, String)> {
     let mut rows: BTreeMap<(ProbeId, String), SiteRow> = BTreeMap::new();
     for site in sites {
-        let callers = callers(facts, profile, &site);
+        let callers = callers(metadata, profile, &site);
         rows.entry((site.probe, callers))
             .and_modify(|row| row.add(&site))
             .or_insert(site);
@@ -66,16 +69,16 @@ pub(crate) fn alike(
 }
 
 /// The innermost callers of a blocking call.
-pub(crate) fn callers(facts: &Facts, profile: &Profile, site: &SiteRow) -> String {
-    chain(facts, profile.tree.outwards(site.place).skip(1))
+pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) -> String {
+    chain(metadata, profile.tree.outwards(site.place).skip(1))
 }
 
 /// The innermost names that tell something: the layers of a standard library between a call and the
 /// program's own code are left out.
-pub fn chain(facts: &Facts, outwards: impl Iterator<Item = (u32, Label)>) -> String {
+pub fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
     let all: Vec<_> = outwards
-        .map(|(_, label)| label_text(facts, label))
+        .map(|(_, label)| label_text(metadata, label))
         .collect();
     let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);
     let mut names: Vec<_> = all[first..]

@@ -7,26 +7,26 @@ use anyhow::Result;
 use stackbeat_core::probe::Category;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_model::{
-    CallsMade, Counter, FrameIndex, LongWait, ProcessIndex, SampleRow, Segment, SegmentKind,
+    AttributedCalls, Counter, FrameIndex, LongWait, ProcessIndex, SampleRow, Segment, SegmentKind,
     StackIndex, ThreadIndex, ThreadTotals, Trace, Visitor,
 };
 use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::config::SamplingClock;
-use stackbeat_proto::v1::loss::Cause;
+use stackbeat_proto::v1::drops::Cause;
 use stackbeat_proto::v1::summary::Outcome;
 
 use super::counters::Collected;
 use super::deadlocks::{Deadlocks, Places};
 use super::events::Events;
-use super::facts::{Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts};
 use super::long_waits::LongWaits;
+use super::metadata::{DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata};
 use super::rows::Rows;
 use super::system_calls::CallSites;
-use super::waits::Waits;
+use super::wait_pairs::Waits;
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::timeline::{Bar, Timeline};
-use crate::{losses, unrecorded};
+use crate::{drop_causes, unrecorded};
 
 /// Name of the session's counter that holds the time of the calibration loop in ns.
 pub const CALIBRATION: &str = "calibration";
@@ -34,7 +34,7 @@ pub const CALIBRATION: &str = "calibration";
 /// A trace, ready to be shown.
 #[derive(Debug)]
 pub struct Report {
-    pub facts: Facts,
+    pub metadata: Metadata,
     /// What of the trace cannot be shown, one line each.
     pub damage: Vec<String>,
     pub profile: Profile,
@@ -92,12 +92,12 @@ pub fn summarize_rows(
     trace: &Trace,
     bar_budget: usize,
     most_threads: usize,
-    choose: &dyn Fn(&Facts) -> Result<Vec<bool>>,
+    choose: &dyn Fn(&Metadata) -> Result<Vec<bool>>,
 ) -> Result<(Report, Vec<bool>)> {
-    let mut facts = facts(trace);
-    let mut chosen = choose(&facts)?;
-    let rows = Rows::limit(&mut facts, &mut chosen, most_threads);
-    let report = sum_up(trace, facts, Adder::new(bar_budget, rows))?;
+    let mut metadata = metadata(trace);
+    let mut chosen = choose(&metadata)?;
+    let rows = Rows::limit(&mut metadata, &mut chosen, most_threads);
+    let report = sum_up(trace, metadata, Adder::new(bar_budget, rows))?;
     Ok((report, chosen))
 }
 
@@ -105,33 +105,33 @@ pub fn summarize_rows(
 pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) -> Result<Report> {
     let mut adder = Adder::new(bar_budget, Rows::default());
     adder.profile.owners = owners;
-    sum_up(trace, facts(trace), adder)
+    sum_up(trace, metadata(trace), adder)
 }
 
-fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
+fn sum_up(trace: &Trace, mut metadata: Metadata, mut adder: Adder) -> Result<Report> {
     adder.collected = Collected::new(trace);
     trace.visit(&mut adder)?;
     let rows = adder.rows;
     let mut profile = adder.profile;
     profile
         .threads
-        .resize_with(facts.threads.len(), Default::default);
-    (facts.events, facts.events_left_out) = adder.events.finish();
-    for event in &mut facts.events {
-        event.thread_uid = rows.uid(event.thread_uid);
+        .resize_with(metadata.threads.len(), Default::default);
+    (metadata.events, metadata.events_left_out) = adder.events.finish();
+    for event in &mut metadata.events {
+        event.utid = rows.utid(event.utid);
     }
-    (facts.scopes, facts.counters, facts.thread_counters) = adder.collected.finish(trace);
-    for scope in &mut facts.scopes {
-        scope.longest_thread_uid = rows.uid(scope.longest_thread_uid);
+    (metadata.scopes, metadata.counters, metadata.thread_counters) = adder.collected.finish(trace);
+    for scope in &mut metadata.scopes {
+        scope.longest_utid = rows.utid(scope.longest_utid);
     }
-    let counters = std::mem::take(&mut facts.thread_counters).into_iter();
-    facts.thread_counters = counters
+    let counters = std::mem::take(&mut metadata.thread_counters).into_iter();
+    metadata.thread_counters = counters
         .filter(|(thread, _)| rows.is_single(*thread))
         .map(|(thread, counters)| (rows.row(thread), counters))
         .collect();
-    facts.long_waits = adder.long_waits.finish();
+    metadata.long_waits = adder.long_waits.finish();
     Ok(Report {
-        facts,
+        metadata,
         damage: damage(trace),
         profile,
         timeline: adder.timeline,
@@ -142,15 +142,15 @@ fn sum_up(trace: &Trace, mut facts: Facts, mut adder: Adder) -> Result<Report> {
     })
 }
 
-fn facts(trace: &Trace) -> Facts {
+fn metadata(trace: &Trace) -> Metadata {
     let start_ns = trace.start_ns();
     let since_start = |ns: u64| ns.saturating_sub(start_ns);
     let images = (0..).map(ProcessIndex).zip(trace.processes());
     let processes = images.map(|(image, p)| ProcessRow {
-        uid: p.uid,
+        upid: p.upid,
         replaced_uid: trace
             .image_before(image)
-            .map_or(0, |before| trace.process(before).uid),
+            .map_or(0, |before| trace.process(before).upid),
         pid: p.pid,
         parent_pid: p.parent_pid,
         name: p.name(),
@@ -161,20 +161,20 @@ fn facts(trace: &Trace) -> Facts {
     let mut starts = StartStacks::default();
     let threads = trace.threads().iter().map(|t| {
         let process = trace.process(t.process);
-        ThreadFacts {
-            uid: t.uid,
+        ThreadMetadata {
+            utid: t.utid,
             tid: t.tid,
             name: match t.name.as_str() {
                 "" => process.name(),
                 name => name.to_string(),
             },
             process: t.process.0 as usize,
-            process_uid: process.uid,
+            upid: process.upid,
             pid: process.pid,
             is_main: t.is_main,
             begin_ns: since_start(t.start_ns),
             end_ns: since_start(t.end_ns),
-            started_by_uid: t.creator.map_or(0, |creator| trace.thread(creator).uid),
+            started_by_utid: t.creator.map_or(0, |creator| trace.thread(creator).utid),
             start_stack: starts.place(trace, t.creator_stack),
             exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
             exact_allocations: t.totals.map(|a| a.allocations),
@@ -190,13 +190,13 @@ fn facts(trace: &Trace) -> Facts {
             merged: 0,
         }
     });
-    let losses = trace.losses().iter().map(|l| {
-        let cause = losses::from_number(l.cause);
-        LossRow {
-            thread_uid: l.thread.map_or(0, |t| trace.thread(t).uid),
-            cause: losses::name(cause),
+    let drops = trace.drops().iter().map(|l| {
+        let cause = drop_causes::from_number(l.cause);
+        DropsRow {
+            utid: l.thread.map_or(0, |t| trace.thread(t).utid),
+            cause: drop_causes::name(cause),
             count: l.count,
-            description: losses::describe(cause),
+            description: drop_causes::describe(cause),
         }
     });
     let functions = trace.functions().iter().map(|f| FunctionName {
@@ -210,12 +210,12 @@ fn facts(trace: &Trace) -> Facts {
         let known = builds.entry(module.path.clone()).or_default();
         known.insert(module.build_id.clone());
     }
-    Facts {
+    Metadata {
         recording: recording(trace),
         processes: processes.collect(),
         threads: threads.collect(),
         start_stacks: starts.names,
-        losses: losses.collect(),
+        drops: drops.collect(),
         functions: functions.collect(),
         builds,
         events: Vec::new(),
@@ -333,9 +333,9 @@ fn state(trace: &Trace) -> String {
 
 /// How often a cause of loss has struck.
 fn lost(trace: &Trace, cause: Cause) -> u64 {
-    let losses = trace.losses().iter();
-    (losses.filter(|loss| loss.cause == cause as i32))
-        .map(|loss| loss.count)
+    let drops = trace.drops().iter();
+    (drops.filter(|dropped| dropped.cause == cause as i32))
+        .map(|dropped| dropped.count)
         .fold(0, u64::saturating_add)
 }
 
@@ -477,7 +477,7 @@ impl Adder {
             },
         )?;
         let mut frames = self.continuing(trace, last.stack, segment.stack);
-        if segment.new_turn {
+        if segment.new_iteration {
             // Calls that the event loop made have returned; the loop itself goes on.
             frames = match self.event_loops.get(&segment.thread).copied() {
                 Some(event_loop) => frames.min(self.continuing(trace, event_loop, last.stack)),
@@ -563,7 +563,7 @@ impl Visitor for Adder {
         }
     }
 
-    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {
+    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {
         let place = self.path(trace, made.stack);
         let row = self.row_of_owner(made.thread);
         self.calls.add(row, place, made);
@@ -609,8 +609,8 @@ impl Visitor for Adder {
                 end_ns: segment.end_ns,
                 place,
                 place_ns: length,
-                cpu_ns: segment.amounts.cpu_ns,
-                allocated_bytes: segment.amounts.allocated_bytes,
+                cpu_ns: segment.metrics.cpu_ns,
+                allocated_bytes: segment.metrics.allocated_bytes,
                 common,
             },
         );

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use stackbeat_gate::names;
 use stackbeat_model::ThreadIndex;
 
-use super::facts::{Facts, LossRow, ProcessRow, ThreadFacts};
+use super::metadata::{DropsRow, Metadata, ProcessRow, ThreadMetadata};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::roles::role_of_thread;
 
@@ -23,17 +23,17 @@ pub struct Rows {
     row_of: Vec<u32>,
     /// Rows below this are of one thread.
     single: usize,
-    /// Of a trace with rows of several threads: the uid of a row by the uid of a thread that has none of its own.
-    uid_of: HashMap<u32, u32>,
+    /// Of a trace with rows of several threads: the utid of a row by the utid of a thread that has none of its own.
+    utid_of: HashMap<u32, u32>,
 }
 
 impl Rows {
     /// Gives the threads at most `most` rows (0: as many as they are), those that are `chosen` first, and leaves one
     /// entry a row in both lists.
-    pub fn limit(facts: &mut Facts, chosen: &mut Vec<bool>, most: usize) -> Rows {
-        let Facts {
+    pub fn limit(metadata: &mut Metadata, chosen: &mut Vec<bool>, most: usize) -> Rows {
+        let Metadata {
             threads, processes, ..
-        } = facts;
+        } = metadata;
         if most == 0 || threads.len() <= most {
             return Rows::default();
         }
@@ -46,7 +46,7 @@ impl Rows {
         });
         // The last level has two keys at most.
         let level = level.unwrap_or(LEVELS - 1);
-        let mut rows: Vec<ThreadFacts> = Vec::new();
+        let mut rows: Vec<ThreadMetadata> = Vec::new();
         let mut chosen_rows = Vec::new();
         let mut row_of = vec![0; threads.len()];
         for i in (0..threads.len()).filter(|i| is_single[*i]) {
@@ -56,12 +56,12 @@ impl Rows {
         }
         let single = rows.len();
         let mut by_key: HashMap<Key, usize> = HashMap::new();
-        let mut uid_of = HashMap::new();
+        let mut utid_of = HashMap::new();
         for i in (0..threads.len()).filter(|i| !is_single[*i]) {
             let key = key(level, chosen[i], &threads[i], processes);
             let name = key.name.clone();
             let row = *by_key.entry(key).or_insert_with(|| {
-                rows.push(ThreadFacts {
+                rows.push(ThreadMetadata {
                     name,
                     tid: 0,
                     merged: 0,
@@ -71,7 +71,7 @@ impl Rows {
                 rows.len() - 1
             });
             row_of[i] = row as u32;
-            uid_of.insert(threads[i].uid, rows[row].uid);
+            utid_of.insert(threads[i].utid, rows[row].utid);
             add(&mut rows[row], &threads[i]);
         }
         *threads = rows;
@@ -79,12 +79,12 @@ impl Rows {
         let rows = Rows {
             row_of,
             single,
-            uid_of,
+            utid_of,
         };
         for thread in threads.iter_mut() {
-            thread.started_by_uid = rows.uid(thread.started_by_uid);
+            thread.started_by_utid = rows.utid(thread.started_by_utid);
         }
-        facts.losses = rows.losses(std::mem::take(&mut facts.losses));
+        metadata.drops = rows.drops(std::mem::take(&mut metadata.drops));
         rows
     }
 
@@ -98,24 +98,24 @@ impl Rows {
         self.row_of.is_empty() || (self.row(thread).0 as usize) < self.single
     }
 
-    /// The uid of the row of the thread with this uid.
-    pub fn uid(&self, uid: u32) -> u32 {
-        self.uid_of.get(&uid).copied().unwrap_or(uid)
+    /// The utid of the row of the thread with this utid.
+    pub fn utid(&self, utid: u32) -> u32 {
+        self.utid_of.get(&utid).copied().unwrap_or(utid)
     }
 
     /// Losses by row and cause.
-    pub fn losses(&self, losses: Vec<LossRow>) -> Vec<LossRow> {
-        if self.uid_of.is_empty() {
-            return losses;
+    pub fn drops(&self, drops: Vec<DropsRow>) -> Vec<DropsRow> {
+        if self.utid_of.is_empty() {
+            return drops;
         }
-        let mut sums: BTreeMap<(u32, &str), LossRow> = BTreeMap::new();
-        for mut loss in losses {
-            loss.thread_uid = self.uid(loss.thread_uid);
-            match sums.entry((loss.thread_uid, loss.cause)) {
+        let mut sums: BTreeMap<(u32, &str), DropsRow> = BTreeMap::new();
+        for mut dropped in drops {
+            dropped.utid = self.utid(dropped.utid);
+            match sums.entry((dropped.utid, dropped.cause)) {
                 Entry::Occupied(mut sum) => {
-                    sum.get_mut().count = sum.get_mut().count.saturating_add(loss.count);
+                    sum.get_mut().count = sum.get_mut().count.saturating_add(dropped.count);
                 }
-                Entry::Vacant(free) => drop(free.insert(loss)),
+                Entry::Vacant(free) => drop(free.insert(dropped)),
             }
         }
         sums.into_values().collect()
@@ -123,7 +123,7 @@ impl Rows {
 }
 
 /// The threads that keep a row: chosen ones first, then by CPU time and the time that they lived.
-fn singles(threads: &[ThreadFacts], chosen: &[bool], most: usize) -> Vec<bool> {
+fn singles(threads: &[ThreadMetadata], chosen: &[bool], most: usize) -> Vec<bool> {
     let weight = |i: &usize| {
         let thread = &threads[*i];
         let lived_ns = thread.end_ns.saturating_sub(thread.begin_ns);
@@ -152,7 +152,7 @@ struct Key {
     name: String,
 }
 
-fn key(level: u32, chosen: bool, thread: &ThreadFacts, processes: &[ProcessRow]) -> Key {
+fn key(level: u32, chosen: bool, thread: &ThreadMetadata, processes: &[ProcessRow]) -> Key {
     let program = &processes[thread.process].name;
     Key {
         chosen,
@@ -169,7 +169,7 @@ fn key(level: u32, chosen: bool, thread: &ThreadFacts, processes: &[ProcessRow])
 }
 
 /// Adds a thread to a row.
-fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
+fn add(row: &mut ThreadMetadata, thread: &ThreadMetadata) {
     row.begin_ns = row.begin_ns.min(thread.begin_ns);
     row.end_ns = row.end_ns.max(thread.end_ns);
     row.is_main &= thread.is_main;
@@ -181,11 +181,11 @@ fn add(row: &mut ThreadFacts, thread: &ThreadFacts) {
     if row.pid != thread.pid {
         row.pid = 0;
     }
-    if row.process_uid != thread.process_uid {
-        row.process_uid = 0;
+    if row.upid != thread.upid {
+        row.upid = 0;
     }
-    if (row.started_by_uid, row.start_stack) != (thread.started_by_uid, thread.start_stack) {
-        (row.started_by_uid, row.start_stack) = (0, 0);
+    if (row.started_by_utid, row.start_stack) != (thread.started_by_utid, thread.start_stack) {
+        (row.started_by_utid, row.start_stack) = (0, 0);
     }
     let sum = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
     row.exact_cpu_ns = sum(row.exact_cpu_ns, thread.exact_cpu_ns);
@@ -209,14 +209,14 @@ mod tests {
     use super::*;
 
     /// So many threads of each of the processes `p0`, `p1`, …, of which later ones used more; their names end in numbers.
-    fn threads(processes: usize, each: u32) -> Facts {
+    fn threads(processes: usize, each: u32) -> Metadata {
         let rows = (0..processes).map(|p| ProcessRow {
             name: format!("p{p}"),
             ..ProcessRow::default()
         });
         let all = (0..processes).flat_map(|p| (0..each).map(move |i| (p, i)));
-        let threads = all.enumerate().map(|(n, (p, i))| ThreadFacts {
-            uid: 100 + n as u32,
+        let threads = all.enumerate().map(|(n, (p, i))| ThreadMetadata {
+            utid: 100 + n as u32,
             tid: 1 + n as u32,
             name: format!("{}-{i}", ["worker", "io"][i as usize % 2]),
             process: p,
@@ -226,34 +226,34 @@ mod tests {
             exact_cpu_ns: Some(u64::from(i)),
             exact_allocations: (i != 3).then_some(1),
             capture_ns: 2,
-            ..ThreadFacts::default()
+            ..ThreadMetadata::default()
         });
-        Facts {
+        Metadata {
             threads: threads.collect(),
             processes: rows.collect(),
-            ..Facts::default()
+            ..Metadata::default()
         }
     }
 
     #[test]
     fn few_threads_keep_their_rows() {
-        let mut facts = threads(2, 10);
-        let limited = Rows::limit(&mut facts, &mut vec![true; 20], 20);
-        assert_eq!(facts.threads.len(), 20);
+        let mut metadata = threads(2, 10);
+        let limited = Rows::limit(&mut metadata, &mut vec![true; 20], 20);
+        assert_eq!(metadata.threads.len(), 20);
         assert_eq!(limited.row(ThreadIndex(7)), ThreadIndex(7));
         assert!(limited.is_single(ThreadIndex(19)));
-        assert_eq!(limited.uid(107), 107);
+        assert_eq!(limited.utid(107), 107);
     }
 
     #[test]
     fn the_busiest_keep_rows_and_the_rest_is_summed_up_by_role() {
-        let mut facts = threads(2, 100);
-        let all = facts.threads.clone();
+        let mut metadata = threads(2, 100);
+        let all = metadata.threads.clone();
         let mut chosen = vec![true; 200];
-        let limited = Rows::limit(&mut facts, &mut chosen, 40);
-        let rows = facts.threads;
+        let limited = Rows::limit(&mut metadata, &mut chosen, 40);
+        let rows = metadata.threads;
         assert_eq!((rows.len(), chosen.len()), (40, 40));
-        let single = |row: &&ThreadFacts| row.merged == 0;
+        let single = |row: &&ThreadMetadata| row.merged == 0;
         assert_eq!(rows.iter().filter(single).count(), 36);
         assert!(
             rows.iter()
@@ -268,9 +268,10 @@ mod tests {
         );
         assert_eq!(roles().map(|row| row.merged).sum::<u32>(), 200 - 36);
         let cpu_ns =
-            |rows: &[ThreadFacts]| rows.iter().map(|row| row.exact_cpu_ns).sum::<Option<u64>>();
+            |rows: &[ThreadMetadata]| rows.iter().map(|row| row.exact_cpu_ns).sum::<Option<u64>>();
         assert_eq!(cpu_ns(&rows), cpu_ns(&all));
-        let capture_ns = |rows: &[ThreadFacts]| rows.iter().map(|row| row.capture_ns).sum::<u64>();
+        let capture_ns =
+            |rows: &[ThreadMetadata]| rows.iter().map(|row| row.capture_ns).sum::<u64>();
         assert_eq!(capture_ns(&rows), capture_ns(&all));
         // One of them does not know its allocations.
         assert!(
@@ -283,32 +284,37 @@ mod tests {
             let row = &rows[limited.row(index).0 as usize];
             assert_eq!(
                 limited.is_single(index),
-                row.uid == thread.uid && row.merged == 0
+                row.utid == thread.utid && row.merged == 0
             );
-            assert_eq!(limited.uid(thread.uid), row.uid);
+            assert_eq!(limited.utid(thread.utid), row.utid);
         }
-        let loss = |thread_uid, count| LossRow {
-            thread_uid,
+        let dropped = |utid, count| DropsRow {
+            utid,
             cause: "buffer_full",
             count,
             description: "",
         };
-        let losses = limited.losses(vec![loss(0, 1), loss(100, 2), loss(102, 3), loss(199, 4)]);
-        let kept: Vec<_> = losses.iter().map(|l| (l.thread_uid, l.count)).collect();
+        let drops = limited.drops(vec![
+            dropped(0, 1),
+            dropped(100, 2),
+            dropped(102, 3),
+            dropped(199, 4),
+        ]);
+        let kept: Vec<_> = drops.iter().map(|l| (l.utid, l.count)).collect();
         assert_eq!(kept, [(0, 1), (100, 5), (199, 4)]);
     }
 
     #[test]
     fn many_processes_do_not_make_many_rows() {
-        let mut facts = threads(100, 3);
+        let mut metadata = threads(100, 3);
         let mut chosen: Vec<bool> = (0..300).map(|i| i == 250).collect();
-        Rows::limit(&mut facts, &mut chosen, 20);
-        let rows = facts.threads;
+        Rows::limit(&mut metadata, &mut chosen, 20);
+        let rows = metadata.threads;
         assert!(rows.len() <= 20, "{}", rows.len());
         assert_eq!(rows.iter().map(|row| row.merged.max(1)).sum::<u32>(), 300);
         let shown: Vec<_> = rows.iter().zip(&chosen).filter(|(_, c)| **c).collect();
         assert_eq!(
-            (shown.len(), shown[0].0.uid),
+            (shown.len(), shown[0].0.utid),
             (1, 350),
             "what is asked for keeps its row"
         );

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
-use stackbeat_model::{Amounts, CallsMade, ProbeId, SampleRow, Segment, ThreadIndex, Trace};
+use stackbeat_model::{AttributedCalls, Metrics, ProbeId, SampleRow, Segment, ThreadIndex, Trace};
 use stackbeat_proto::columns::time_unit_ns;
 
 use crate::summary::call_tree::ThreadTime;
@@ -58,7 +58,7 @@ struct Thread {
     last: HashMap<Counter, Rc<[usize]>>,
     /// Allocations and bytes that belong to a sample or a segment. Of each, samples say who allocates; until a thread has
     /// one, its segments do.
-    given: Amounts,
+    given: Metrics,
     by_samples: [bool; 2],
 }
 
@@ -98,7 +98,7 @@ impl ScopeSums {
         of_thread.edges.push_back((at_ns, begins));
     }
 
-    pub fn system_calls(&mut self, made: &CallsMade) {
+    pub fn system_calls(&mut self, made: &AttributedCalls) {
         let counter = Counter::Call(made.call);
         self.count(made.thread, made.time_ns, counter, made.count);
     }
@@ -106,8 +106,8 @@ impl ScopeSums {
     /// Takes a sample: of some is known how much was allocated since the last one.
     pub fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
         let (counter, total) = match ProbeId(row.probe).known() {
-            Some(Probe::CountedAllocation) => (Counter::Allocations, row.allocations),
-            Some(Probe::CountedByte) => (Counter::Bytes, row.allocated_bytes),
+            Some(Probe::SampledAllocation) => (Counter::Allocations, row.allocations),
+            Some(Probe::SampledByte) => (Counter::Bytes, row.allocated_bytes),
             _ => return,
         };
         let of_thread = self.threads.entry(thread).or_default();
@@ -132,7 +132,7 @@ impl ScopeSums {
     }
 
     /// The thread has no more samples. `totals`: its exact counts, if they are known.
-    pub fn thread_end(&mut self, thread: ThreadIndex, totals: Option<&Amounts>) {
+    pub fn thread_end(&mut self, thread: ThreadIndex, totals: Option<&Metrics>) {
         let Some(of_thread) = self.threads.get_mut(&thread) else {
             return;
         };
@@ -183,11 +183,11 @@ impl Thread {
     /// Takes a segment, with the edges and the counts in it.
     fn segment(&mut self, segment: &Segment, sums: &mut Sums) {
         let mut time = ThreadTime {
-            amounts: segment.amounts,
+            metrics: segment.metrics,
             ..ThreadTime::default()
         };
         time.add_time(segment);
-        self.leave_to_samples(&mut time.amounts);
+        self.leave_to_samples(&mut time.metrics);
         let mut begin_ns = segment.begin_ns;
         while let Some((at_ns, _)) = self.edges.front().copied()
             && at_ns < segment.end_ns
@@ -271,11 +271,11 @@ impl Thread {
     }
 
     /// Leaves a segment what samples do not say.
-    fn leave_to_samples(&mut self, amounts: &mut Amounts) {
+    fn leave_to_samples(&mut self, metrics: &mut Metrics) {
         let counters = [
-            (&mut amounts.allocations, &mut self.given.allocations),
+            (&mut metrics.allocations, &mut self.given.allocations),
             (
-                &mut amounts.allocated_bytes,
+                &mut metrics.allocated_bytes,
                 &mut self.given.allocated_bytes,
             ),
         ];
@@ -316,11 +316,11 @@ impl Inside {
     }
 
     fn count(&mut self, counter: Counter, count: u64) {
-        let amounts = &mut self.time.amounts;
+        let metrics = &mut self.time.metrics;
         let sum = match counter {
             Counter::Call(call) => &mut self.system_calls.0[call as usize],
-            Counter::Allocations => &mut amounts.allocations,
-            Counter::Bytes => &mut amounts.allocated_bytes,
+            Counter::Allocations => &mut metrics.allocations,
+            Counter::Bytes => &mut metrics.allocated_bytes,
         };
         *sum = sum.saturating_add(count);
     }
@@ -345,8 +345,8 @@ mod tests {
 
     const THREAD: ThreadIndex = ThreadIndex(1);
 
-    fn made(thread: ThreadIndex, time_ns: u64, call: SystemCall, count: u64) -> CallsMade {
-        CallsMade {
+    fn made(thread: ThreadIndex, time_ns: u64, call: SystemCall, count: u64) -> AttributedCalls {
+        AttributedCalls {
             thread,
             stack: StackIndex::NONE,
             call,
@@ -355,29 +355,29 @@ mod tests {
         }
     }
 
-    fn segment(begin_ns: u64, end_ns: u64, kind: SegmentKind, amounts: Amounts) -> Segment {
+    fn segment(begin_ns: u64, end_ns: u64, kind: SegmentKind, metrics: Metrics) -> Segment {
         Segment {
             thread: THREAD,
             begin_ns,
             end_ns,
             stack: StackIndex::NONE,
             kind,
-            amounts,
+            metrics,
             evidence: Evidence::default(),
             arg: None,
             result: None,
             waker_tid: None,
-            new_turn: false,
+            new_iteration: false,
             is_inferred: false,
         }
     }
 
     fn running(begin_ns: u64, end_ns: u64, cpu_ns: u64) -> Segment {
-        let amounts = Amounts {
+        let metrics = Metrics {
             cpu_ns,
-            ..Amounts::default()
+            ..Metrics::default()
         };
-        segment(begin_ns, end_ns, SegmentKind::Running, amounts)
+        segment(begin_ns, end_ns, SegmentKind::Running, metrics)
     }
 
     #[test]
@@ -450,13 +450,13 @@ mod tests {
         all.begin(THREAD, "inner", 250);
         all.end(THREAD, 350);
         all.end(THREAD, 400);
-        all.segment(&segment(200, 300, sleep, Amounts::default()));
-        all.segment(&segment(300, 500, SegmentKind::Gap, Amounts::default()));
+        all.segment(&segment(200, 300, sleep, Metrics::default()));
+        all.segment(&segment(300, 500, SegmentKind::Gap, Metrics::default()));
         all.thread_end(THREAD, None);
         let sums = all.finish();
         let of = |name: &str| {
             let time = sums[name].time;
-            let cpu_ns = time.amounts.cpu_ns;
+            let cpu_ns = time.metrics.cpu_ns;
             let blocked_ns = time.all_blocked_ns();
             (time.running_ns, cpu_ns, blocked_ns, time.gap_ns)
         };
@@ -473,14 +473,14 @@ mod tests {
             let begin_ns = 1000 * at;
             all.begin(THREAD, "first", begin_ns);
             all.end(THREAD, begin_ns + 250);
-            let amounts = Amounts {
+            let metrics = Metrics {
                 minor_faults: 1,
-                ..Amounts::default()
+                ..Metrics::default()
             };
-            let whole = segment(begin_ns, begin_ns + 1000, SegmentKind::Running, amounts);
+            let whole = segment(begin_ns, begin_ns + 1000, SegmentKind::Running, metrics);
             all.segment(&whole);
         }
-        let faults = all.finish()["first"].time.amounts.minor_faults;
+        let faults = all.finish()["first"].time.metrics.minor_faults;
         assert!((2300..2700).contains(&faults), "{faults}");
     }
 
@@ -496,17 +496,17 @@ mod tests {
 
     /// A segment of 100 ns in which there were ten allocations of ten bytes.
     fn allocating(begin_ns: u64) -> Segment {
-        let amounts = Amounts {
+        let metrics = Metrics {
             allocations: 10,
             allocated_bytes: 100,
-            ..Amounts::default()
+            ..Metrics::default()
         };
-        segment(begin_ns, begin_ns + 100, SegmentKind::Running, amounts)
+        segment(begin_ns, begin_ns + 100, SegmentKind::Running, metrics)
     }
 
     fn allocations(sums: &BTreeMap<String, Inside>, name: &str) -> (u64, u64) {
-        let amounts = sums[name].time.amounts;
-        (amounts.allocations, amounts.allocated_bytes)
+        let metrics = sums[name].time.metrics;
+        (metrics.allocations, metrics.allocated_bytes)
     }
 
     #[test]
@@ -518,14 +518,14 @@ mod tests {
         all.end(THREAD, 200);
         all.begin(THREAD, "third", 200);
         all.segment(&allocating(0));
-        all.sample(THREAD, &row(Probe::CountedAllocation, 150, 40, 400));
+        all.sample(THREAD, &row(Probe::SampledAllocation, 150, 40, 400));
         all.segment(&allocating(100));
-        all.sample(THREAD, &row(Probe::CountedByte, 250, 60, 600));
+        all.sample(THREAD, &row(Probe::SampledByte, 250, 60, 600));
         all.segment(&allocating(200));
-        let totals = Amounts {
+        let totals = Metrics {
             allocations: 70,
             allocated_bytes: 800,
-            ..Amounts::default()
+            ..Metrics::default()
         };
         all.thread_end(THREAD, Some(&totals));
         let sums = all.finish();
@@ -541,9 +541,9 @@ mod tests {
     fn samples_of_bytes_do_not_take_allocations_away() {
         let mut all = ScopeSums::default();
         all.begin(THREAD, "load", 0);
-        all.sample(THREAD, &row(Probe::CountedByte, 50, 1, 300_000));
+        all.sample(THREAD, &row(Probe::SampledByte, 50, 1, 300_000));
         all.segment(&allocating(0));
-        all.sample(THREAD, &row(Probe::CountedByte, 150, 2, 600_000));
+        all.sample(THREAD, &row(Probe::SampledByte, 150, 2, 600_000));
         all.segment(&allocating(100));
         all.thread_end(THREAD, None);
         assert_eq!(allocations(&all.finish(), "load"), (20, 600_000));
@@ -566,7 +566,7 @@ mod tests {
         let sums = all.finish();
         for (name, cpu_ns) in [("scope", 5000), ("long", 10_000)] {
             assert_eq!(sums[name].system_calls.sum(), 1000);
-            assert_eq!(sums[name].time.amounts.cpu_ns, cpu_ns);
+            assert_eq!(sums[name].time.metrics.cpu_ns, cpu_ns);
         }
     }
 

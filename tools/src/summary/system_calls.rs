@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
-use stackbeat_model::{CallsMade, FunctionIndex, ThreadIndex};
+use stackbeat_model::{AttributedCalls, FunctionIndex, ThreadIndex};
 
-use super::facts::Facts;
+use super::metadata::Metadata;
 use crate::summary::call_tree::{Label, Profile, ROOT};
 use crate::summary::labels::{chain, label_text};
 use crate::units::count;
@@ -54,7 +54,7 @@ pub struct CallSites {
 
 impl CallSites {
     /// Adds calls of a thread's row at a place.
-    pub fn add(&mut self, row: ThreadIndex, place: u32, made: &CallsMade) {
+    pub fn add(&mut self, row: ThreadIndex, place: u32, made: &AttributedCalls) {
         add(
             self.sums.entry((row, place, made.call)).or_default(),
             made.count,
@@ -71,14 +71,14 @@ impl CallSites {
     pub fn rows(
         &self,
         what: Counted,
-        facts: &Facts,
+        metadata: &Metadata,
         profile: &Profile,
         wanted: &dyn Fn(ThreadIndex) -> bool,
         most: usize,
     ) -> Vec<CallRow> {
         let kinds = self.by_kind(what, wanted).into_iter();
         let rows = kinds.flat_map(|kind| {
-            let chains = kind.chains(facts, profile).into_iter().take(most);
+            let chains = kind.chains(metadata, profile).into_iter().take(most);
             chains.map(move |(called_from, count)| CallRow {
                 call: name(kind.call),
                 count,
@@ -134,12 +134,12 @@ pub(crate) struct OfKind {
 
 impl OfKind {
     /// The kind's places that read alike, the most calls first.
-    fn chains(&self, facts: &Facts, profile: &Profile) -> Vec<(String, u64)> {
+    fn chains(&self, metadata: &Metadata, profile: &Profile) -> Vec<(String, u64)> {
         let mut chains: BTreeMap<String, u64> = BTreeMap::new();
         for (place, count) in &self.places {
             let text = match *place {
-                ROOT => label_text(facts, Label::NoStack),
-                place => chain(facts, profile.tree.outwards(place)),
+                ROOT => label_text(metadata, Label::NoStack),
+                place => chain(metadata, profile.tree.outwards(place)),
             };
             add(chains.entry(text).or_default(), *count);
         }

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 use stackbeat_model::ThreadIndex;
 
-use super::facts::Facts;
+use super::metadata::Metadata;
 use crate::summary::load::Report;
-use crate::summary::waits::{Pair, Sum};
+use crate::summary::wait_pairs::{Pair, Sum};
 
 /// Threads that a line names.
 const NAMED: usize = 3;
@@ -81,11 +81,11 @@ pub(crate) fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Kn
 }
 
 /// The names of some threads.
-pub(crate) fn names(facts: &Facts, threads: &BTreeSet<ThreadIndex>) -> String {
+pub(crate) fn names(metadata: &Metadata, threads: &BTreeSet<ThreadIndex>) -> String {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for thread in threads {
         names.extend(
-            facts
+            metadata
                 .threads
                 .get(thread.0 as usize)
                 .map(|t| t.name.as_str()),

@@ -7,10 +7,10 @@ mod sample_trace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use stackbeat_model::{CallsMade, Segment, Slice, StackIndex, Trace, Visitor};
+use stackbeat_model::{AttributedCalls, Segment, Slice, StackIndex, Trace, Visitor};
 use stackbeat_tests::viewers;
 use stackbeat_tools::export::{
-    self, Amount, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
+    self, EntryMetrics, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
 };
 
 /// Samples of each of the five threads.
@@ -33,8 +33,8 @@ fn write(trace: &Trace, format: Format, options: &Options, folder: &Path) -> (Pa
 /// What the model says that each function and leaf spent by itself, and its slices.
 #[derive(Default)]
 struct Expected {
-    own: BTreeMap<String, Amount>,
-    total: Amount,
+    own: BTreeMap<String, EntryMetrics>,
+    total: EntryMetrics,
     /// Name, begin, end, depth of each slice.
     slices: Vec<(String, u64, u64, u32)>,
     samples: u64,
@@ -71,7 +71,7 @@ impl Visitor for Expected {
             .push((name, slice.begin_ns, slice.end_ns, slice.depth));
     }
 
-    fn system_calls(&mut self, trace: &Trace, made: &CallsMade) {
+    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {
         let name = match trace.stack_frames(made.stack).last() {
             None => UNKNOWN_NAME.to_owned(),
             Some(frame) => trace.function(trace.frame(*frame).function).name.clone(),
@@ -452,7 +452,7 @@ mod perfetto {
     }
 
     #[test]
-    fn threads_processes_counters_and_losses_are_named() {
+    fn threads_processes_counters_and_drops_are_named() {
         let (trace, folder) = (trace(), tempfile::tempdir().unwrap());
         let expected = expected(&trace);
         let (path, _) = write(&trace, Format::Perfetto, &Options::default(), folder.path());

@@ -122,23 +122,23 @@ pub fn write(samples: u64) -> Vec<u8> {
         ..v1::SessionHeader::default()
     }));
     use v1::process::Origin;
-    for (uid, pid, parent_uid, origin) in [
+    for (upid, pid, parent_upid, origin) in [
         (1, 4001, 0, Origin::Started),
         (2, 4100, 1, Origin::Forked),
         (3, 4100, 2, Origin::Execed),
     ] {
         put(Body::Process(v1::Process {
-            uid,
+            upid,
             pid,
-            parent_uid,
+            parent_upid,
             origin: origin as i32,
             start_ns: START_NS,
-            command_line: vec![format!("/usr/bin/demo{uid}"), "arg".into()],
-            executable: format!("/usr/bin/demo{uid}"),
+            command_line: vec![format!("/usr/bin/demo{upid}"), "arg".into()],
+            executable: format!("/usr/bin/demo{upid}"),
             ..v1::Process::default()
         }));
         for (path, start, build_id) in [
-            (format!("/usr/bin/demo{uid}"), TEXT_START, vec![0xab; 20]),
+            (format!("/usr/bin/demo{upid}"), TEXT_START, vec![0xab; 20]),
             (
                 "/usr/lib/libsqlite3.so".to_owned(),
                 LIBRARY_START,
@@ -146,7 +146,7 @@ pub fn write(samples: u64) -> Vec<u8> {
             ),
         ] {
             put(Body::Module(v1::Module {
-                process_uid: uid,
+                upid,
                 path,
                 build_id,
                 start,
@@ -166,19 +166,19 @@ pub fn write(samples: u64) -> Vec<u8> {
     let mut nodes = Nodes::default();
     let mut batches = Vec::new();
     let mut ends: Vec<v1::ThreadEnd> = Vec::new();
-    for (uid, process_uid, tid, name, is_main) in threads {
-        let start_ns = match (uid, ends.last_mut()) {
+    for (utid, upid, tid, name, is_main) in threads {
+        let start_ns = match (utid, ends.last_mut()) {
             (5, Some(before)) => {
                 let exec_ns = before.end_ns;
                 put(Body::ProcessEnd(v1::ProcessEnd {
-                    uid: 2,
+                    upid: 2,
                     end_ns: exec_ns,
                     execed: true,
                     ..v1::ProcessEnd::default()
                 }));
                 // Of the last value nobody knows what it is: the process was over.
-                let counter = |process_uid| v1::CounterBatch {
-                    process_uid,
+                let counter = |upid| v1::CounterBatch {
+                    upid,
                     name: "requests".into(),
                     time: vec![(exec_ns - 5_000_000) as i64, 9_000_000],
                     value: vec![40, 2],
@@ -190,21 +190,21 @@ pub fn write(samples: u64) -> Vec<u8> {
                 before.end_ns += 3_000_000;
                 exec_ns + 1_000_000
             }
-            _ => START_NS + u64::from(uid) * 1_000,
+            _ => START_NS + u64::from(utid) * 1_000,
         };
         put(Body::Thread(v1::Thread {
-            uid,
-            process_uid,
+            utid,
+            upid,
             tid,
             name: name.into(),
             is_main,
             start_ns,
             ..v1::Thread::default()
         }));
-        let rows = rows(uid, process_uid, start_ns, samples, &mut nodes);
+        let rows = rows(utid, upid, start_ns, samples, &mut nodes);
         if let Some(last) = rows.last() {
             ends.push(v1::ThreadEnd {
-                uid,
+                utid,
                 end_ns: last.time_ns + 500_000,
                 exited: true,
                 cpu_ns: last.cpu_ns + 1_000,
@@ -215,7 +215,10 @@ pub fn write(samples: u64) -> Vec<u8> {
                 ..v1::ThreadEnd::default()
             });
         }
-        batches.extend(rows.chunks(1_000).map(|rows| columns::encode(uid, rows, 1)));
+        batches.extend(
+            rows.chunks(1_000)
+                .map(|rows| columns::encode(utid, rows, 1)),
+        );
     }
     put(Body::Nodes(nodes.packet()));
     // Threads take turns in the file, as when they are drained.
@@ -226,17 +229,17 @@ pub fn write(samples: u64) -> Vec<u8> {
         }
     }
     put(Body::Event(v1::Event {
-        thread_uid: 1,
+        utid: 1,
         time_ns: START_NS + 2_000_000,
         name: "checkpoint".into(),
         kind: v1::event::Kind::Mark as i32,
         value: 7,
         node: 0,
-        process_uid: 0,
+        upid: 0,
     }));
-    put(Body::Loss(v1::Loss {
-        thread_uid: 2,
-        cause: v1::loss::Cause::BufferFull as i32,
+    put(Body::Drops(v1::Drops {
+        utid: 2,
+        cause: v1::drops::Cause::BufferFull as i32,
         count: 12,
     }));
     let end_ns = ends.iter().map(|end| end.end_ns).max().unwrap_or(START_NS);
@@ -272,7 +275,7 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
         function.module = if number == 6 { module + 1 } else { module };
     }
     let mut addresses = Vec::new();
-    for process_uid in [1, 2, 3] {
+    for upid in [1, 2, 3] {
         for function in 0..FUNCTIONS.len() {
             for kind in [v1::NodeKind::Native, v1::NodeKind::LeafPc] {
                 if !nodes
@@ -288,7 +291,7 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
                     other => vec![other as u32],
                 };
                 addresses.push(v1::symbols::AddressSymbol {
-                    process_uid,
+                    upid,
                     address: address(function),
                     kind: kind as i32,
                     line: inlined.iter().map(|f| 10 * f + 5).collect(),
@@ -327,14 +330,8 @@ fn stacks(random: &mut Random) -> Vec<Vec<usize>> {
 }
 
 /// One thread's samples: a walk through calls and returns, with waits, pauses and odd samples.
-fn rows(
-    uid: u32,
-    process_uid: u32,
-    start_ns: u64,
-    samples: u64,
-    nodes: &mut Nodes,
-) -> Vec<SampleRow> {
-    let mut random = Random(0x9e37_79b9 + u64::from(uid));
+fn rows(utid: u32, upid: u32, start_ns: u64, samples: u64, nodes: &mut Nodes) -> Vec<SampleRow> {
+    let mut random = Random(0x9e37_79b9 + u64::from(utid));
     let blocking: Vec<Probe> = Probe::ALL
         .iter()
         .copied()
@@ -376,7 +373,7 @@ fn rows(
             4 if number % 7 == 0 => row.probe = 200,
             // System calls, by their kind and number.
             5 if number % 2 == 0 => {
-                row.probe = Probe::CountedCall as u8;
+                row.probe = Probe::SampledCall as u8;
                 row.arg = Some((random.below(4), 1 + random.below(50) as i64));
             }
             _ => {}
@@ -386,7 +383,7 @@ fn rows(
             rusage.voluntary_switches += random.below(3);
             row.rusage = Some(rusage);
         }
-        let mut node = nodes.node(0, u64::from(process_uid) << 32, v1::NodeKind::Root);
+        let mut node = nodes.node(0, u64::from(upid) << 32, v1::NodeKind::Root);
         for (depth, function) in stack.iter().enumerate() {
             let is_leaf = depth + 1 == stack.len() && row.probe == Probe::Running as u8;
             let kind = if is_leaf {

@@ -14,7 +14,7 @@ use object::{Object, ObjectSection};
 
 use super::image::Images;
 use super::tracee::Borrowed;
-use crate::linux::foreign::Module;
+use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::AttachError;
 
 /// The functions, by the names of their sections (`hooks-linux/src/api.rs`): events, captures.

@@ -9,7 +9,7 @@ use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{ReadStack, Rules};
 
-use crate::linux::foreign::{self, Module};
+use crate::linux::remote_unwind::{self, Module};
 
 /// The modules of a process.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl Images {
 
     /// Reads what has been loaded besides these.
     pub fn read_besides(pid: u32, known: &[Module]) -> std::io::Result<Images> {
-        let memory = foreign::memory(pid)?;
-        let modules = foreign::first_mappings(pid)?
+        let memory = remote_unwind::memory(pid)?;
+        let modules = remote_unwind::first_mappings(pid)?
             .into_iter()
             .filter(|(start, _)| !known.iter().any(|m| m.contains(*start)))
             .filter_map(|(start, path)| Module::read(&memory, start, &path))
@@ -78,7 +78,7 @@ impl Images {
 
 impl Rules for &Images {
     fn rule(&self, pc: u64, exact: bool) -> Rule {
-        let module = self.at(foreign::lookup(pc, exact));
+        let module = self.at(remote_unwind::lookup(pc, exact));
         module.map_or(Rule::NOWHERE, |m| m.rule(pc, exact))
     }
 
@@ -88,7 +88,7 @@ impl Rules for &Images {
         exact: bool,
         read: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Option<bool> {
-        let module = self.at(foreign::lookup(registers.state().0, exact))?;
+        let module = self.at(remote_unwind::lookup(registers.state().0, exact))?;
         module.full_step(registers, exact, read)
     }
 

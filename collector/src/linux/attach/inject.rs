@@ -8,19 +8,19 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use stackbeat_core::answer::{Refused, decode};
+use stackbeat_core::attach_status::{Refused, decode};
 
 use super::asking::Slots;
 use super::image::{Functions, Images};
 use super::place::{self, Doing, Judge};
 use super::target::{self, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
-use crate::linux::foreign::Module;
+use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::{AttachError, Held};
-use crate::session::options::Visit;
+use crate::session::options::AttachStep;
 
 /// How long a good place is looked for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Distance between two rounds over the threads, growing.
 const ROUND: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// A thread that does not stop within this time is in a call that cannot be interrupted, or has no processor. One that
@@ -44,9 +44,9 @@ pub fn attach(
     agent: &Path,
     session: &Path,
     tell: &mut dyn FnMut(Held),
-) -> Result<Visit, AttachError> {
+) -> Result<AttachStep, AttachError> {
     let pid = target.pid;
-    visit(pid, tell, |images, slots, borrowed, stack| {
+    attach_step(pid, tell, |images, slots, borrowed, stack| {
         write_name(borrowed, stack + SESSION_AT, session)?;
         let stack_end = stack + STACK_BYTES;
         let entrances = match images.agent() {
@@ -77,8 +77,8 @@ pub fn attach(
 }
 
 /// Has the agent leave. `tell` as for [`attach`].
-pub fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<Visit, AttachError> {
-    visit(pid, tell, |images, slots, borrowed, stack| {
+pub fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+    attach_step(pid, tell, |images, slots, borrowed, stack| {
         let Some(agent) = images.agent() else {
             return Ok(0);
         };
@@ -147,11 +147,11 @@ fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError
 
 /// Stops a thread at a good place, lets `work` use it with some memory for names and a stack, and lets it go
 /// on.
-fn visit(
+fn attach_step(
     pid: u32,
     tell: &mut dyn FnMut(Held),
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
-) -> Result<Visit, AttachError> {
+) -> Result<AttachStep, AttachError> {
     let began = Instant::now();
     let system = |step| move |source| AttachError::System { pid, step, source };
     let images = Images::read(pid).map_err(|e| match e.raw_os_error() {
@@ -187,7 +187,7 @@ fn visit(
     let (slots, pause) = find_place(pid, &mut refused, |tid, was_tried| {
         on_thread_of_its_own(pid, &mut *tell, |held| attempt(tid, was_tried, held))
     })?;
-    Ok(Visit {
+    Ok(AttachStep {
         pause,
         total: began.elapsed(),
         refused,
@@ -290,7 +290,7 @@ fn find_place<T>(
     let mut state = String::new();
     let mut pause = ROUND.0;
     let mut tried = HashSet::new();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         let threads = threads_by_preference(pid).ok_or(AttachError::Ended { pid })?;
         if threads.is_empty() {
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();
@@ -309,7 +309,7 @@ fn find_place<T>(
     }
     Err(AttachError::NoPlace {
         pid,
-        seconds: PATIENCE.as_secs(),
+        seconds: TIMEOUT.as_secs(),
         state,
     })
 }

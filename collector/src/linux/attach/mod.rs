@@ -25,18 +25,18 @@ mod inject {
 
     use super::Target;
     use crate::session::attach_error::{AttachError, Held};
-    use crate::session::options::Visit;
+    use crate::session::options::AttachStep;
 
     pub fn attach(
         _: &Target,
         _: &Path,
         _: &Path,
         _: &mut dyn FnMut(Held),
-    ) -> Result<Visit, AttachError> {
+    ) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 
-    pub fn detach(_: u32, _: &mut dyn FnMut(Held)) -> Result<Visit, AttachError> {
+    pub fn detach(_: u32, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 }

@@ -11,8 +11,8 @@ use stackbeat_core::unwind::{self, WalkEnd};
 
 use super::image::{Functions, Images};
 use super::tracee::{Registers, Tracee};
-use crate::linux::foreign::Module;
 use crate::linux::procfs::{self, InCall};
+use crate::linux::remote_unwind::Module;
 
 /// Frames looked at.
 const DEPTH: usize = 512;

@@ -16,18 +16,18 @@ use crate::session::shared::Shared;
 /// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
 pub const AT_FIRST_NS: u64 = 1_000_000_000;
 /// Distance between two looks, ns; and for each thread that is to be asked about.
-const LOOK_NS: u64 = 50_000_000;
-const LOOK_EACH_NS: u64 = 2_000_000;
+const POLL_NS: u64 = 50_000_000;
+const POLL_EACH_NS: u64 = 2_000_000;
 /// Looks that find a thread active without a timer before it is on ticks again.
-const PATIENT_LOOKS: u32 = 3;
+const MOST_MISSES: u32 = 3;
 
 impl Sampler {
     /// Looks, when it is time, which processes have computed for long.
-    pub fn look_for_busy(&mut self, shared: &Shared, now_ns: u64) {
-        if now_ns < self.next_busy_look_ns {
+    pub fn poll_busy(&mut self, shared: &Shared, now_ns: u64) {
+        if now_ns < self.next_busy_poll_ns {
             return;
         }
-        self.next_busy_look_ns = now_ns + LOOK_NS;
+        self.next_busy_poll_ns = now_ns + POLL_NS;
         let control = shared.mapping.control();
         self.has_timers = control.has_timers();
         let timer_ns = control.timer_ns.load(Ordering::Relaxed);
@@ -48,12 +48,12 @@ impl Sampler {
                 // Those that began meanwhile as well.
                 let before = entry.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst);
                 if before == on_ticks::NO {
-                    say(shared, process.uid, 0);
+                    say(shared, process.upid, 0);
                 }
             }
             let on_ticks = entry.on_ticks.load(Ordering::Relaxed);
             process.is_clocked = control.has_kernel_clock() && on_ticks == on_ticks::NO;
-            let is_due = process.is_ours && now_ns >= process.next_cpu_look_ns;
+            let is_due = process.is_ours && now_ns >= process.next_cpu_poll_ns;
             if on_ticks != on_ticks::AT_FIRST || !is_due || !has_signal(entry) {
                 continue;
             }
@@ -61,16 +61,16 @@ impl Sampler {
             let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns);
             if used_ns < AT_FIRST_NS {
                 // One thread needs that long for the rest; many are found somewhat later.
-                process.next_cpu_look_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
+                process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
                 continue;
             }
             entry.on_ticks.store(on_ticks::NO, Ordering::SeqCst);
             process.is_clocked = true;
-            say(shared, process.uid, timer_ns);
+            say(shared, process.upid, timer_ns);
             found.push(*i);
         }
-        let cold = (self.cold).extract_if(|_, thread| found.contains(&thread.process));
-        for thread in cold.map(|(_, thread)| thread).collect::<Vec<_>>() {
+        let idle = (self.idle).extract_if(|_, thread| found.contains(&thread.process));
+        for thread in idle.map(|(_, thread)| thread).collect::<Vec<_>>() {
             self.await_timer(thread);
         }
     }
@@ -79,7 +79,7 @@ impl Sampler {
     pub(super) fn is_to_have_timer(&self, thread: &Thread, entry: &ThreadEntry) -> bool {
         let process = self.processes.get(&thread.process);
         self.has_timers
-            && process.is_some_and(|p| p.uid == thread.process_uid && p.is_clocked)
+            && process.is_some_and(|p| p.upid == thread.upid && p.is_clocked)
             && !thread.stays_on_ticks
             && entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED == 0
     }
@@ -87,7 +87,7 @@ impl Sampler {
     /// A thread that is to have a timer and was not active of late: no ticks are needed for it any more.
     pub(super) fn await_timer(&mut self, mut thread: Thread) {
         thread.misses = 0;
-        self.doubts -= usize::from(std::mem::take(&mut thread.turn_ns) != 0);
+        self.blocked_count -= usize::from(std::mem::take(&mut thread.due_ns) != 0);
         self.untimed.push(thread);
     }
 
@@ -98,19 +98,19 @@ impl Sampler {
     }
 
     /// Looks at those, and interrupts the ones that run.
-    pub fn look_at_untimed(&mut self, shared: &Shared, now_ns: u64) {
-        if now_ns < self.next_untimed_look_ns {
+    pub fn poll_untimed(&mut self, shared: &Shared, now_ns: u64) {
+        if now_ns < self.next_untimed_poll_ns {
             return;
         }
-        let each_ns = LOOK_EACH_NS * self.untimed.len() as u64;
-        self.next_untimed_look_ns = now_ns + LOOK_NS.max(each_ns);
+        let each_ns = POLL_EACH_NS * self.untimed.len() as u64;
+        self.next_untimed_poll_ns = now_ns + POLL_NS.max(each_ns);
         for mut thread in std::mem::take(&mut self.untimed) {
             let Some(entry) = live_entry(&shared.mapping, &thread) else {
                 self.forget(thread);
                 continue;
             };
             let is_awaited = !entry.has_kernel_clock() && self.is_to_have_timer(&thread, entry);
-            thread.stays_on_ticks = is_awaited && thread.misses >= PATIENT_LOOKS;
+            thread.stays_on_ticks = is_awaited && thread.misses >= MOST_MISSES;
             if !is_awaited || thread.stays_on_ticks {
                 self.warm(thread, entry);
                 continue;
@@ -132,9 +132,9 @@ fn has_signal(process: &ProcessEntry) -> bool {
 
 /// Says in the trace that a process' threads are sampled by timers from here on, which go off no more often than this, ns; 0: not
 /// any more.
-pub(super) fn say(shared: &Shared, process_uid: u32, timer_ns: u32) {
+pub(super) fn say(shared: &Shared, upid: u32, timer_ns: u32) {
     shared.order(Order::Say(Box::new(packet::Body::Event(Event {
-        process_uid,
+        upid,
         time_ns: now_ns(),
         name: "process".to_owned(),
         kind: event::Kind::IntervalChanged.into(),

@@ -37,9 +37,9 @@ use crate::session::shared::Shared;
 /// begin with it blocked are on ticks, where they have the second signal.
 const SIGNAL: u32 = libc::SIGURG as u32;
 /// Distance between two looks at which threads have ended, and at those that could not have an event, ns.
-const LOOK_NS: u64 = 100_000_000;
+const POLL_NS: u64 = 100_000_000;
 /// Looks in a row that find a thread without an event before it is put on ticks.
-const PATIENT_LOOKS: u32 = 2;
+const MOST_MISSES: u32 = 2;
 /// Looks in a row at which a thread did nothing before the kernel is asked whether it lives.
 const FIRST_QUESTION: u32 = 8;
 /// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
@@ -51,7 +51,7 @@ const UNHEARD_NS: u64 = 50_000_000;
 #[derive(Debug, Default)]
 pub struct KernelClock {
     threads: Vec<Clocked>,
-    next_look_ns: u64,
+    next_poll_ns: u64,
     /// `Control::clock_calls` at the last one.
     calls: u32,
     /// Threads that were active between the last two looks.
@@ -63,14 +63,14 @@ struct Clocked {
     thread: Thread,
     event: Option<Event>,
     /// Looks in a row that found it without an event.
-    looks_without: u32,
+    polls_without: u32,
     /// What it had written at the last look, and looks in a row at which that was the same.
     records: u64,
-    quiet_looks: u32,
+    quiet_polls: u32,
     /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive, or it has not begun.
     unheard_from_ns: Option<u64>,
     /// It has begun a timer of its own.
-    has_begun: bool,
+    has_started: bool,
 }
 
 impl Clocked {
@@ -78,35 +78,35 @@ impl Clocked {
         Clocked {
             thread,
             event: None,
-            looks_without: 0,
+            polls_without: 0,
             records: 0,
-            quiet_looks: 0,
+            quiet_polls: 0,
             unheard_from_ns: None,
-            has_begun: false,
+            has_started: false,
         }
     }
 
     /// It is time for a look: whether it was active since the last one. `has_signal`: its process has a handler for the signal.
-    fn look(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
+    fn poll(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
         let has_timer =
             has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
-        self.looks_without = match has_timer || self.event.is_some() {
+        self.polls_without = match has_timer || self.event.is_some() {
             true => 0,
-            false => self.looks_without + 1,
+            false => self.polls_without + 1,
         };
         let records = entry.records.load(Ordering::Relaxed);
         let is_active = std::mem::replace(&mut self.records, records) != records;
-        self.quiet_looks = match is_active {
+        self.quiet_polls = match is_active {
             true => 0,
-            false => self.quiet_looks.saturating_add(1),
+            false => self.quiet_polls.saturating_add(1),
         };
         is_active
     }
 
     /// Whether it has ended without its agent's notice (a bare exit system call). Asked more and more rarely.
     fn is_gone(&self) -> bool {
-        self.quiet_looks >= FIRST_QUESTION
-            && self.quiet_looks.is_power_of_two()
+        self.quiet_polls >= FIRST_QUESTION
+            && self.quiet_polls.is_power_of_two()
             && !procfs::has_thread(self.thread.pid, self.thread.tid)
     }
 
@@ -124,7 +124,7 @@ impl Clocked {
         let is_early = match &self.event {
             Some(event) => event.counted_ns() < due_ns,
             // Those that wait are asked about more and more rarely.
-            None => !self.quiet_looks.is_power_of_two(),
+            None => !self.quiet_polls.is_power_of_two(),
         };
         if is_early {
             return true;
@@ -135,7 +135,7 @@ impl Clocked {
 
     /// The thread has a timer of its own.
     fn begins(&mut self) {
-        if !std::mem::replace(&mut self.has_begun, true) {
+        if !std::mem::replace(&mut self.has_started, true) {
             self.unheard_from_ns = procfs::user_ns(self.thread.pid, self.thread.tid).ok();
         }
     }
@@ -152,7 +152,7 @@ impl Clocked {
         match opened.and_then(|event| Ok(event.begin(entry, tid)?.then_some(event))) {
             Ok(Some(event)) => {
                 self.event = Some(event);
-                self.looks_without = 0;
+                self.polls_without = 0;
                 entry.clock_strikes.store(0, Ordering::Relaxed);
                 self.unheard_from_ns = Some(procfs::user_ns(self.thread.pid, tid).unwrap_or(0));
             }
@@ -438,13 +438,13 @@ impl KernelClock {
         self.threads
             .extend(sampler.take_threads().map(Clocked::new));
         let now = now_ns();
-        let is_look = now >= self.next_look_ns;
-        if calls == self.calls && self.threads.len() == before && !is_look {
+        let is_poll = now >= self.next_poll_ns;
+        if calls == self.calls && self.threads.len() == before && !is_poll {
             return self.active;
         }
         self.calls = calls;
-        if is_look {
-            self.next_look_ns = now + LOOK_NS;
+        if is_poll {
+            self.next_poll_ns = now + POLL_NS;
             self.active = 0;
         }
         let mut moved = false;
@@ -456,18 +456,18 @@ impl KernelClock {
                 continue;
             };
             let period_ns = period_ns(entry, intervals_ns);
-            if is_look {
+            if is_poll {
                 let process = shared.mapping.process(clocked.thread.process);
                 let has_signal = process.is_some_and(|p| Signals::of(p).first == SIGNAL);
-                self.active += usize::from(clocked.look(entry, has_signal));
+                self.active += usize::from(clocked.poll(entry, has_signal));
                 if sampler.is_ours(clocked.thread.process) && clocked.is_gone() {
                     registry::end_thread(entry, clock::now(shared.clock_source()));
-                    registry::show_sign(&shared.mapping, clocked.thread.entry, entry);
+                    registry::show_activity(&shared.mapping, clocked.thread.entry, entry);
                     continue;
                 }
             }
-            let is_patient = clocked.looks_without < PATIENT_LOOKS;
-            if !entry.has_timer() && !sampler.is_ours(clocked.thread.process) && is_patient {
+            let still_waits = clocked.polls_without < MOST_MISSES;
+            if !entry.has_timer() && !sampler.is_ours(clocked.thread.process) && still_waits {
                 // It ends, or is becoming another program, or its numbers are of another pid namespace.
                 clocked.end(entry);
                 i += 1;
@@ -522,7 +522,7 @@ impl KernelClock {
             }
             None => {}
         }
-        if clocked.looks_without >= PATIENT_LOOKS {
+        if clocked.polls_without >= MOST_MISSES {
             return false;
         }
         let is_heard = clocked.is_heard(entry, period_ns);
@@ -574,7 +574,7 @@ impl KernelClock {
         }
         let begins = &shared.mapping.control().begins_on_ticks;
         if before == on_ticks::NO && begins.load(Ordering::Relaxed) != on_ticks::NO {
-            busy::say(shared, thread.process_uid, 0);
+            busy::say(shared, thread.upid, 0);
         }
         let pid = thread.pid;
         shared.order(Order::Say(Box::new(packet::Body::Event(v1::Event {
@@ -593,7 +593,7 @@ impl KernelClock {
                 None => clocked.event = None,
             }
         }
-        self.next_look_ns = 0;
+        self.next_poll_ns = 0;
     }
 }
 

@@ -61,10 +61,10 @@ impl Sampler {
             return signals.first;
         }
         let calls = entry.mask_calls.load(Ordering::Acquire);
-        let uid = entry.uid.load(Ordering::Relaxed);
+        let utid = entry.utid.load(Ordering::Relaxed);
         let known = self
             .masks
-            .get(&uid)
+            .get(&utid)
             .filter(|mask| mask.calls == calls && now_ns.saturating_sub(mask.read_ns) < KNOWN_NS);
         let mask = match known {
             Some(mask) => *mask,
@@ -74,7 +74,7 @@ impl Sampler {
                     read_ns: now_ns,
                     calls,
                 };
-                self.masks.insert(uid, mask);
+                self.masks.insert(utid, mask);
                 mask
             }
         };

@@ -9,15 +9,15 @@ use super::socket;
 use crate::session::protocol::{Reply, Request, SessionStatus, encode_request};
 
 /// How long a session may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long all together may take that are asked for a list: anybody may listen under such a name.
-const PATIENCE_WITH_ALL: Duration = Duration::from_secs(1);
+const TIMEOUT_FOR_ALL: Duration = Duration::from_secs(1);
 /// Sessions that are asked at the same time.
 const MOST_ASKED: usize = 256;
 /// Between two looks at those that take no connection.
 const MOMENT: Duration = Duration::from_millis(20);
 /// A dump looks names up, which takes its time.
-const DUMP_PATIENCE: Duration = Duration::from_secs(600);
+const DUMP_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest answer, bytes.
 const MAX_REPLY: u64 = 16 << 20;
 /// Longest status of other users' sessions, bytes: one of a thousand processes takes 10 KB.
@@ -57,7 +57,7 @@ pub struct Found {
 }
 
 /// All live sessions on this machine, also those of other users. These are asked together, and may take
-/// [`PATIENCE_WITH_ALL`].
+/// [`TIMEOUT_FOR_ALL`].
 pub fn list() -> Vec<Found> {
     let mut found = Round::begin(socket::sessions()).run();
     found.sort_by(|a, b| a.session.cmp(&b.session));
@@ -108,7 +108,7 @@ impl Round {
     }
 
     fn ask(&mut self, session: String) {
-        let until = self.began + PATIENCE_WITH_ALL;
+        let until = self.began + TIMEOUT_FOR_ALL;
         let stream = match socket::connect_at_once(&session) {
             Ok(stream) => stream,
             // Its queue of connections is full: it may be busy.
@@ -278,11 +278,11 @@ pub fn ask(session: &str, request: &Request) -> Result<Reply, ControlError> {
         session: session.to_owned(),
         source,
     };
-    let patience = match request {
-        Request::Dump(_) => DUMP_PATIENCE,
-        _ => PATIENCE,
+    let timeout = match request {
+        Request::Dump(_) => DUMP_TIMEOUT,
+        _ => TIMEOUT,
     };
-    let stream = socket::connect(session, patience).map_err(unreachable)?;
+    let stream = socket::connect(session, timeout).map_err(unreachable)?;
     // Anybody may listen under such a name: what a session is told is not for others.
     let owner = socket::peer_uid(&stream).map_err(unreachable)?;
     if !socket::may_steer(socket::own_uid(), owner) {

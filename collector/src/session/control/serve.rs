@@ -14,9 +14,9 @@ use crate::session::protocol::{MAX_REQUEST, Reply, Request, decode_request, line
 /// Connections at a time; further ones wait in the kernel.
 const MAX_CLIENTS: usize = 16;
 /// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client may take to read the answer.
-const WRITE_PATIENCE: Duration = Duration::from_millis(200);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Rest after a round in which something was done: a client that floods gets no more than this.
 const PACE: Duration = Duration::from_millis(1);
 
@@ -151,7 +151,7 @@ impl Serving {
             self.clients.push(Client {
                 stream,
                 said: Vec::new(),
-                until: Instant::now() + PATIENCE,
+                until: Instant::now() + TIMEOUT,
             });
         }
     }
@@ -235,7 +235,7 @@ impl Client {
 /// Says it and ends the connection. A client that does not listen does not matter.
 fn answer(mut stream: UnixStream, reply: &Reply) {
     let _ = stream.set_nonblocking(false);
-    let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
+    let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let _ = stream.write_all(&line(reply));
     let _ = stream.shutdown(std::net::Shutdown::Both);
 }

@@ -7,7 +7,7 @@ use stackbeat_core::clock::Snapshot;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::nodes;
-use stackbeat_proto::v1::{self, NodeKind, event, loss, packet};
+use stackbeat_proto::v1::{self, NodeKind, drops, event, packet};
 
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
@@ -27,7 +27,7 @@ pub(super) struct Content {
     modules: BTreeMap<(u32, u64, u32), v1::Module>,
     /// By id: parent, address, kind.
     nodes: HashMap<u32, (u32, u64, u32)>,
-    losses: BTreeMap<(u32, i32), v1::Loss>,
+    drops: BTreeMap<(u32, i32), v1::Drops>,
     jit_maps: Vec<v1::JitMap>,
     /// The settings in force when the window begins, by kind, process, thread and name.
     settings: BTreeMap<(i32, u32, u32, String), v1::Event>,
@@ -49,22 +49,22 @@ impl Content {
         match packet {
             packet::Body::Header(header) => self.header = header,
             packet::Body::Clock(clock) => self.clocks.push(clock),
-            packet::Body::Process(p) => drop(self.processes.insert(p.uid, p)),
-            packet::Body::ProcessEnd(end) => drop(self.process_ends.insert(end.uid, end)),
-            packet::Body::Thread(t) => drop(self.threads.insert(t.uid, t)),
-            packet::Body::ThreadEnd(end) => drop(self.ends.insert(end.uid, end)),
+            packet::Body::Process(p) => drop(self.processes.insert(p.upid, p)),
+            packet::Body::ProcessEnd(end) => drop(self.process_ends.insert(end.upid, end)),
+            packet::Body::Thread(t) => drop(self.threads.insert(t.utid, t)),
+            packet::Body::ThreadEnd(end) => drop(self.ends.insert(end.utid, end)),
             packet::Body::Module(m) => {
-                self.modules.insert((m.process_uid, m.start, m.epoch), m);
+                self.modules.insert((m.upid, m.start, m.epoch), m);
             }
-            packet::Body::Loss(loss) => {
-                self.losses.insert((loss.thread_uid, loss.cause), loss);
+            packet::Body::Drops(dropped) => {
+                self.drops.insert((dropped.utid, dropped.cause), dropped);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
             packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
                 let name = event.name.clone();
-                let key = (event.kind, event.process_uid, event.thread_uid, name);
+                let key = (event.kind, event.upid, event.utid, name);
                 self.settings.insert(key, event);
             }
             _ => {}
@@ -82,7 +82,7 @@ impl Content {
     /// Each thread's waits that reach into the window, as far as their begins tell.
     fn take_waits(&mut self, packet: &v1::Waits, from_ns: u64) {
         for wait in &packet.wait {
-            let waits = self.waits.entry(wait.thread_uid).or_default();
+            let waits = self.waits.entry(wait.utid).or_default();
             let is_over = |seen: &v1::Waits| {
                 let begin_ns = seen.wait[0].begin_ns;
                 begin_ns == wait.begin_ns || begin_ns.max(wait.begin_ns) < from_ns
@@ -131,13 +131,13 @@ impl Content {
     /// Threads that live in the window.
     pub(super) fn threads(&self, frozen: &Frozen, from_ns: u64) -> BTreeMap<u32, Thread> {
         let living: HashMap<u32, &(v1::ThreadEnd, u64)> =
-            frozen.living.iter().map(|l| (l.0.uid, l)).collect();
+            frozen.living.iter().map(|l| (l.0.utid, l)).collect();
         let mut threads = BTreeMap::new();
-        for (uid, packet) in &self.threads {
-            let key = (*uid, loss::Cause::Overwritten as i32);
-            let ended = self.ends.get(uid);
-            let (end, overwritten) = match (ended, living.get(uid)) {
-                (Some(end), _) => (Some(end), self.losses.get(&key).map_or(0, |l| l.count)),
+        for (utid, packet) in &self.threads {
+            let key = (*utid, drops::Cause::Overwritten as i32);
+            let ended = self.ends.get(utid);
+            let (end, overwritten) = match (ended, living.get(utid)) {
+                (Some(end), _) => (Some(end), self.drops.get(&key).map_or(0, |l| l.count)),
                 (None, Some((end, overwritten))) => (Some(end), *overwritten),
                 (None, None) => (None, 0),
             };
@@ -159,7 +159,7 @@ impl Content {
                 base_rusage: is_whole.then(Rusage::default),
                 rows: 0,
             };
-            threads.insert(*uid, thread);
+            threads.insert(*utid, thread);
         }
         threads
     }
@@ -172,27 +172,26 @@ impl Content {
         out: &mut Out,
     ) -> io::Result<()> {
         let is_over =
-            |uid: u32| (self.process_ends.get(&uid)).is_some_and(|end| end.end_ns < from_ns);
+            |upid: u32| (self.process_ends.get(&upid)).is_some_and(|end| end.end_ns < from_ns);
         for clock in self.clocks.iter().filter(|c| c.monotonic_ns >= from_ns) {
             out.say(packet::Body::Clock(*clock))?;
         }
-        for process in self.processes.values().filter(|p| !is_over(p.uid)) {
+        for process in self.processes.values().filter(|p| !is_over(p.upid)) {
             out.say(packet::Body::Process(v1::Process {
                 start_ns: process.start_ns.max(from_ns),
                 ..process.clone()
             }))?;
         }
-        for end in self.process_ends.values().filter(|p| !is_over(p.uid)) {
+        for end in self.process_ends.values().filter(|p| !is_over(p.upid)) {
             out.say(packet::Body::ProcessEnd(*end))?;
         }
         let modules = self.modules.values();
-        for module in modules.filter(|m| !is_over(m.process_uid)) {
+        for module in modules.filter(|m| !is_over(m.upid)) {
             out.say(packet::Body::Module(module.clone()))?;
         }
         // The intervals of all threads are in the header.
-        let is_own = |e: &&v1::Event| {
-            e.kind() != event::Kind::IntervalChanged || (e.process_uid, e.thread_uid) != (0, 0)
-        };
+        let is_own =
+            |e: &&v1::Event| e.kind() != event::Kind::IntervalChanged || (e.upid, e.utid) != (0, 0);
         for event in self.settings.values().filter(is_own) {
             out.say(packet::Body::Event(v1::Event {
                 time_ns: from_ns,
@@ -200,11 +199,11 @@ impl Content {
             }))?;
         }
         // What the ring forgot by then is no loss of what is written here, nor what threads lost that ended before.
-        let overwritten = loss::Cause::Overwritten as i32;
-        let is_here = |uid: u32| uid == 0 || threads.contains_key(&uid);
-        let losses = self.losses.values();
-        for loss in losses.filter(|l| l.cause != overwritten && is_here(l.thread_uid)) {
-            out.say(packet::Body::Loss(*loss))?;
+        let overwritten = drops::Cause::Overwritten as i32;
+        let is_here = |utid: u32| utid == 0 || threads.contains_key(&utid);
+        let drops = self.drops.values();
+        for dropped in drops.filter(|l| l.cause != overwritten && is_here(l.utid)) {
+            out.say(packet::Body::Drops(*dropped))?;
         }
         Ok(())
     }
@@ -250,8 +249,8 @@ impl Content {
             }
         }
         out.say(packet::Body::Nodes(columns))?;
-        let query = |(process_uid, epoch, address, kind)| Query {
-            process_uid,
+        let query = |(upid, epoch, address, kind)| Query {
+            upid,
             epoch,
             address,
             kind: match kind {
@@ -262,7 +261,7 @@ impl Content {
         Ok(queries.into_iter().map(query).collect())
     }
 
-    /// The address field of a node's root: process uid and epoch.
+    /// The address field of a node's root: process upid and epoch.
     fn root(&self, id: u32) -> u64 {
         let mut at = id;
         while let Some((parent, address, kind)) = self.nodes.get(&at) {
@@ -281,7 +280,7 @@ impl Content {
         out: &mut Out,
     ) -> io::Result<Vec<String>> {
         for process in self.processes.values() {
-            symbolizer.add_process(process.uid, process.pid);
+            symbolizer.add_process(process.upid, process.pid);
         }
         let mut modules = Modules::default();
         for module in self.modules.values() {

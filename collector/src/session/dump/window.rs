@@ -102,11 +102,11 @@ pub(super) struct Dump {
 impl Dump {
     pub(super) fn batch(&mut self, batch: &v1::SampleBatch, out: &mut Out) -> io::Result<()> {
         let rows = columns::decode(batch).map_err(io::Error::other)?;
-        self.take(batch.thread_uid, &rows, out)
+        self.take(batch.utid, &rows, out)
     }
 
-    pub(super) fn take(&mut self, uid: u32, rows: &[SampleRow], out: &mut Out) -> io::Result<()> {
-        let Some(thread) = self.threads.get_mut(&uid) else {
+    pub(super) fn take(&mut self, utid: u32, rows: &[SampleRow], out: &mut Out) -> io::Result<()> {
+        let Some(thread) = self.threads.get_mut(&utid) else {
             return Ok(());
         };
         let from_ns = self.from_ns;
@@ -121,7 +121,7 @@ impl Dump {
         self.written.samples += rows.len() as u64;
         self.used.extend(rows.iter().map(|row| row.node));
         out.say(packet::Body::Samples(columns::encode(
-            uid,
+            utid,
             &rows,
             self.unit_ns,
         )))
@@ -130,11 +130,11 @@ impl Dump {
     /// A wait that began before the window and was still going on begins with it.
     pub(super) fn waits(
         &mut self,
-        uid: u32,
+        utid: u32,
         waits: Vec<v1::Waits>,
         out: &mut Out,
     ) -> io::Result<()> {
-        let Some(thread) = self.threads.get(&uid) else {
+        let Some(thread) = self.threads.get(&utid) else {
             return Ok(());
         };
         let last_before_ns = thread.base.map_or(0, |row| row.time_ns);

@@ -2,7 +2,7 @@
 
 use super::Capture;
 use crate::agent::session;
-use crate::shm::layout::loss;
+use crate::shm::layout::drops;
 use crate::sync::Ordering;
 
 /// Forced captures that a rested thread may do at once.
@@ -13,7 +13,7 @@ impl Capture<'_> {
     pub(super) fn pay(&mut self, now: u64, class: usize) -> bool {
         let is_paid = self.charge(now, class);
         if !is_paid && !self.request.spare {
-            session::count(self.entry, loss::FORCED_OVER_BUDGET);
+            session::count(self.entry, drops::FORCED_OVER_BUDGET);
         }
         is_paid
     }

@@ -1,6 +1,6 @@
 //! What asks for a capture.
 
-use crate::agent::counted::Kind;
+use crate::agent::event_sampling::Kind;
 use crate::probe::Probe;
 use crate::shm::record::{Waited, Woke};
 use crate::system_call::SystemCall;
@@ -69,11 +69,11 @@ impl Request<'_> {
     }
 
     /// What was counted to ask for it.
-    pub(super) fn counted(&self) -> Option<Kind> {
+    pub(super) fn sampled_event(&self) -> Option<Kind> {
         match self.probe {
-            Probe::CountedAllocation => Some(Kind::Allocations),
-            Probe::CountedByte => Some(Kind::Bytes),
-            Probe::CountedCall => SystemCall::from_number(self.arg?.0).map(Kind::Calls),
+            Probe::SampledAllocation => Some(Kind::Allocations),
+            Probe::SampledByte => Some(Kind::Bytes),
+            Probe::SampledCall => SystemCall::from_number(self.arg?.0).map(Kind::Calls),
             _ => None,
         }
     }
@@ -81,7 +81,7 @@ impl Request<'_> {
     /// Nothing but the throttle asks for it.
     pub(super) fn is_plain(&self) -> bool {
         let is_called_for = self.exempt || self.forced || self.overdue;
-        !(is_called_for || self.interrupted.is_some() || self.counted().is_some())
+        !(is_called_for || self.interrupted.is_some() || self.sampled_event().is_some())
     }
 
     /// The program chose the moment, no tick and no wait that is over.

@@ -1,7 +1,7 @@
 //! System calls on Linux and Android.
 
 #[cfg(target_os = "linux")]
-pub mod calls;
+pub mod blocking_calls;
 pub mod descriptor;
 #[cfg_attr(target_arch = "aarch64", path = "raw_aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "raw_x86_64.rs")]

@@ -4,8 +4,8 @@ use super::{STILL, TIMED};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
 
-/// Indices into `ThreadEntry::losses`; the numbers are those of `proto::v1::loss::Cause`.
-pub mod loss {
+/// Indices into `ThreadEntry::drops`; the numbers are those of `proto::v1::drops::Cause`.
+pub mod drops {
     pub const BUFFER_FULL: usize = 1;
     pub const OVERWRITTEN: usize = 2;
     pub const TABLE_FULL: usize = 3;
@@ -29,7 +29,7 @@ const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
 #[derive(Debug, Default)]
 pub struct CallCount {
     /// Those that hooks have seen.
-    pub made: AtomicU64,
+    pub count: AtomicU64,
     /// The number at which the thread captures (`crate::agent`, `counted`); 0: not drawn yet.
     pub next: AtomicU64,
 }
@@ -59,12 +59,12 @@ pub struct ThreadEntry {
 
     // Line 1: who it is.
     pub state: AtomicU32,
-    pub uid: AtomicU32,
+    pub utid: AtomicU32,
     pub tid: AtomicU32,
     /// Index of its process entry.
     pub process: AtomicU32,
     pub class: AtomicU32,
-    pub creator_uid: AtomicU32,
+    pub creator_utid: AtomicU32,
     pub creator_node: AtomicU32,
     /// Samples among the records.
     pub samples: AtomicU32,
@@ -74,37 +74,37 @@ pub struct ThreadEntry {
     pub stack_high: AtomicU64,
 
     // Lines 2 to 4.
-    pub losses: [AtomicU64; loss::COUNT],
+    pub drops: [AtomicU64; drops::COUNT],
 
     // Line 5: published by blocking hooks, for looks from outside.
     /// Odd while the thread is inside a call that may block. What follows is written before.
-    pub episode: AtomicU32,
-    pub episode_probe: AtomicU32,
-    pub episode_begin: AtomicU64,
-    pub episode_arg: AtomicU64,
+    pub blocking_section: AtomicU32,
+    pub blocking_section_probe: AtomicU32,
+    pub blocking_section_begin: AtomicU64,
+    pub blocking_section_arg: AtomicU64,
     /// Where the hook is: `unwind::here`.
     pub registers: [AtomicU64; 3],
     /// Event loops: when the last wait for events returned, in cycles; 0 while it waits, or never has.
-    pub turn: AtomicU64,
-    /// Begin of the last turn that took longer than `Control::slow_turn_cycles`.
-    pub slow_turn: AtomicU64,
+    pub loop_iteration: AtomicU64,
+    /// Begin of the last turn that took longer than `Control::slow_iteration_cycles`.
+    pub slow_iteration: AtomicU64,
 
-    // Line 6: signals. See `crate::shm::gate` for the protocol.
+    // Line 6: signals. See `crate::shm::signal_gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
     pub closed: AtomicU32,
     /// Collector: not 0 from before it sends a signal until the handler has run.
     pub in_flight: AtomicU32,
-    /// Collector: the thread's uid while its gate is light, otherwise 0.
-    pub light: AtomicU32,
+    /// Collector: the thread's utid while its gate is light, otherwise 0.
+    pub asymmetric_barrier: AtomicU32,
     /// Owner: waits for events that have returned.
-    pub turns: AtomicU32,
+    pub loop_iterations: AtomicU32,
     /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
     pub sent_cycles: AtomicU64,
-    /// Collector: the thread takes notice of one in so many ticks, because its captures are far dearer than
+    /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly than
     /// those of others; 0 and 1: of each.
     pub every: AtomicU32,
     /// Owner: 1 while its bit in the table of signs is set, so that it need not look there; the collector, which
-    /// takes bits away, sets it back to 0 (`crate::shm::registry::show_sign`).
+    /// takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
     pub has_shown: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
     pub spent_cycles: AtomicU64,
@@ -143,7 +143,7 @@ pub struct ThreadEntry {
     // Lines 8 to 13.
     /// System calls and what they moved by `crate::system_call::SystemCall as usize`.
     pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
-    /// Collector: CPU time of a thread that it found (`crate::shm::registry::found`), before that.
+    /// Collector: CPU time of a thread that it found (`crate::shm::registry::adopted`), before that.
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicU64,
@@ -189,11 +189,11 @@ impl ThreadEntry {
     }
 
     /// Whether the thread takes notice of this tick.
-    pub fn is_turn(&self, tick: u32) -> bool {
+    pub fn is_due(&self, tick: u32) -> bool {
         let every = self.every.load(Ordering::Relaxed);
         every <= 1
             || tick
-                .wrapping_add(self.uid.load(Ordering::Relaxed))
+                .wrapping_add(self.utid.load(Ordering::Relaxed))
                 .is_multiple_of(every)
     }
 }

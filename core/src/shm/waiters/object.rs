@@ -44,7 +44,7 @@ pub enum Described {
     /// By its address.
     Listener = 5,
     Poll = 6,
-    /// Whatever a thread waits for at once, by the thread's uid.
+    /// Whatever a thread waits for at once, by the thread's utid.
     Group = 7,
 }
 

@@ -35,7 +35,7 @@ pub fn announce_signal(
         || me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS,
         |claimed| claimed.number,
     );
-    let is_waiting = |entry: &ThreadEntry| entry.episode.load(Ordering::Relaxed) & 1 != 0;
+    let is_waiting = |entry: &ThreadEntry| entry.blocking_section.load(Ordering::Relaxed) & 1 != 0;
     let own_pid = mapping
         .process(me.entry.process.load(Ordering::Relaxed))
         .map_or(0, |own| own.pid.load(Ordering::Relaxed));
@@ -43,7 +43,7 @@ pub fn announce_signal(
         // A handler inside of a wait hands its signal on: who sent that one stays.
         return claimed;
     }
-    let waker = Waker::new(me.index, me.entry.uid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
     let mut targets = registry::threads(mapping)
         .take(if tid == 0 { LOOKED_THROUGH } else { usize::MAX })
         .map(|(_, entry)| entry)
@@ -55,13 +55,13 @@ pub fn announce_signal(
     let is_long = if tid == 0 {
         leave_word(&process.signalled_by, &process.signalled_cycles, waker, now);
         targets.any(|entry| {
-            is_waiting(entry) && entry.episode_begin.load(Ordering::Relaxed) <= long_since
+            is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     } else {
         let target = targets.next();
         target.is_some_and(|entry| {
             leave_word(&entry.signalled_by, &entry.signalled_cycles, waker, now);
-            is_waiting(entry) && entry.episode_begin.load(Ordering::Relaxed) <= long_since
+            is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     };
     me.entry.wakes.store(number, Ordering::Relaxed);

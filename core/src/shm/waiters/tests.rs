@@ -20,7 +20,9 @@ fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
     (0..count)
         .map(|i| {
             let (index, entry) = add_thread(mapping, &new(i)).expect("room");
-            entry.episode_begin.store(i as u64 + 1, Ordering::Relaxed);
+            entry
+                .blocking_section_begin
+                .store(i as u64 + 1, Ordering::Relaxed);
             Me { index, entry }
         })
         .collect()

@@ -1,7 +1,7 @@
 //! Which function and which cause a gate names.
 
 use super::*;
-use crate::waits::Tie;
+use crate::wait_partners::Tie;
 
 #[test]
 fn work_of_libc_is_its_callers() {
@@ -538,7 +538,7 @@ fn what_a_function_computes_for_its_calls_is_the_calls() {
 }
 
 #[test]
-fn faults_that_stand_out_are_the_reason_where_they_are_dear() {
+fn faults_that_stand_out_are_the_reason_where_they_are_costly() {
     // They are counted from one capture to the next: the caller has them.
     let touching = |ms: f64, faults: f64| {
         let mut costs = shop();

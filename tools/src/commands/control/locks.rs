@@ -120,7 +120,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
     for module in &locks.modules {
         symbolizer.add_process(module.pid, module.pid);
         modules.insert(&v1::Module {
-            process_uid: module.pid,
+            upid: module.pid,
             epoch: 0,
             end_epoch: 0,
             path: module.path.clone(),
@@ -131,7 +131,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
         });
     }
     let query = |wait: &LockReply, address, exact| Query {
-        process_uid: wait.pid,
+        upid: wait.pid,
         epoch: 0,
         address,
         kind: match exact {
@@ -156,19 +156,16 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
                 let function = symbols.functions.get(*function as usize)?;
                 symbols.strings.get(function.name as usize).cloned()
             });
-            let key = (path.to_owned(), address.process_uid, address.address);
+            let key = (path.to_owned(), address.upid, address.address);
             names.insert(key, named.collect());
         }
     });
     let key = |query: &Query| {
-        let module = modules.at(query.process_uid, Some(0), query.inside());
-        module.map_or(
-            (String::new(), query.process_uid, query.address),
-            |module| {
-                let path = module.file.path.clone();
-                (path, 0, query.address.wrapping_sub(module.bias))
-            },
-        )
+        let module = modules.at(query.upid, Some(0), query.inside());
+        module.map_or((String::new(), query.upid, query.address), |module| {
+            let path = module.file.path.clone();
+            (path, 0, query.address.wrapping_sub(module.bias))
+        })
     };
     let frames = |wait: &LockReply| {
         let innermost_first = wait.frames.iter().rev();

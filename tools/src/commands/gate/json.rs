@@ -124,7 +124,7 @@ fn comparison(c: &Comparison) -> Value {
         "relative": c.relative,
         "interval": [c.interval.low, c.interval.high],
         "p": c.p,
-        "fence": c.fence,
+        "fence": c.noise_band,
         "smallest_seen": c.smallest_seen,
         "answer": c.answer.name(),
         "is_not_higher": c.is_not_higher,

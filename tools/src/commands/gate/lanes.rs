@@ -31,7 +31,7 @@ struct Box {
 pub fn render(traces: &[(String, Report); 2]) -> String {
     let length = traces
         .iter()
-        .map(|(_, r)| r.facts.recording.duration_ns)
+        .map(|(_, r)| r.metadata.recording.duration_ns)
         .max();
     let length = length.unwrap_or(0).max(1);
     let mut out = String::from(
@@ -41,7 +41,7 @@ pub fn render(traces: &[(String, Report); 2]) -> String {
     for (name, report) in traces {
         let rows = rows(report);
         let height = ROW * rows.len() as f64 + 16.0;
-        let duration = report.facts.recording.duration_ns;
+        let duration = report.metadata.recording.duration_ns;
         let _ = write!(
             out,
             "<h3>{} <span>{}</span></h3><svg class=\"lanes\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">",
@@ -109,9 +109,9 @@ fn axis(out: &mut String, length: u64, y: f64) {
 
 /// The row of states and the rows of frames of a trace's main thread: the first process' longest.
 fn rows(report: &Report) -> Vec<Vec<Box>> {
-    let facts = &report.facts;
-    let root = facts.processes.first().map_or(0, |p| p.pid);
-    let mains = facts
+    let metadata = &report.metadata;
+    let root = metadata.processes.first().map_or(0, |p| p.pid);
+    let mains = metadata
         .threads
         .iter()
         .enumerate()
@@ -132,7 +132,7 @@ fn rows(report: &Report) -> Vec<Vec<Box>> {
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
     let depths = shared..deepest.min(shared + DEPTH);
     let mut rows: Vec<Vec<Box>> = (0..=depths.len()).map(|_| Vec::new()).collect();
-    let since = |ns: u64| ns.saturating_sub(facts.recording.start_ns);
+    let since = |ns: u64| ns.saturating_sub(metadata.recording.start_ns);
     for (bar, stack) in bars.iter().zip(&stacks) {
         let class = class(stack.last().copied());
         add(
@@ -215,7 +215,7 @@ fn state(label: Option<Label>) -> String {
 
 fn name(report: &Report, label: Label) -> String {
     match label {
-        Label::Function(f) => report.facts.functions[f.0 as usize].name.clone(),
+        Label::Function(f) => report.metadata.functions[f.0 as usize].name.clone(),
         Label::Blocking(probe) => probe.name().into_owned(),
         Label::Gap => "no evidence".into(),
         Label::NoStack => "no stack".into(),
@@ -239,7 +239,7 @@ mod tests {
             let function =
                 |p: &crate::summary::call_tree::Place| matches!(p.label, Label::Function(_));
             let place = places.iter().rposition(function).expect("has functions") as u32;
-            let start = report.facts.recording.start_ns;
+            let start = report.metadata.recording.start_ns;
             report.timeline = Timeline::new(100);
             let bar = Bar {
                 begin_ns: start,
@@ -251,13 +251,13 @@ mod tests {
                 common: None,
             };
             let main = report
-                .facts
+                .metadata
                 .threads
                 .iter()
                 .position(|t| t.is_main)
                 .expect("a main thread");
             report.timeline.push(ThreadIndex(main as u32), bar);
-            report.facts.recording.duration_ns = length;
+            report.metadata.recording.duration_ns = length;
             (format!("{length}<evil>"), report)
         };
         let markup = render(&[lane(1_000_000), lane(4_000_000)]);

@@ -14,8 +14,8 @@ use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
 
 use crate::summary::call_tree::{Cell, Label, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
-use crate::summary::facts::{Facts, FunctionName, Recording};
 use crate::summary::load::{Report, summarize_by};
+use crate::summary::metadata::{FunctionName, Metadata, Recording};
 use crate::summary::roles::role_of_thread;
 
 /// What stays the same while traces are read one after the other.
@@ -38,16 +38,18 @@ impl Reader {
     }
 
     pub(super) fn run(&mut self, report: &Report, path: &Path, side: Side) -> Run {
-        let Report { facts, profile, .. } = report;
+        let Report {
+            metadata, profile, ..
+        } = report;
         let mut builder = Builder::new(side, about(report, path));
-        let roles = self.roles(facts);
-        let functions: Vec<NameId> = facts
+        let roles = self.roles(metadata);
+        let functions: Vec<NameId> = metadata
             .functions
             .iter()
             .map(|f| self.names.function(&f.name, is_system(f), side))
             .collect();
-        self.note_builds(facts, &functions, side);
-        for (function, id) in facts.functions.iter().zip(&functions) {
+        self.note_builds(metadata, &functions, side);
+        for (function, id) in metadata.functions.iter().zip(&functions) {
             if !function.file.is_empty() {
                 self.sources
                     .insert(*id, (function.file.clone(), function.line));
@@ -75,17 +77,17 @@ impl Reader {
             finder.builder.calls(at, metric, count);
         }
         for (thread, time) in profile.threads.iter().enumerate() {
-            let calls = facts.threads[thread].system_calls;
+            let calls = metadata.threads[thread].system_calls;
             builder.thread(roles[thread], &thread_values(time, calls));
         }
         self.waits(report, &roles, &functions, &mut builder);
         for (metric, name, unit) in TRANSFERS {
-            let is_it = |c: &&CounterRow| c.process_uid == 0 && c.name == name && c.unit == unit;
-            if let Some(counter) = facts.counters.iter().find(is_it) {
+            let is_it = |c: &&CounterRow| c.upid == 0 && c.name == name && c.unit == unit;
+            if let Some(counter) = metadata.counters.iter().find(is_it) {
                 builder.whole(metric, u64::try_from(counter.last).unwrap_or(0));
             }
         }
-        let scopes = facts.scopes.iter().map(|scope| {
+        let scopes = metadata.scopes.iter().map(|scope| {
             let inside = scope.inside.unwrap_or_default();
             let mut values = thread_values(&inside.time, Some(inside.system_calls));
             values.set(Metric::Wall, scope.total_ns);
@@ -98,20 +100,20 @@ impl Reader {
             }
         });
         builder.scopes = scopes.collect();
-        builder.finish(facts.recording.duration_ns)
+        builder.finish(metadata.recording.duration_ns)
     }
 
     /// Says which builds the run has loaded, and which functions are in each.
-    fn note_builds(&mut self, facts: &Facts, functions: &[NameId], side: Side) {
+    fn note_builds(&mut self, metadata: &Metadata, functions: &[NameId], side: Side) {
         let mut builds = HashMap::new();
-        for (path, build_ids) in &facts.builds {
+        for (path, build_ids) in &metadata.builds {
             let numbers = build_ids.iter().map(|id| match id.is_empty() {
                 true => None,
                 false => Some(self.names.build(id, side)),
             });
             builds.insert(path, numbers.collect::<Vec<_>>());
         }
-        for (function, id) in facts.functions.iter().zip(functions) {
+        for (function, id) in metadata.functions.iter().zip(functions) {
             let known = builds.get(&function.module).map(Vec::as_slice);
             for build in known.unwrap_or(&[None]) {
                 self.names.is_in(*id, *build);
@@ -178,15 +180,15 @@ impl Reader {
     }
 
     /// The role of each thread.
-    fn roles(&mut self, facts: &Facts) -> Vec<RoleId> {
-        let root_pid = facts.processes.first().map_or(0, |p| p.pid);
-        let images = || facts.processes.iter().filter(|p| p.pid == root_pid);
+    fn roles(&mut self, metadata: &Metadata) -> Vec<RoleId> {
+        let root_pid = metadata.processes.first().map_or(0, |p| p.pid);
+        let images = || metadata.processes.iter().filter(|p| p.pid == root_pid);
         let longest = images().max_by_key(|p| p.end_ns - p.begin_ns);
         let longest = longest.map_or_else(String::new, |p| p.name.clone());
         let program = self.program.get_or_insert_with(|| longest.clone()).clone();
         let is_renamed = images().all(|p| p.name != program);
-        let threads = facts.threads.iter().map(|thread| {
-            let process = &facts.processes[thread.process];
+        let threads = metadata.threads.iter().map(|thread| {
+            let process = &metadata.processes[thread.process];
             let mut name = process.name.clone();
             if is_renamed && name == longest {
                 name.clone_from(&program);
@@ -276,8 +278,8 @@ pub fn machine(r: &Recording) -> String {
 }
 
 fn about(report: &Report, path: &Path) -> About {
-    let r = &report.facts.recording;
-    let calls = report.facts.system_calls(&|_| true);
+    let r = &report.metadata.recording;
+    let calls = report.metadata.system_calls(&|_| true);
     let group = path
         .parent()
         .map_or_else(String::new, |p| p.display().to_string());
@@ -285,7 +287,7 @@ fn about(report: &Report, path: &Path) -> About {
         label: path.display().to_string(),
         group,
         command: r.command.join(" "),
-        programs: programs(&report.facts),
+        programs: programs(&report.metadata),
         shares_processor: r.shares_processor,
         damage: report.damage.clone(),
         machine: machine(r),
@@ -296,16 +298,16 @@ fn about(report: &Report, path: &Path) -> About {
         knows_system_calls: calls.is_some(),
         knows_callers: calls.is_some_and(|calls| calls.sum() == 0)
             || report.calls.iter().next().is_some(),
-        knows_call_bytes: report.facts.call_bytes(&|_| true).is_some(),
+        knows_call_bytes: report.metadata.call_bytes(&|_| true).is_some(),
         complete: r.outcome == "finished",
         calibration_ns: report.calibration_ns,
     }
 }
 
 /// What the recorded process executed.
-fn programs(facts: &Facts) -> Vec<String> {
-    let root = facts.processes.first().map_or(0, |p| p.pid);
-    let images = facts.processes.iter().filter(|p| p.pid == root);
+fn programs(metadata: &Metadata) -> Vec<String> {
+    let root = metadata.processes.first().map_or(0, |p| p.pid);
+    let images = metadata.processes.iter().filter(|p| p.pid == root);
     let mut names: Vec<String> = images.map(|p| p.name.clone()).collect();
     names.sort();
     names.dedup();
@@ -367,7 +369,7 @@ fn blocked_metric(cause: Cause) -> Metric {
 }
 
 fn cell_values(label: Label, cell: &Cell) -> Values {
-    let mut values = amounts(&cell.amounts);
+    let mut values = metrics(&cell.metrics);
     values.set(Metric::Wall, cell.time_ns);
     match label {
         Label::Blocking(probe) => {
@@ -377,14 +379,14 @@ fn cell_values(label: Label, cell: &Cell) -> Values {
         Label::Gap => values.set(Metric::Gap, cell.time_ns),
         _ => values.set(
             Metric::Ready,
-            cell.time_ns.saturating_sub(cell.amounts.cpu_ns),
+            cell.time_ns.saturating_sub(cell.metrics.cpu_ns),
         ),
     }
     values
 }
 
 fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
-    let mut values = amounts(&time.amounts);
+    let mut values = metrics(&time.metrics);
     for (metric, count) in Metric::SYSTEM_CALLS
         .into_iter()
         .zip(calls.unwrap_or_default().0)
@@ -398,22 +400,22 @@ fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
         values.set(metric, sum);
     }
     values.set(Metric::Gap, time.gap_ns);
-    let ready = time.running_ns.saturating_sub(time.amounts.cpu_ns);
+    let ready = time.running_ns.saturating_sub(time.metrics.cpu_ns);
     values.set(Metric::Ready, ready);
     values
 }
 
-fn amounts(amounts: &stackbeat_model::Amounts) -> Values {
+fn metrics(metrics: &stackbeat_model::Metrics) -> Values {
     let mut values = Values::default();
     for (metric, amount) in [
-        (Metric::Cpu, amounts.cpu_ns),
-        (Metric::Allocations, amounts.allocations),
-        (Metric::AllocatedBytes, amounts.allocated_bytes),
-        (Metric::Frees, amounts.frees),
-        (Metric::MinorFaults, amounts.minor_faults),
-        (Metric::MajorFaults, amounts.major_faults),
-        (Metric::VoluntarySwitches, amounts.voluntary_switches),
-        (Metric::InvoluntarySwitches, amounts.involuntary_switches),
+        (Metric::Cpu, metrics.cpu_ns),
+        (Metric::Allocations, metrics.allocations),
+        (Metric::AllocatedBytes, metrics.allocated_bytes),
+        (Metric::Frees, metrics.frees),
+        (Metric::MinorFaults, metrics.minor_faults),
+        (Metric::MajorFaults, metrics.major_faults),
+        (Metric::VoluntarySwitches, metrics.voluntary_switches),
+        (Metric::InvoluntarySwitches, metrics.involuntary_switches),
     ] {
         values.set(metric, amount);
     }
@@ -442,9 +444,9 @@ mod tests {
         }
         assert_eq!(
             run.whole.get(Metric::Wall),
-            report.facts.recording.duration_ns
+            report.metadata.recording.duration_ns
         );
-        assert_eq!(run.whole.get(Metric::Cpu), all.amounts.cpu_ns);
+        assert_eq!(run.whole.get(Metric::Cpu), all.metrics.cpu_ns);
         assert_eq!(
             run.whole.get(Metric::Lock),
             all.blocked_ns[Cause::Lock as usize]
@@ -454,7 +456,7 @@ mod tests {
             let of_metric = run.entries().filter(|e| e.metric == metric);
             of_metric.map(|e| e.value).sum()
         };
-        assert_eq!(sum(Metric::Cpu), all.amounts.cpu_ns);
+        assert_eq!(sum(Metric::Cpu), all.metrics.cpu_ns);
         assert_eq!(sum(Metric::Wall), all.wall_ns());
         assert_eq!((run.about.group.as_str(), run.about.lost), ("a", 3));
         // Two workers are one role; each process has its main thread.
@@ -597,12 +599,12 @@ mod tests {
         let mut reader = Reader::default();
         for (side, build_id) in [(Side::Baseline, 1), (Side::Candidate, 2)] {
             let mut report = testing::report();
-            let paths: Vec<String> = (report.facts.functions.iter())
+            let paths: Vec<String> = (report.metadata.functions.iter())
                 .map(|function| function.module.clone())
                 .filter(|module| !module.is_empty())
                 .collect();
             // The program was built anew, its libraries were not.
-            report.facts.builds = (paths.into_iter())
+            report.metadata.builds = (paths.into_iter())
                 .map(|path| match path.contains("libc") {
                     true => (path, [vec![9]].into()),
                     false => (path, [vec![build_id]].into()),
@@ -625,7 +627,7 @@ mod tests {
         let before = testing::report();
         reader.run(&before, Path::new("a.beat"), Side::Baseline);
         let mut after = testing::report();
-        after.facts.processes[0].name = "shop-new".into();
+        after.metadata.processes[0].name = "shop-new".into();
         reader.run(&after, Path::new("b.beat"), Side::Candidate);
         assert_eq!(reader.names.roles().len(), 3);
     }

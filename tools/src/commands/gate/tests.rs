@@ -21,8 +21,8 @@ pub(super) fn gate(factor: f64) -> Gate {
     for side in [Side::Baseline, Side::Candidate] {
         for number in 0..10 {
             let mut report = testing::report();
-            report.facts.recording.started_unix_ns += number;
-            report.facts.recording.records_lost = 0;
+            report.metadata.recording.started_unix_ns += number;
+            report.metadata.recording.records_lost = 0;
             let places = report.profile.tree.places().to_vec();
             let mut cells: Vec<_> = report.profile.cells.iter_mut().collect();
             cells.sort_by_key(|(key, _)| **key);
@@ -33,15 +33,15 @@ pub(super) fn gate(factor: f64) -> Gate {
                 let scaled = |ns: u64| (ns as f64 * scale) as u64;
                 grown[thread.0 as usize] += scaled(cell.time_ns) as i64 - cell.time_ns as i64;
                 cell.time_ns = scaled(cell.time_ns);
-                cell.amounts.cpu_ns = scaled(cell.amounts.cpu_ns);
+                cell.metrics.cpu_ns = scaled(cell.metrics.cpu_ns);
             }
             for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
                 thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
-                thread.amounts.cpu_ns = thread.amounts.cpu_ns.saturating_add_signed(*grown);
+                thread.metrics.cpu_ns = thread.metrics.cpu_ns.saturating_add_signed(*grown);
             }
-            let duration = report.facts.recording.duration_ns;
+            let duration = report.metadata.recording.duration_ns;
             // The server waits for its workers.
-            report.facts.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
+            report.metadata.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
             let path = format!("{}/{number}.beat", side.name());
             runs.push(reader.run(&report, Path::new(&path), side));
         }

@@ -11,7 +11,7 @@ use stackbeat_gate::names::Form;
 use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
-use stackbeat_gate::waits::{Tie, WaitedFor};
+use stackbeat_gate::wait_partners::{Tie, WaitedFor};
 
 use super::summarize::Sources;
 use crate::units;
@@ -507,8 +507,8 @@ pub fn scope(row: &ScopeRow) -> String {
     };
     let parts = row.system_calls.iter().take(SHOWN).map(|p| {
         let title = p.metric.title();
-        let amounts = [p.baseline, p.candidate].map(|value| amount(p.metric, value));
-        format!("; {title} {} → {}", amounts[0], amounts[1])
+        let metrics = [p.baseline, p.candidate].map(|value| amount(p.metric, value));
+        format!("; {title} {} → {}", metrics[0], metrics[1])
     });
     let inside: String = parts.collect();
     format!("{} ({entered} calls{inside})", row.name)

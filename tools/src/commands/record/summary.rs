@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::Serialize;
-use stackbeat_collector::session::{Options, Outcome, Visit, Visits};
+use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome};
 
 use crate::cli::LogArgs;
 use crate::render::text::evidence;
@@ -64,8 +64,8 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         let text = format!("  not recorded: {}", terminal::clean(&text));
         let _ = writeln!(out, "{}", style.warning(&text));
     }
-    if let Some(visits) = &outcome.visits {
-        out.push_str(&visits_text(visits));
+    if let Some(attach_session) = &outcome.attach_session {
+        out.push_str(&attach_session_text(attach_session));
     }
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         let _ = writeln!(out, "  the program was killed by signal {signal}");
@@ -81,12 +81,12 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             units::duration(after_ns)
         );
     }
-    for (cause, count) in &outcome.losses {
+    for (cause, count) in &outcome.drops {
         let _ = writeln!(
             out,
             "  {:>10}  {}",
             units::count(*count),
-            crate::losses::describe(*cause)
+            crate::drop_causes::describe(*cause)
         );
     }
     if let Some(error) = &outcome.write_error {
@@ -116,24 +116,24 @@ fn unseen_cpu_ns(outcome: &Outcome) -> u64 {
 }
 
 /// What attaching and detaching cost the program.
-fn visits_text(visits: &Visits) -> String {
-    let text = |visit: &Visit| {
+fn attach_session_text(attach_session: &AttachSession) -> String {
+    let text = |attach_step: &AttachStep| {
         let ns = |time: std::time::Duration| units::duration(time.as_nanos() as u64);
         format!(
             "{} (one thread stood still {})",
-            ns(visit.total),
-            ns(visit.pause)
+            ns(attach_step.total),
+            ns(attach_step.pause)
         )
     };
-    let mut out = match &visits.detach {
+    let mut out = match &attach_session.detach {
         Some(detach) => format!(
             "  attached in {}, detached in {}\n",
-            text(&visits.attach),
+            text(&attach_session.attach),
             text(detach)
         ),
-        None => format!("  attached in {}\n", text(&visits.attach)),
+        None => format!("  attached in {}\n", text(&attach_session.attach)),
     };
-    if let Some(descendants) = &visits.descendants {
+    if let Some(descendants) = &attach_session.descendants {
         let pause = units::duration(descendants.longest_pause.as_nanos() as u64);
         let _ = writeln!(
             out,
@@ -162,7 +162,7 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
         .filter(|row| row.own.running_ns() > 0)
         .map(|row| {
             let own = row.own.running_ns();
-            let name = labels::function_text(&report.facts, row.function.0);
+            let name = labels::function_text(&report.metadata, row.function.0);
             let name = terminal::clean(&name).into_owned();
             let ends = interval(own, whole, known.effective_samples());
             [
@@ -178,7 +178,7 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
 /// The summary for scripts, on one line. Documented in docs/json.md.
 fn json(options: &Options, outcome: &Outcome) -> String {
     #[derive(Serialize)]
-    struct Loss {
+    struct Drops {
         cause: &'static str,
         count: u64,
     }
@@ -200,29 +200,30 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         records_written: u64,
         records_stored: u64,
         records_lost: u64,
-        losses: Vec<Loss>,
+        #[serde(rename = "losses")]
+        drops: Vec<Drops>,
         unrecorded: Vec<UnrecordedRow>,
         unseen_cpu_ns: u64,
         write_error: Option<String>,
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        attach: Option<VisitTimes>,
+        attach: Option<AttachStepTimes>,
         /// Processes besides that it had started before.
         #[serde(skip_serializing_if = "Option::is_none")]
         attached_descendants: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        detach: Option<VisitTimes>,
+        detach: Option<AttachStepTimes>,
     }
     #[derive(Serialize)]
-    struct VisitTimes {
+    struct AttachStepTimes {
         pause_ns: u64,
         total_ns: u64,
         slots: u64,
     }
-    let times = |visit: Visit| VisitTimes {
-        pause_ns: visit.pause.as_nanos() as u64,
-        total_ns: visit.total.as_nanos() as u64,
-        slots: visit.slots,
+    let times = |attach_step: AttachStep| AttachStepTimes {
+        pause_ns: attach_step.pause.as_nanos() as u64,
+        total_ns: attach_step.total.as_nanos() as u64,
+        slots: attach_step.slots,
     };
     let summary = Summary {
         schema: "stackbeat.record.v1",
@@ -245,11 +246,11 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         records_written: outcome.records_written,
         records_stored: outcome.records_stored,
         records_lost: outcome.records_lost,
-        losses: outcome
-            .losses
+        drops: outcome
+            .drops
             .iter()
-            .map(|(cause, count)| Loss {
-                cause: crate::losses::name(*cause),
+            .map(|(cause, count)| Drops {
+                cause: crate::drop_causes::name(*cause),
                 count: *count,
             })
             .collect(),
@@ -257,12 +258,12 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         unseen_cpu_ns: unseen_cpu_ns(outcome),
         write_error: outcome.write_error.clone(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
-        attach: outcome.visits.map(|v| times(v.attach)),
+        attach: outcome.attach_session.map(|v| times(v.attach)),
         attached_descendants: outcome
-            .visits
+            .attach_session
             .and_then(|v| v.descendants)
             .map(|d| d.attached),
-        detach: outcome.visits.and_then(|v| v.detach).map(times),
+        detach: outcome.attach_session.and_then(|v| v.detach).map(times),
     };
     terminal::json_line(&summary).unwrap_or_default()
 }

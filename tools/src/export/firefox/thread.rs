@@ -239,7 +239,7 @@ impl<'a> Tables<'a> {
             out.write_all(b",")
         })?;
         out.write_all(br#"0],"threadCPUDelta":[0"#)?;
-        spool.read(thread, |segment| write!(out, ",{}", segment.amounts.cpu_ns))?;
+        spool.read(thread, |segment| write!(out, ",{}", segment.metrics.cpu_ns))?;
         write!(out, r#"],"length":{}}}"#, length + 1)
     }
 

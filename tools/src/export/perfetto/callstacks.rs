@@ -124,7 +124,7 @@ impl Callstacks {
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let probe = ProbeId(row.probe);
-        if probe.is_counted() {
+        if probe.is_sampled_event() {
             // These stand for allocations; the samples here stand for time.
             return Ok(());
         }
@@ -151,13 +151,13 @@ impl Callstacks {
             self.known = next;
             interned = Some(self.intern(trace, names, stack, leaf, callstack));
         }
-        let facts = trace.thread(thread);
+        let metadata = trace.thread(thread);
         let sample = &mut self.sample;
         sample.clear();
         for (field, value) in [
             (1, 0), // cpu
-            (2, u64::from(trace.process(facts.process).pid)),
-            (3, u64::from(facts.tid)),
+            (2, u64::from(trace.process(metadata.process).pid)),
+            (3, u64::from(metadata.tid)),
             (4, callstack),
             (5, pb::perf_sample::CpuMode::ModeUser as u64),
             (6, self.samples), // timebase_count

@@ -181,7 +181,7 @@ impl Exporter<'_> {
                     .write(owner, reading, &self.uuids, &mut self.packets)?;
             }
         }
-        session::losses(trace, &self.uuids, &mut self.packets)?;
+        session::drops(trace, &self.uuids, &mut self.packets)?;
         self.packets.flush()
     }
 

@@ -61,15 +61,15 @@ pub(super) fn begin(
 }
 
 /// Says what is missing, by cause, at the end of the recording.
-pub(super) fn losses(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
+pub(super) fn drops(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
     // The recording itself may end later, when the collector has named all functions.
     let end_ns = trace.threads().iter().map(|t| t.end_ns).max().unwrap_or(0);
     let mut by_cause: Vec<(String, u64)> = Vec::new();
-    for loss in trace.losses() {
-        let cause = loss.name();
+    for dropped in trace.drops() {
+        let cause = dropped.name();
         match by_cause.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, count)) => *count = count.saturating_add(loss.count),
-            None => by_cause.push((cause, loss.count)),
+            Some((_, count)) => *count = count.saturating_add(dropped.count),
+            None => by_cause.push((cause, dropped.count)),
         }
     }
     for (cause, count) in by_cause {

@@ -67,9 +67,9 @@ fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
         };
         let more = [
             cell.time_ns,
-            cell.amounts.cpu_ns,
+            cell.metrics.cpu_ns,
             blocked,
-            cell.amounts.allocated_bytes,
+            cell.metrics.allocated_bytes,
         ];
         for (sum, more) in sums[*place as usize].iter_mut().zip(more) {
             *sum += more;

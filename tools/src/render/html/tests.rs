@@ -69,7 +69,7 @@ fn numbers_are_those_of_the_report() {
     let expected = functions(&report.profile, &|_| true, SortKey::SelfTime);
     assert_eq!(found.len(), expected.len());
     for row in expected {
-        let name = &report.facts.functions[row.function.0 as usize].name;
+        let name = &report.metadata.functions[row.function.0 as usize].name;
         let line = json!([
             name,
             row.own.running_ns(),
@@ -151,7 +151,7 @@ fn hands_zoom_search_select_and_reset() {
     }
     let price: u64 = functions(&report.profile, &|_| true, SortKey::Total)
         .iter()
-        .filter(|r| report.facts.functions[r.function.0 as usize].name == "shop::price")
+        .filter(|r| report.metadata.functions[r.function.0 as usize].name == "shop::price")
         .map(|r| r.total.wall_ns)
         .sum();
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
@@ -271,7 +271,7 @@ fn dark_and_narrow_windows_work() {
 #[test]
 fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     let mut report = testing::large_report(300, 400, 60_000);
-    report.facts.recording.state = "damaged: in parts".into();
+    report.metadata.recording.state = "damaged: in parts".into();
     report.damage.push("damaged near byte 7".into());
     let text = super::render(&report).expect("renders");
     assert!(report.timeline.joined() > 0);
@@ -302,24 +302,24 @@ fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
 #[test]
 fn counters_are_charts_that_zoom_with_the_threads() {
     let mut report = testing::report();
-    let process_uid = report.facts.processes[0].uid;
-    let end_ns = report.facts.recording.duration_ns;
-    let row = |name: &str, unit: &str, process_uid, values: &[i64]| {
+    let upid = report.metadata.processes[0].upid;
+    let end_ns = report.metadata.recording.duration_ns;
+    let row = |name: &str, unit: &str, upid, values: &[i64]| {
         let step = end_ns / values.len() as u64;
         let points = values.iter().zip(0u64..).map(|(v, i)| (i * step, *v));
         crate::summary::counters::CounterRow {
             name: name.to_owned(),
             unit: unit.to_owned(),
-            process_uid,
+            upid,
             points: points.collect(),
             ..Default::default()
         }
     };
-    report.facts.counters = vec![
+    report.metadata.counters = vec![
         row("machine I/O pressure", "us/s", 0, &[500, 20_000]),
-        row("descriptors", "", process_uid, &[3, 9, 4]),
-        row("memory", "bytes", process_uid, &[1 << 20, 3 << 20, 2 << 20]),
-        row("CPU", "%", process_uid, &[10, 90, 60, 100]),
+        row("descriptors", "", upid, &[3, 9, 4]),
+        row("memory", "bytes", upid, &[1 << 20, 3 << 20, 2 << 20]),
+        row("CPU", "%", upid, &[10, 90, 60, 100]),
     ];
     let Some(mut shown) = show(&report, 1280, 800) else {
         return;
@@ -378,7 +378,7 @@ fn a_blocking_call_says_who_ended_it() {
         .expect("somebody waits");
     let waking =
         (1..tree.len() as u32).find(|p| matches!(tree[*p as usize].label, Label::Function(_)));
-    let start_ns = report.facts.recording.start_ns;
+    let start_ns = report.metadata.recording.start_ns;
     let wait = LongWaitRow {
         thread: ThreadIndex(thread as u32),
         begin_ns: begin_ns - start_ns,
@@ -400,7 +400,7 @@ fn a_blocking_call_says_who_ended_it() {
     };
     let at = wait.thread.0;
     let (before, after) = (wait.begin_ns.saturating_sub(9), wait.end_ns + 1);
-    report.facts.long_waits = vec![other(at, before), wait, other(at, after), other(at + 1, 0)];
+    report.metadata.long_waits = vec![other(at, before), wait, other(at, after), other(at + 1, 0)];
     let Some(mut shown) = show(&report, 1280, 800) else {
         return;
     };
@@ -412,7 +412,7 @@ fn a_blocking_call_says_who_ended_it() {
     ));
     assert_eq!(described["Waited for"], "lock at 0x5000", "{described}");
     let name = |index: usize| {
-        let thread = &report.facts.threads[index];
+        let thread = &report.metadata.threads[index];
         format!("{} {}", thread.name, thread.tid)
     };
     assert_eq!(described["Held by"], name(1));

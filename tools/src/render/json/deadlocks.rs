@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::summary::call_tree::Profile;
 use crate::summary::deadlocks::{Deadlocks, Member};
-use crate::summary::facts::Facts;
 use crate::summary::labels::label_text;
+use crate::summary::metadata::Metadata;
 
 /// A deadlock in JSON (docs/json.md).
 #[derive(Debug, Serialize)]
@@ -16,22 +16,26 @@ pub struct DeadlockJson {
 
 #[derive(Debug, Serialize)]
 struct MemberJson {
-    thread_uid: u32,
+    #[serde(rename = "thread_uid")]
+    utid: u32,
     call: String,
     lock: String,
     /// Innermost first; empty when not known.
     stack: Vec<String>,
 }
 
-pub fn json(deadlocks: &Deadlocks, facts: &Facts, profile: &Profile) -> Vec<DeadlockJson> {
+pub fn json(deadlocks: &Deadlocks, metadata: &Metadata, profile: &Profile) -> Vec<DeadlockJson> {
     let member = |m: &Member| MemberJson {
-        thread_uid: facts.threads.get(m.thread.0 as usize).map_or(0, |t| t.uid),
+        utid: metadata
+            .threads
+            .get(m.thread.0 as usize)
+            .map_or(0, |t| t.utid),
         call: m.probe.name().into_owned(),
         lock: format!("{:#x}", m.lock),
         stack: profile
             .tree
             .outwards(m.place)
-            .map(|(_, label)| label_text(facts, label))
+            .map(|(_, label)| label_text(metadata, label))
             .collect(),
     };
     let all = deadlocks.found.iter();

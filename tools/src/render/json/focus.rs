@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::summary::facts::Facts;
 use crate::summary::focus::{Branch, Focus, heaviest};
 use crate::summary::labels::label_text;
+use crate::summary::metadata::Metadata;
 
 /// A tree as JSON.
 #[derive(Debug, Serialize)]
@@ -19,25 +19,25 @@ pub struct JsonBranch {
 }
 
 /// The two trees: callers, callees.
-pub fn json(focus: &Focus, facts: &Facts) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
+pub fn json(focus: &Focus, metadata: &Metadata) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
     let whole = focus.callees.weights.wall_ns;
     (
-        json_children(facts, &focus.callers, whole),
-        json_children(facts, &focus.callees, whole),
+        json_children(metadata, &focus.callers, whole),
+        json_children(metadata, &focus.callees, whole),
     )
 }
 
-fn json_children(facts: &Facts, branch: &Branch, whole_ns: u64) -> Vec<JsonBranch> {
+fn json_children(metadata: &Metadata, branch: &Branch, whole_ns: u64) -> Vec<JsonBranch> {
     heaviest(branch, whole_ns)
         .into_iter()
         .map(|(label, b)| JsonBranch {
-            name: label_text(facts, label),
+            name: label_text(metadata, label),
             wall_ns: b.weights.wall_ns,
             blocked_ns: b.weights.blocked_ns,
             cpu_ns: b.weights.cpu_ns,
             allocated_bytes: b.weights.allocated_bytes,
             samples: b.weights.samples,
-            children: json_children(facts, b, whole_ns),
+            children: json_children(metadata, b, whole_ns),
         })
         .collect()
 }

@@ -4,4 +4,4 @@ pub(crate) mod deadlocks;
 pub(crate) mod focus;
 pub(crate) mod report;
 pub(crate) mod system_calls;
-pub(crate) mod waits;
+pub(crate) mod wait_pairs;

@@ -9,18 +9,18 @@ use stackbeat_core::probe::Cause;
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_model::ThreadIndex;
 
-use super::{deadlocks, focus, system_calls, waits};
+use super::{deadlocks, focus, system_calls, wait_pairs};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ThreadTime};
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::events::EventRow;
 use crate::summary::evidence::interval;
-use crate::summary::facts::{
-    Facts, FunctionName, LossRow, ProcessRow, Recording, ThreadFacts, by_kind,
-};
 use crate::summary::functions::{Weights, blocking_sites, evidence, functions};
 use crate::summary::labels::label_text;
 use crate::summary::load::Report;
+use crate::summary::metadata::{
+    DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata, by_kind,
+};
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
 
@@ -36,7 +36,8 @@ pub struct ReportJson<'a> {
     call_bytes: Option<CallBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups: Option<u64>,
-    losses: Vec<LossRow>,
+    #[serde(rename = "losses")]
+    drops: Vec<DropsRow>,
     damage: &'a [String],
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadJson<'a>>,
@@ -48,7 +49,7 @@ pub struct ReportJson<'a> {
     call_byte_sites: Vec<system_calls::SiteJson>,
     wake_up_functions: Vec<system_calls::FunctionJson>,
     wake_up_sites: Vec<system_calls::SiteJson>,
-    waits: waits::WaitsJson,
+    waits: wait_pairs::WaitsJson,
     deadlocks: Vec<deadlocks::DeadlockJson>,
     scopes: Vec<ScopeJson>,
     counters: Vec<CounterRow>,
@@ -89,7 +90,7 @@ struct Time {
 #[derive(Serialize)]
 struct ThreadJson<'a> {
     #[serde(flatten)]
-    facts: ThreadFacts,
+    metadata: ThreadMetadata,
     /// Where it was started, innermost function first; empty: not known.
     started_at: &'a [String],
     #[serde(flatten)]
@@ -143,7 +144,8 @@ struct SiteJson {
     longest_ns: u64,
     /// Begin of the longest wait, since the recording's start.
     longest_at_ns: u64,
-    longest_thread_uid: u32,
+    #[serde(rename = "longest_thread_uid")]
+    longest_utid: u32,
     /// Innermost first.
     stack: Vec<String>,
 }
@@ -186,18 +188,21 @@ pub fn report<'a>(
     top: usize,
     function: Option<&str>,
 ) -> Result<ReportJson<'a>> {
-    let Report { facts, profile, .. } = report;
+    let Report {
+        metadata, profile, ..
+    } = report;
     let mut totals = ThreadTime::default();
     let mut threads = Vec::new();
-    for (index, thread) in facts.threads.iter().enumerate() {
+    for (index, thread) in metadata.threads.iter().enumerate() {
         if wanted(ThreadIndex(index as u32)) {
             let time = profile.threads.get(index).copied().unwrap_or_default();
             totals.add(&time);
             threads.push(ThreadJson {
-                facts: thread.clone(),
-                started_at: (facts.start_stacks.get(thread.start_stack)).map_or(&[], Vec::as_slice),
+                metadata: thread.clone(),
+                started_at: (metadata.start_stacks.get(thread.start_stack))
+                    .map_or(&[], Vec::as_slice),
                 time: (&time).into(),
-                counters: (facts.thread_counters.get(&ThreadIndex(index as u32)))
+                counters: (metadata.thread_counters.get(&ThreadIndex(index as u32)))
                     .cloned()
                     .unwrap_or_default(),
             });
@@ -205,11 +210,11 @@ pub fn report<'a>(
     }
     let focus = match function {
         Some(name) => {
-            let focus = crate::summary::focus::focus(facts, profile, wanted, name)?;
-            let (callers, callees) = focus::json(&focus, facts);
+            let focus = crate::summary::focus::focus(metadata, profile, wanted, name)?;
+            let (callers, callees) = focus::json(&focus, metadata);
             let functions = focus.functions.iter();
             Some(FocusJson {
-                functions: functions.map(|f| name_of(facts, f.0)).collect(),
+                functions: functions.map(|f| name_of(metadata, f.0)).collect(),
                 callers,
                 callees,
             })
@@ -219,32 +224,33 @@ pub fn report<'a>(
     let rows = functions(profile, wanted, sort).into_iter().take(top);
     let known = evidence(profile, wanted);
     let whole = known.time_ns + totals.gap_cpu_ns;
-    let callers = |what| system_calls::json(&report.calls, what, facts, profile, wanted, top);
+    let callers = |what| system_calls::json(&report.calls, what, metadata, profile, wanted, top);
     let (system_call_functions, system_call_sites) = callers(Counted::Calls);
     let (call_byte_functions, call_byte_sites) = callers(Counted::Bytes);
     let (wake_up_functions, wake_up_sites) = callers(Counted::WakeUps);
     Ok(ReportJson {
         schema: "stackbeat.report.v1",
-        recording: facts.recording.clone(),
+        recording: metadata.recording.clone(),
         totals: Totals {
-            capture_ns: (threads.iter()).fold(0, |sum, t| sum.saturating_add(t.facts.capture_ns)),
+            capture_ns: (threads.iter())
+                .fold(0, |sum, t| sum.saturating_add(t.metadata.capture_ns)),
             time: (&totals).into(),
         },
-        system_calls: facts.system_calls(wanted),
-        call_bytes: facts.call_bytes(wanted),
-        wake_ups: facts.wake_ups(wanted),
-        losses: facts
-            .losses
+        system_calls: metadata.system_calls(wanted),
+        call_bytes: metadata.call_bytes(wanted),
+        wake_ups: metadata.wake_ups(wanted),
+        drops: metadata
+            .drops
             .iter()
             .filter(|l| l.count > 0)
             .cloned()
             .collect(),
         damage: &report.damage,
-        processes: facts.processes.clone(),
+        processes: metadata.processes.clone(),
         threads,
         functions: rows
             .map(|row| FunctionJson {
-                name: name_of(facts, row.function.0),
+                name: name_of(metadata, row.function.0),
                 own: row.own.into(),
                 running_share: {
                     let part = row.own.running_ns();
@@ -258,24 +264,24 @@ pub fn report<'a>(
                 total: row.total.into(),
             })
             .collect(),
-        blocking_sites: sites(facts, profile, wanted, top),
+        blocking_sites: sites(metadata, profile, wanted, top),
         system_call_functions,
         system_call_sites,
         call_byte_functions,
         call_byte_sites,
         wake_up_functions,
         wake_up_sites,
-        waits: waits::json(report, wanted, top),
-        deadlocks: deadlocks::json(&report.deadlocks, facts, profile),
-        scopes: facts.scopes.iter().map(scope).collect(),
-        counters: facts.counters.clone(),
-        events: events(facts, profile),
+        waits: wait_pairs::json(report, wanted, top),
+        deadlocks: deadlocks::json(&report.deadlocks, metadata, profile),
+        scopes: metadata.scopes.iter().map(scope).collect(),
+        counters: metadata.counters.clone(),
+        events: events(metadata, profile),
         focus,
     })
 }
 
-fn name_of(facts: &Facts, function: u32) -> FunctionName {
-    facts
+fn name_of(metadata: &Metadata, function: u32) -> FunctionName {
+    metadata
         .functions
         .get(function as usize)
         .cloned()
@@ -293,20 +299,20 @@ fn scope(row: &ScopeRow) -> ScopeJson {
     }
 }
 
-fn events(facts: &Facts, profile: &Profile) -> Vec<EventJson> {
+fn events(metadata: &Metadata, profile: &Profile) -> Vec<EventJson> {
     let json = |row: &EventRow| EventJson {
         row: row.clone(),
         stack: profile
             .tree
             .outwards(row.place)
-            .map(|(_, label)| label_text(facts, label))
+            .map(|(_, label)| label_text(metadata, label))
             .collect(),
     };
-    facts.events.iter().map(json).collect()
+    metadata.events.iter().map(json).collect()
 }
 
 fn sites(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     top: usize,
@@ -323,9 +329,13 @@ fn sites(
                 total_ns: site.total_ns,
                 inferred_ns: site.inferred_ns,
                 longest_ns: site.longest_ns,
-                longest_at_ns: site.longest_at_ns.saturating_sub(facts.recording.start_ns),
-                longest_thread_uid: facts.threads[site.longest_thread.0 as usize].uid,
-                stack: callers.map(|(_, label)| label_text(facts, label)).collect(),
+                longest_at_ns: site
+                    .longest_at_ns
+                    .saturating_sub(metadata.recording.start_ns),
+                longest_utid: metadata.threads[site.longest_thread.0 as usize].utid,
+                stack: callers
+                    .map(|(_, label)| label_text(metadata, label))
+                    .collect(),
             }
         })
         .collect()
@@ -337,22 +347,22 @@ impl From<&ThreadTime> for Time {
         Time {
             wall_ns: t.wall_ns(),
             running_ns: t.running_ns,
-            runnable_ns: t.amounts.runnable_ns,
+            runnable_ns: t.metrics.runnable_ns,
             blocked_ns: t.all_blocked_ns(),
             blocked_by_cause_ns: causes
                 .map(|c| (c.name(), t.blocked_ns[c as usize]))
                 .collect(),
             no_evidence_ns: t.gap_ns,
             no_evidence_cpu_ns: t.gap_cpu_ns,
-            cpu_ns: t.amounts.cpu_ns,
-            allocations: t.amounts.allocations,
-            allocated_bytes: t.amounts.allocated_bytes,
-            frees: t.amounts.frees,
-            minor_faults: t.amounts.minor_faults,
-            major_faults: t.amounts.major_faults,
-            voluntary_switches: t.amounts.voluntary_switches,
-            involuntary_switches: t.amounts.involuntary_switches,
-            samples: t.amounts.samples,
+            cpu_ns: t.metrics.cpu_ns,
+            allocations: t.metrics.allocations,
+            allocated_bytes: t.metrics.allocated_bytes,
+            frees: t.metrics.frees,
+            minor_faults: t.metrics.minor_faults,
+            major_faults: t.metrics.major_faults,
+            voluntary_switches: t.metrics.voluntary_switches,
+            involuntary_switches: t.metrics.involuntary_switches,
+            samples: t.metrics.samples,
         }
     }
 }

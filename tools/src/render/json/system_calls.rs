@@ -6,8 +6,8 @@ use serde::Serialize;
 use stackbeat_model::ThreadIndex;
 
 use crate::summary::call_tree::Profile;
-use crate::summary::facts::{Facts, FunctionName};
 use crate::summary::labels::label_text;
+use crate::summary::metadata::{FunctionName, Metadata};
 use crate::summary::system_calls::{CallSites, Counted, name};
 
 /// Calls of one kind that a function makes, or bytes that they move.
@@ -43,7 +43,7 @@ enum KindJson {
 pub fn json(
     sites: &CallSites,
     what: Counted,
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     top: usize,
@@ -58,7 +58,7 @@ pub fn json(
         let rows = kind.functions(profile).into_iter().take(top);
         functions.extend(rows.map(|(function, own, total)| FunctionJson {
             kind: json,
-            name: (facts.functions.get(function.0 as usize).cloned()).unwrap_or_default(),
+            name: (metadata.functions.get(function.0 as usize).cloned()).unwrap_or_default(),
             own,
             total,
         }));
@@ -69,7 +69,7 @@ pub fn json(
                 kind: json,
                 count,
                 stack: (profile.tree.outwards(place))
-                    .map(|(_, label)| label_text(facts, label))
+                    .map(|(_, label)| label_text(metadata, label))
                     .collect(),
             }
         }));
@@ -80,20 +80,20 @@ pub fn json(
 #[cfg(test)]
 mod tests {
     use stackbeat_core::system_call::SystemCall;
-    use stackbeat_model::{CallsMade, FunctionIndex, StackIndex};
+    use stackbeat_model::{AttributedCalls, FunctionIndex, StackIndex};
 
     use super::*;
 
     #[test]
     fn counts_of_a_damaged_file_end_at_the_largest() {
-        let (facts, mut profile) = (Facts::default(), Profile::default());
+        let (metadata, mut profile) = (Metadata::default(), Profile::default());
         let mut sites = CallSites::default();
         let [main, one, other] = [0, 1, 2].map(FunctionIndex);
         for path in [[main, one], [main, other]] {
             let place = profile.tree.path(&path);
             for thread in [0, 1] {
                 let thread = ThreadIndex(thread);
-                let made = CallsMade {
+                let made = AttributedCalls {
                     thread,
                     stack: StackIndex::NONE,
                     call: SystemCall::Read,
@@ -105,14 +105,14 @@ mod tests {
                 }
             }
         }
-        let rows = sites.rows(Counted::Calls, &facts, &profile, &|_| true, 9);
+        let rows = sites.rows(Counted::Calls, &metadata, &profile, &|_| true, 9);
         // Nothing has a name here: all places read alike.
-        let amounts: Vec<_> = rows.iter().map(|row| (row.count, row.of_kind)).collect();
-        assert_eq!(amounts, [(u64::MAX, u64::MAX)]);
-        let (functions, places) = json(&sites, Counted::Calls, &facts, &profile, &|_| true, 9);
-        let amounts: Vec<_> = functions.iter().map(|f| (f.own, f.total)).collect();
+        let metrics: Vec<_> = rows.iter().map(|row| (row.count, row.of_kind)).collect();
+        assert_eq!(metrics, [(u64::MAX, u64::MAX)]);
+        let (functions, places) = json(&sites, Counted::Calls, &metadata, &profile, &|_| true, 9);
+        let metrics: Vec<_> = functions.iter().map(|f| (f.own, f.total)).collect();
         let max = u64::MAX;
-        assert_eq!(amounts, [(max, max), (max, max), (0, max)]);
+        assert_eq!(metrics, [(max, max), (max, max), (0, max)]);
         assert!(places.iter().all(|place| place.count == max));
     }
 }

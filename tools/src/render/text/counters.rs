@@ -40,9 +40,9 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
             duration(row.longest_ns),
             duration(row.total_ns / row.count.max(1)),
             count(row.count),
-            of(&|inside| duration(inside.time.amounts.cpu_ns)),
+            of(&|inside| duration(inside.time.metrics.cpu_ns)),
             of(&|inside| duration(inside.time.all_blocked_ns())),
-            of(&|inside| bytes(inside.time.amounts.allocated_bytes)),
+            of(&|inside| bytes(inside.time.metrics.allocated_bytes)),
             moved(row, |b| b.read),
             moved(row, |b| b.written),
             row.name.clone(),
@@ -69,7 +69,7 @@ pub fn counter_table(rows: &[CounterRow], processes: &[(u32, String)], layout: &
         Column::text("COUNTER", 0),
     ]);
     for row in rows.iter().take(layout.top) {
-        let process = processes.iter().find(|(uid, _)| *uid == row.process_uid);
+        let process = processes.iter().find(|(upid, _)| *upid == row.upid);
         table.row(vec![
             amount(row.last, &row.unit),
             amount(row.min, &row.unit),

@@ -7,20 +7,25 @@ use stackbeat_model::ThreadIndex;
 use crate::render::text::layout::{Layout, title};
 use crate::summary::call_tree::Profile;
 use crate::summary::deadlocks::Deadlocks;
-use crate::summary::facts::Facts;
 use crate::summary::labels::chain;
+use crate::summary::metadata::Metadata;
 use crate::terminal::clean;
 use crate::units::duration;
 
 /// The text; empty when there was none.
-pub fn text(deadlocks: &Deadlocks, facts: &Facts, profile: &Profile, layout: &Layout) -> String {
+pub fn text(
+    deadlocks: &Deadlocks,
+    metadata: &Metadata,
+    profile: &Profile,
+    layout: &Layout,
+) -> String {
     let mut out = String::new();
     if deadlocks.found.is_empty() {
         return out;
     }
     title(&mut out, layout, "Deadlocks");
     let name = |thread: ThreadIndex| {
-        let known = facts.threads.get(thread.0 as usize);
+        let known = metadata.threads.get(thread.0 as usize);
         known.map_or("?".to_owned(), |t| {
             format!("{} ({})", clean(&t.name), t.tid)
         })
@@ -36,7 +41,7 @@ pub fn text(deadlocks: &Deadlocks, facts: &Facts, profile: &Profile, layout: &La
                 name(holder.thread)
             );
             let _ = writeln!(out, "{}", layout.style.warning(&line));
-            let stack = chain(facts, profile.tree.outwards(member.place));
+            let stack = chain(metadata, profile.tree.outwards(member.place));
             if !stack.is_empty() {
                 let _ = writeln!(out, "      {stack}");
             }

@@ -4,19 +4,19 @@ use std::fmt::Write;
 
 use crate::render::text::layout::{Layout, more, title};
 use crate::summary::call_tree::{Profile, ROOT};
-use crate::summary::facts::Facts;
 use crate::summary::labels::chain;
+use crate::summary::metadata::Metadata;
 use crate::table::{Column, Table};
 use crate::units::duration;
 
 /// The table, with where its thread was below an event that says so; empty when nothing happened.
 pub fn table(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     threads: &[(u32, String)],
     layout: &Layout,
 ) -> String {
-    let (rows, left_out) = (&facts.events, facts.events_left_out);
+    let (rows, left_out) = (&metadata.events, metadata.events_left_out);
     let mut out = String::new();
     if rows.is_empty() {
         return out;
@@ -29,7 +29,7 @@ pub fn table(
         Column::list("WHAT", 0),
     ]);
     for row in rows.iter().take(layout.top) {
-        let thread = threads.iter().find(|(uid, _)| *uid == row.thread_uid);
+        let thread = threads.iter().find(|(utid, _)| *utid == row.utid);
         table.row(vec![
             duration(row.at_ns),
             row.kind.to_owned(),
@@ -37,7 +37,7 @@ pub fn table(
             row.text.clone(),
         ]);
         if row.place != ROOT {
-            let stack = chain(facts, profile.tree.outwards(row.place));
+            let stack = chain(metadata, profile.tree.outwards(row.place));
             let place = format!("in {stack}");
             table.row(vec![String::new(), String::new(), String::new(), place]);
         }

@@ -7,10 +7,10 @@ use stackbeat_model::ThreadIndex;
 
 use crate::render::text::layout::Layout;
 use crate::render::text::tables;
-use crate::summary::facts::Facts;
 use crate::summary::focus::{Branch, focus, heaviest};
 use crate::summary::labels::{function_text, label_text};
 use crate::summary::load::Report;
+use crate::summary::metadata::Metadata;
 use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
 
@@ -21,18 +21,20 @@ pub fn report(
     name: &str,
     layout: &Layout,
 ) -> Result<String> {
-    let Report { facts, profile, .. } = report;
-    let focus = focus(facts, profile, wanted, name)?;
-    let mut out = tables::heading(facts, profile, layout);
+    let Report {
+        metadata, profile, ..
+    } = report;
+    let focus = focus(metadata, profile, wanted, name)?;
+    let mut out = tables::heading(metadata, profile, layout);
     let _ = writeln!(out);
     for function in focus.functions.iter().take(5) {
-        let f = &facts.functions[function.0 as usize];
+        let f = &metadata.functions[function.0 as usize];
         let line = match (f.file.as_str(), f.line) {
             ("", _) => String::new(),
             (file, 0) => format!("  {file}"),
             (file, line) => format!("  {file}:{line}"),
         };
-        let text = clean(&function_text(facts, function.0)).into_owned();
+        let text = clean(&function_text(metadata, function.0)).into_owned();
         let _ = writeln!(
             out,
             "{}{}",
@@ -57,7 +59,7 @@ pub fn report(
     for (title, branch) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
         let _ = writeln!(out, "\n{}", layout.style.bold(title));
         let mut lines = Vec::new();
-        draw(facts, branch, branch.weights.wall_ns, "", &mut lines);
+        draw(metadata, branch, branch.weights.wall_ns, "", &mut lines);
         let all = lines.len();
         for line in lines.into_iter().take(layout.top.saturating_mul(2)) {
             let room = layout.width.unwrap_or(usize::MAX);
@@ -67,11 +69,17 @@ pub fn report(
             let _ = writeln!(out, "  … (--top 0 shows all)");
         }
     }
-    out.push_str(&tables::losses(facts, layout));
+    out.push_str(&tables::drops(metadata, layout));
     Ok(out)
 }
 
-fn draw(facts: &Facts, branch: &Branch, whole_ns: u64, indent: &str, lines: &mut Vec<String>) {
+fn draw(
+    metadata: &Metadata,
+    branch: &Branch,
+    whole_ns: u64,
+    indent: &str,
+    lines: &mut Vec<String>,
+) {
     let children = heaviest(branch, whole_ns);
     let last = children.len().saturating_sub(1);
     for (i, (label, child)) in children.iter().enumerate() {
@@ -84,8 +92,14 @@ fn draw(facts: &Facts, branch: &Branch, whole_ns: u64, indent: &str, lines: &mut
             "  {:>9}  {:>7}  {indent}{bend}{}",
             duration(child.weights.wall_ns),
             percent(child.weights.wall_ns, whole_ns),
-            clean(&label_text(facts, *label))
+            clean(&label_text(metadata, *label))
         ));
-        draw(facts, child, whole_ns, &format!("{indent}{below}"), lines);
+        draw(
+            metadata,
+            child,
+            whole_ns,
+            &format!("{indent}{below}"),
+            lines,
+        );
     }
 }

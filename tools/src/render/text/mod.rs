@@ -8,4 +8,4 @@ pub(crate) mod focus;
 pub(crate) mod layout;
 pub(crate) mod system_calls;
 pub(crate) mod tables;
-pub(crate) mod waits;
+pub(crate) mod wait_pairs;

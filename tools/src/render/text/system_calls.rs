@@ -7,7 +7,7 @@ use stackbeat_model::ThreadIndex;
 use crate::render::text::layout::{Layout, more, title};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::Profile;
-use crate::summary::facts::Facts;
+use crate::summary::metadata::Metadata;
 use crate::summary::system_calls::{CallSites, Counted, kinds};
 use crate::table::{Column, Table};
 use crate::units::{bytes, count, percent};
@@ -16,7 +16,7 @@ use crate::units::{bytes, count, percent};
 pub fn site_table(
     sites: &CallSites,
     what: Counted,
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
@@ -27,8 +27,8 @@ pub fn site_table(
         usize::MAX => usize::MAX,
         _ => OF_KIND,
     };
-    let rows = sites.rows(what, facts, profile, wanted, most);
-    let (amounts, amount, heading): (fn(u64) -> String, _, _) = match what {
+    let rows = sites.rows(what, metadata, profile, wanted, most);
+    let (metrics, amount, heading): (fn(u64) -> String, _, _) = match what {
         Counted::Calls => (count, "CALLS", "System calls by who makes them"),
         Counted::Bytes => (bytes, "BYTES", "Bytes read and written, by whose calls"),
         Counted::WakeUps => (count, "WAKE-UPS", "Wake-ups, by whose calls slept"),
@@ -45,7 +45,7 @@ pub fn site_table(
     let mut table = Table::new(columns);
     for row in rows.iter().take(layout.top) {
         let mut cells = vec![
-            amounts(row.count),
+            metrics(row.count),
             percent(row.count, row.of_kind),
             row.called_from.clone(),
         ];
@@ -64,8 +64,8 @@ pub fn site_table(
 }
 
 /// The threads that make the most; nothing where none makes any, or none are known.
-pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
-    let threads = facts.threads.iter().enumerate();
+pub fn table(metadata: &Metadata, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
+    let threads = metadata.threads.iter().enumerate();
     let mut rows: Vec<_> = threads
         .filter(|(index, _)| wanted(ThreadIndex(*index as u32)))
         .filter_map(|(_, thread)| Some((thread.system_calls?.sum(), thread)))
@@ -80,10 +80,10 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
         Column::number("WRITTEN", 2),
         Column::list("KINDS", 1),
     ]);
-    let many = facts.processes.len() > 1;
+    let many = metadata.processes.len() > 1;
     let are_known = rows.iter().any(|(_, thread)| thread.call_bytes.is_some());
     for (sum, thread) in rows.iter().take(layout.top) {
-        let process = &facts.processes[thread.process];
+        let process = &metadata.processes[thread.process];
         let moved = |of: fn(CallBytes) -> Option<u64>| match thread.call_bytes.map(of) {
             None if are_known => "?".to_owned(),
             None | Some(None) => String::new(),
@@ -92,7 +92,7 @@ pub fn table(facts: &Facts, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layou
         table.row(vec![
             count(*sum),
             match many {
-                true if thread.process_uid == 0 => "several".to_owned(),
+                true if thread.upid == 0 => "several".to_owned(),
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },

@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
-use stackbeat_proto::v1::loss;
+use stackbeat_proto::v1::drops;
 
-use super::{counters, deadlocks, events, evidence, system_calls, waits};
-use crate::losses;
+use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
+use crate::drop_causes;
 use crate::render::text::layout::{Layout, more, title};
 use crate::summary::call_tree::{Label, Profile, ThreadTime};
 use crate::summary::evidence::interval;
-use crate::summary::facts::Facts;
 use crate::summary::functions::{FunctionRow, blocking_sites, evidence, functions};
 use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
+use crate::summary::metadata::Metadata;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
 use crate::table::{Column, Table};
@@ -28,38 +28,45 @@ pub fn report(
     sort: SortKey,
     layout: &Layout,
 ) -> String {
-    let Report { facts, profile, .. } = report;
-    let mut out = heading(facts, profile, layout);
-    out.push_str(&deadlocks::text(&report.deadlocks, facts, profile, layout));
-    out.push_str(&threads(facts, profile, wanted, layout));
-    out.push_str(&function_table(facts, profile, wanted, sort, layout));
-    out.push_str(&site_table(facts, profile, wanted, layout));
-    out.push_str(&waits::table(report, wanted, layout));
-    out.push_str(&system_calls::table(facts, wanted, layout));
+    let Report {
+        metadata, profile, ..
+    } = report;
+    let mut out = heading(metadata, profile, layout);
+    out.push_str(&deadlocks::text(
+        &report.deadlocks,
+        metadata,
+        profile,
+        layout,
+    ));
+    out.push_str(&threads(metadata, profile, wanted, layout));
+    out.push_str(&function_table(metadata, profile, wanted, sort, layout));
+    out.push_str(&site_table(metadata, profile, wanted, layout));
+    out.push_str(&wait_pairs::table(report, wanted, layout));
+    out.push_str(&system_calls::table(metadata, wanted, layout));
     for what in [Counted::Calls, Counted::Bytes, Counted::WakeUps] {
         let calls = &report.calls;
         out.push_str(&system_calls::site_table(
-            calls, what, facts, profile, wanted, layout,
+            calls, what, metadata, profile, wanted, layout,
         ));
     }
-    out.push_str(&counters::scope_table(&facts.scopes, layout));
-    let processes: Vec<_> = facts
+    out.push_str(&counters::scope_table(&metadata.scopes, layout));
+    let processes: Vec<_> = metadata
         .processes
         .iter()
-        .map(|p| (p.uid, format!("{} {}", p.name, p.pid)))
+        .map(|p| (p.upid, format!("{} {}", p.name, p.pid)))
         .collect();
     out.push_str(&counters::counter_table(
-        &facts.counters,
+        &metadata.counters,
         &processes,
         layout,
     ));
-    let threads: Vec<_> = facts
+    let threads: Vec<_> = metadata
         .threads
         .iter()
-        .map(|t| (t.uid, t.name.clone()))
+        .map(|t| (t.utid, t.name.clone()))
         .collect();
-    out.push_str(&events::table(facts, profile, &threads, layout));
-    out.push_str(&losses(facts, layout));
+    out.push_str(&events::table(metadata, profile, &threads, layout));
+    out.push_str(&drops(metadata, layout));
     out
 }
 
@@ -73,15 +80,15 @@ pub fn processes(count: usize, programs: usize) -> String {
 }
 
 /// What was recorded, in two lines, and what was not.
-pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
-    let r = &facts.recording;
-    let samples: u64 = profile.threads.iter().map(|t| t.amounts.samples).sum();
+pub fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -> String {
+    let r = &metadata.recording;
+    let samples: u64 = profile.threads.iter().map(|t| t.metrics.samples).sum();
     let mut out = String::new();
-    let intervals = (facts.events.iter()).filter(|event| event.kind == "interval");
+    let intervals = (metadata.events.iter()).filter(|event| event.kind == "interval");
     let longest_ns = intervals
         .filter_map(|event| event.value.try_into().ok())
         .max();
-    let timers = (facts.events.iter()).filter(|event| event.kind == "timers");
+    let timers = (metadata.events.iter()).filter(|event| event.kind == "timers");
     let timer_ns = timers.filter_map(|event| event.value.try_into().ok()).max();
     let command = r.command.join(" ");
     let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
@@ -90,8 +97,8 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         out,
         "{}, {}, {}, {}, every {}{}; {}",
         duration(r.duration_ns),
-        processes(facts.process_count(), facts.processes.len()),
-        plural(facts.thread_count() as u64, "thread", "threads"),
+        processes(metadata.process_count(), metadata.processes.len()),
+        plural(metadata.thread_count() as u64, "thread", "threads"),
         plural(samples, "sample of time", "samples of time"),
         duration(r.interval_ns),
         match (timer_ns, longest_ns) {
@@ -101,13 +108,13 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
         },
         r.state(layout.style)
     );
-    if let Some(text) = without_evidence(facts, profile) {
+    if let Some(text) = without_evidence(metadata, profile) {
         let _ = writeln!(out, "{}", layout.style.warning(&text));
     }
     if let Some(longest_ns) = longest_ns.filter(|ns| *ns > r.interval_ns) {
-        let left_out: u64 = (facts.losses.iter())
-            .filter(|loss| loss.cause == losses::name(loss::Cause::WaitLeftOut))
-            .map(|loss| loss.count)
+        let left_out: u64 = (metadata.drops.iter())
+            .filter(|dropped| dropped.cause == drop_causes::name(drops::Cause::WaitLeftOut))
+            .map(|dropped| dropped.count)
             .sum();
         let waits = match left_out {
             0 => String::new(),
@@ -128,12 +135,12 @@ pub fn heading(facts: &Facts, profile: &Profile, layout: &Layout) -> String {
 }
 
 /// Says that functions are known of a part of the time only, where that is worth a word.
-fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
+fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
     const WORTH: f64 = 0.05;
     let gap_ns = gap_cpu_ns(profile, &|_| true);
-    let cpu_ns: u64 = profile.threads.iter().map(|t| t.amounts.cpu_ns).sum();
+    let cpu_ns: u64 = profile.threads.iter().map(|t| t.metrics.cpu_ns).sum();
     let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
-    let hooks_only = facts.recording.hooks_only;
+    let hooks_only = metadata.recording.hooks_only;
     (is_worth_it || hooks_only).then(|| {
         let amount = format!("{} of {} of CPU time", duration(gap_ns), duration(cpu_ns));
         match hooks_only {
@@ -148,7 +155,7 @@ fn without_evidence(facts: &Facts, profile: &Profile) -> Option<String> {
 }
 
 fn threads(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
@@ -158,7 +165,7 @@ fn threads(
         .iter()
         .copied()
         .enumerate()
-        .filter(|(i, _)| *i < facts.threads.len() && wanted(ThreadIndex(*i as u32)))
+        .filter(|(i, _)| *i < metadata.threads.len() && wanted(ThreadIndex(*i as u32)))
         .collect();
     rows.sort_by_key(|(i, t)| (std::cmp::Reverse((t.running_ns, t.wall_ns())), *i));
     let mut table = Table::new(vec![
@@ -174,15 +181,15 @@ fn threads(
         Column::text("THREAD", 0),
         Column::list("BLOCKED ON", 2),
     ]);
-    let many = facts.processes.len() > 1;
+    let many = metadata.processes.len() > 1;
     for (index, time) in rows.iter().take(layout.top) {
-        let thread = &facts.threads[*index];
-        let process = &facts.processes[thread.process];
+        let thread = &metadata.threads[*index];
+        let process = &metadata.processes[thread.process];
         table.row(vec![
             duration(time.wall_ns()),
             duration(time.running_ns),
-            duration(time.amounts.cpu_ns),
-            match time.amounts.runnable_ns {
+            duration(time.metrics.cpu_ns),
+            match time.metrics.runnable_ns {
                 0 => String::new(),
                 ns => duration(ns),
             },
@@ -191,14 +198,14 @@ fn threads(
                 0 => String::new(),
                 ns => duration(ns),
             },
-            bytes(time.amounts.allocated_bytes),
+            bytes(time.metrics.allocated_bytes),
             match thread.merged {
                 0 => thread.tid.to_string(),
                 1 => "1 thread".to_owned(),
                 n => format!("{n} threads"),
             },
             match many {
-                true if thread.process_uid == 0 => "several".to_owned(),
+                true if thread.upid == 0 => "several".to_owned(),
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },
@@ -228,7 +235,7 @@ fn causes(time: &ThreadTime) -> String {
 }
 
 fn function_table(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
@@ -273,7 +280,7 @@ fn function_table(
         line[0] = duration(without_evidence_ns);
         line[1] = percent(without_evidence_ns, whole);
         line[5] = duration(without_evidence_ns);
-        line[8] = label_text(facts, Label::Gap);
+        line[8] = label_text(metadata, Label::Gap);
         table.row(line);
     };
     for row in rows.iter().take(layout.top) {
@@ -300,7 +307,7 @@ fn function_table(
             duration(row.own.cpu_ns),
             duration(row.total.blocked_ns),
             bytes(row.own.allocated_bytes),
-            function_text(facts, row.function.0),
+            function_text(metadata, row.function.0),
         ]);
     }
     if !is_said {
@@ -329,12 +336,12 @@ fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
 }
 
 fn site_table(
-    facts: &Facts,
+    metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
 ) -> String {
-    let sites = alike(facts, profile, blocking_sites(profile, wanted));
+    let sites = alike(metadata, profile, blocking_sites(profile, wanted));
     let mut out = String::new();
     title(&mut out, layout, "Blocking calls by total time");
     if sites.is_empty() {
@@ -372,8 +379,8 @@ fn site_table(
 }
 
 /// What the trace does not have. Always there, so that nobody has to wonder.
-pub fn losses(facts: &Facts, layout: &Layout) -> String {
-    let r = &facts.recording;
+pub fn drops(metadata: &Metadata, layout: &Layout) -> String {
+    let r = &metadata.recording;
     let mut out = String::new();
     title(&mut out, layout, "Losses");
     if r.records_lost == 0 {
@@ -394,8 +401,13 @@ pub fn losses(facts: &Facts, layout: &Layout) -> String {
         );
         let _ = writeln!(out, "{}", layout.style.warning(&text));
     }
-    for loss in facts.losses_by_cause() {
-        let _ = writeln!(out, "  {:>8}  {}", count(loss.count), loss.description);
+    for dropped in metadata.drops_by_cause() {
+        let _ = writeln!(
+            out,
+            "  {:>8}  {}",
+            count(dropped.count),
+            dropped.description
+        );
     }
     out
 }

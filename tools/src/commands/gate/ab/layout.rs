@@ -139,14 +139,14 @@ impl Spent {
 
     fn of(report: &Report) -> Spent {
         let threads = &report.profile.threads;
-        let cpu_ns = threads.iter().map(|t| t.amounts.cpu_ns as f64).sum();
+        let cpu_ns = threads.iter().map(|t| t.metrics.cpu_ns as f64).sum();
         let waits = [Cause::Lock, Cause::Io, Cause::Net];
         let waited = threads
             .iter()
             .flat_map(|t| waits.map(|c| t.blocked_ns[c as usize]));
         Spent {
             cpu_ns,
-            wall_ns: report.facts.recording.duration_ns as f64,
+            wall_ns: report.metadata.recording.duration_ns as f64,
             waits_ns: waited.map(|ns| ns as f64).sum(),
             at_once: at_once(&report.timeline),
         }

@@ -15,7 +15,7 @@ use super::commits::{self, Measured, Source};
 use super::view::{Series, Trend};
 use crate::cli::TrendArgs;
 use crate::commands::gate::summarize::{Reader, load_by_role};
-use crate::summary::facts::Recording;
+use crate::summary::metadata::Recording;
 
 /// What may not be mixed: times and counts of another machine or program say nothing about this one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
     let mut open: BTreeMap<Key, Open> = BTreeMap::new();
     for path in commits::traces(&args.folder)? {
         let report = load_by_role(&path)?;
-        let recording = &report.facts.recording;
+        let recording = &report.metadata.recording;
         let series = open.entry(key(recording)).or_default();
         let mut run = series.reader.run(&report, &path, Side::Baseline);
         // Call trees of hundreds of runs are not needed together.

@@ -1,0 +1,532 @@
+//! The sampler, blocked part: looks at threads that wait for long, without a signal and without their
+//! notice, so that a wait is in the trace before it ends.
+//!
+//! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
+//! the stack is walked in another process' memory (`crate::linux::foreign`); it counts only if the thread is in the
+//! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
+//! from then on, in private memory. Waits outside of any hook: `unhooked`.
+
+mod alarm;
+mod unhooked;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
+use stackbeat_core::sync::{Ordering, fence};
+use stackbeat_core::{clock, platform};
+
+use super::locks::{self, Locks};
+use super::procfs::{self, Identity, InCall};
+use crate::drain::seen_waits::{Begin, SeenWait, Stack};
+use crate::linux::remote_unwind::{Place, Process, Walker};
+use crate::session::activity::Part;
+use crate::session::clocks::now_ns;
+use crate::session::options::Dumps;
+use crate::session::orders::Order;
+use crate::session::shared::{Shared, count};
+use alarm::{Alarms, Waiting};
+use stackbeat_proto::v1::{self, packet};
+use unhooked::Unhooked;
+
+/// How long a thread has waited when it is looked at: main threads, others.
+const DEADLINE_NS: [u64; CLASSES] = {
+    let mut ns = [300_000_000; CLASSES];
+    ns[ThreadClass::Main as usize] = 30_000_000;
+    ns
+};
+/// Distance between two passes over the threads: while waits are due, and while nothing changes.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(400);
+/// A pass may take this part of the time.
+const SHARE: u32 = 100;
+/// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one did they
+/// are looked for, ns.
+const LOCKS_NS: u64 = 2_000_000_000;
+/// Work of one pass after which the rest is left for the next one.
+const WORK: Duration = Duration::from_millis(1);
+
+/// The thread that looks.
+#[derive(Debug)]
+pub struct Watcher {
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    go_on: mpsc::Sender<()>,
+}
+
+impl Watcher {
+    /// Begins to look. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
+    /// wanted for.
+    pub fn start(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> io::Result<Watcher> {
+        let (go_on, stop) = mpsc::channel();
+        let mut off_cpu = OffCpu::new(shared, mapping_name, dumps);
+        let thread = thread::Builder::new()
+            .name("stackbeat outside".to_owned())
+            .spawn(move || {
+                let mut distance = SHORTEST;
+                while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    distance = off_cpu.pass(distance);
+                }
+                let cpu = &off_cpu.shared.figures.off_cpu_sampler_cpu_ns;
+                cpu.store(platform::thread_cpu_ns(), Ordering::Relaxed);
+            })?;
+        Ok(Watcher { thread, go_on })
+    }
+
+    /// Ends it; what was seen is handed to the drain.
+    pub fn stop(self) {
+        drop(self.go_on);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// What is remembered of a thread entry.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    utid: u32,
+    /// The wait that it is in, 0: none.
+    blocking_section: u32,
+    begin: u64,
+    /// That one has been looked at.
+    is_told: bool,
+    /// Records that the thread had then.
+    records: u64,
+    /// What it does between hooked calls.
+    unhooked: Unhooked,
+}
+
+/// A process and what is loaded in it.
+#[derive(Debug)]
+struct Known {
+    upid: u32,
+    pid: u32,
+    /// `None`: not looked at so far, or not allowed.
+    image: Option<Process>,
+    /// We may not read its memory.
+    is_closed: bool,
+    /// The pid means this process here, too.
+    is_ours: bool,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// It has moved since the last pass.
+    Changed,
+    /// It wants to be looked at in so many ns.
+    Due(u64),
+    /// It waits, and all is said.
+    Known,
+}
+
+#[derive(Debug)]
+struct OffCpu {
+    shared: Arc<Shared>,
+    mapping_name: Vec<u8>,
+    /// By entry.
+    threads: Vec<Seen>,
+    /// By entry, when it is to be looked at if it gives no sign before, ns.
+    due_ns: Vec<u64>,
+    /// Entries that have given one.
+    activity: Vec<u32>,
+    /// Entries of threads that wait for locks, and until when they may have come to wait for each other.
+    /// With the episode of the wait: another wait of the same thread may close a circle.
+    at_locks: BTreeMap<u32, u64>,
+    locks_until_ns: u64,
+    locks_seen_ns: u64,
+    processes: HashMap<u32, Known>,
+    walker: Walker,
+    found: Vec<SeenWait>,
+    modules: Vec<v1::Module>,
+    /// By thread, waits outside of hooks that are in the trace and go on.
+    open: HashMap<u32, SeenWait>,
+    /// Threads that were found waiting outside of hooks by the last pass.
+    waiting: usize,
+    /// What a pass begins with.
+    next: usize,
+    alarms: Alarms,
+    locks: Locks,
+}
+
+impl OffCpu {
+    fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> OffCpu {
+        OffCpu {
+            alarms: Alarms::new(dumps, &shared),
+            locks: Locks::new(Arc::clone(&shared), mapping_name),
+            shared,
+            mapping_name: mapping_name.to_vec(),
+            threads: Vec::new(),
+            due_ns: Vec::new(),
+            activity: Vec::new(),
+            at_locks: BTreeMap::new(),
+            locks_until_ns: 0,
+            locks_seen_ns: 0,
+            processes: HashMap::new(),
+            walker: Walker::default(),
+            found: Vec::new(),
+            modules: Vec::new(),
+            open: HashMap::new(),
+            waiting: 0,
+            next: 0,
+        }
+    }
+
+    /// Looks at the threads that have given a sign or are due. Gives the distance to the next pass.
+    fn pass(&mut self, distance: Duration) -> Duration {
+        // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
+        let began_ns = platform::thread_cpu_ns();
+        let worked = || Duration::from_nanos(platform::thread_cpu_ns() - began_ns);
+        let shared = Arc::clone(&self.shared);
+        if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
+            return LONGEST;
+        }
+        let now = (now_ns(), clock::now(shared.clock_source()));
+        let mut due = None;
+        let mut changes = false;
+        let mut activity = std::mem::take(&mut self.activity);
+        shared.take_activity(Part::OffCpu, now.0, &mut activity);
+        for at in activity.iter().map(|at| *at as usize) {
+            if self.due_ns.len() <= at {
+                self.due_ns.resize(at + 1, 0);
+                self.threads.resize(at + 1, Seen::default());
+            }
+            self.due_ns[at] = 0;
+        }
+        self.activity = activity;
+        let all = self.due_ns.len();
+        let first = std::mem::take(&mut self.next) % all.max(1);
+        let mut polls = 0u32;
+        for at in (first..all).chain(0..first) {
+            if self.due_ns[at] == u64::MAX {
+                continue;
+            }
+            if self.due_ns[at] > now.0 {
+                let ns = self.due_ns[at] - now.0;
+                due = Some(due.map_or(ns, |due: u64| due.min(ns)));
+                continue;
+            }
+            let Some(entry) = shared.mapping.thread(at as u32) else {
+                continue;
+            };
+            polls += 1;
+            if polls.is_multiple_of(16) && worked() > WORK {
+                self.next = at;
+                due = Some(0);
+                break;
+            }
+            let doing = self.poll_after(entry, at, now);
+            self.due_ns[at] = match doing {
+                Doing::Changed => now.0,
+                Doing::Known => u64::MAX,
+                Doing::Due(ns) => now.0.saturating_add(ns),
+            };
+            match doing {
+                Doing::Changed => changes = true,
+                Doing::Known => {}
+                Doing::Due(ns) => due = Some(due.map_or(ns, |due: u64| due.min(ns))),
+            }
+        }
+        self.tell();
+        self.alarms.ring(&shared);
+        // Once more at the end, however late that is: a pass may have been kept waiting.
+        if self.locks_seen_ns < self.locks_until_ns {
+            self.locks_seen_ns = now.0;
+            self.locks.poll(self.at_locks.keys().copied());
+        }
+        let wanted = match due {
+            Some(ns) => Duration::from_nanos(ns),
+            None if changes => SHORTEST,
+            None => distance * 2,
+        };
+        let shortest = match self.alarms.block_ns() {
+            u64::MAX => SHORTEST * shared.leisure.load(Ordering::Relaxed),
+            _ => SHORTEST,
+        };
+        wanted
+            .clamp(shortest.min(LONGEST), LONGEST)
+            .max(worked() * SHARE)
+    }
+
+    /// Looks at the thread of an entry: what it waits for, and whether somebody wants to know.
+    fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: (u64, u64)) -> Doing {
+        let shared = Arc::clone(&self.shared);
+        let mut seen = std::mem::take(&mut self.threads[at]);
+        self.waiting -= usize::from(seen.unhooked.waits());
+        let doing = self.examine(entry, &mut seen, now);
+        self.waiting += usize::from(seen.unhooked.waits());
+        self.threads[at] = seen;
+        let at_lock = at as u32;
+        let blocking_section = u64::from(entry.blocking_section.load(Ordering::Relaxed));
+        let is_changed = match locks::is_at_lock(entry) {
+            true => self.at_locks.insert(at_lock, blocking_section) != Some(blocking_section),
+            false => self.at_locks.remove(&at_lock).is_some(),
+        };
+        if is_changed {
+            self.locks_until_ns = now.0 + LOCKS_NS;
+        }
+        let known = self.known_wait(entry, &seen, now);
+        let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
+        match (doing, alarm) {
+            (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
+            (Doing::Known, Some(ns)) => Doing::Due(ns),
+            (doing, _) => doing,
+        }
+    }
+
+    /// Looks at a thread if it is time.
+    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: (u64, u64)) -> Doing {
+        let state = entry.state.load(Ordering::Acquire);
+        if !matches!(state, entry_state::LIVE | entry_state::ADOPTED) {
+            self.leave(&mut seen.unhooked);
+            return Doing::Known;
+        }
+        let utid = entry.utid.load(Ordering::Relaxed);
+        let blocking_section = entry.blocking_section.load(Ordering::Acquire);
+        if blocking_section.is_multiple_of(2) {
+            return match self.attend(entry, &mut seen.unhooked, now) {
+                Some(ns) => Doing::Due(ns),
+                None => Doing::Changed,
+            };
+        }
+        self.leave(&mut seen.unhooked);
+        let begin = entry.blocking_section_begin.load(Ordering::Relaxed);
+        let records = entry.records.load(Ordering::Relaxed);
+        let is_same =
+            (seen.utid, seen.blocking_section, seen.begin) == (utid, blocking_section, begin);
+        if is_same && seen.is_told && seen.records == records {
+            return Doing::Known;
+        }
+        // A signal handler that captures inside of the wait ends the first part of it.
+        let since = match is_same && seen.is_told {
+            true => entry.last_capture_cycles.load(Ordering::Relaxed).max(begin),
+            false => begin,
+        };
+        let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        let waited_ns = self.shared.cycles_to_ns(now.1.saturating_sub(since));
+        let deadline_ns = DEADLINE_NS[class].min(self.alarms.block_ns());
+        let left_ns = deadline_ns.saturating_sub(waited_ns);
+        if left_ns > 0 {
+            return Doing::Due(left_ns);
+        }
+        *seen = Seen {
+            utid,
+            blocking_section,
+            begin,
+            is_told: false,
+            records,
+            unhooked: Unhooked::default(),
+        };
+        seen.is_told = self.poll(entry, seen, since);
+        Doing::Changed
+    }
+
+    /// The wait of a thread that is in the trace and goes on.
+    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: (u64, u64)) -> Option<Waiting> {
+        if let Some((probe, since_ns)) = seen.unhooked.known_wait() {
+            return Some(Waiting {
+                probe,
+                begin: since_ns,
+                waited_ns: now.0.saturating_sub(since_ns),
+            });
+        }
+        let probe = entry.blocking_section_probe.load(Ordering::Relaxed) as u8;
+        // What was told may be over, and another wait may have begun.
+        let goes_on = !seen.blocking_section.is_multiple_of(2)
+            && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
+            && entry.utid.load(Ordering::Relaxed) == seen.utid
+            && entry.blocking_section.load(Ordering::Acquire) == seen.blocking_section;
+        (seen.is_told && goes_on).then(|| Waiting {
+            probe,
+            begin: seen.begin,
+            waited_ns: self.shared.cycles_to_ns(now.1.saturating_sub(seen.begin)),
+        })
+    }
+
+    /// Looks at a thread in a hooked call. False: it was no longer there.
+    fn poll(&mut self, entry: &ThreadEntry, seen: &Seen, since: u64) -> bool {
+        count(&self.shared.figures.off_cpu_walks, 1);
+        let get = |i: usize| entry.registers[i].load(Ordering::Relaxed);
+        let process = entry.process.load(Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        let Some(process_entry) = shared.mapping.process(process) else {
+            return true;
+        };
+        let epoch = process_entry.epoch.load(Ordering::Relaxed);
+        let mut wait = SeenWait {
+            utid: seen.utid,
+            upid: process_entry.upid.load(Ordering::Relaxed),
+            epoch,
+            probe: entry.blocking_section_probe.load(Ordering::Relaxed) as u8,
+            system_call: 0,
+            begin: Begin::Cycles(since),
+            end_ns: 0,
+            arg: entry.blocking_section_arg.load(Ordering::Relaxed),
+            is_inferred: false,
+            stack: Stack::default(),
+        };
+        let place = Place {
+            pc: get(0),
+            sp: get(1),
+            fp: get(2),
+            high: entry.stack_high.load(Ordering::Relaxed),
+            // The child of a vfork overwrites its hook's frame: the caller's was published.
+            in_hook: wait.probe != Probe::Vfork as u8,
+        };
+        if let Some(stack) = self.walk(process, epoch, &place) {
+            wait.stack = stack;
+        }
+        let tid = entry.tid.load(Ordering::Relaxed);
+        let is_there = self
+            .pid(process)
+            .is_none_or(|pid| may_be_at(pid, tid, place.sp));
+        if !is_there {
+            return true;
+        }
+        fence(Ordering::Acquire);
+        let is_same = entry.blocking_section.load(Ordering::Relaxed) == seen.blocking_section
+            && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
+            && entry.utid.load(Ordering::Relaxed) == seen.utid;
+        if is_same {
+            self.found.push(wait);
+        }
+        is_same
+    }
+
+    /// What is known of the process with this entry; `None`: its pid is not ours.
+    fn process(&mut self, process: u32) -> Option<&mut Known> {
+        let entry = self.shared.mapping.process(process)?;
+        let upid = entry.upid.load(Ordering::Relaxed);
+        let pid = entry.pid.load(Ordering::Relaxed);
+        let name = &self.mapping_name;
+        let known = self
+            .processes
+            .entry(process)
+            .and_modify(|known| {
+                if known.upid != upid {
+                    *known = Known::new(upid, pid, name);
+                }
+            })
+            .or_insert_with(|| Known::new(upid, pid, name));
+        known.is_ours.then_some(known)
+    }
+
+    /// The pid of the process with this entry, if it means the same here.
+    fn pid(&mut self, process: u32) -> Option<u32> {
+        self.process(process).map(|known| known.pid)
+    }
+
+    /// What is loaded in the process with this entry. That it may not be looked into is said once.
+    fn open(&mut self, process: u32, epoch: u32) -> Option<&mut Known> {
+        let known = self.process(process).filter(|known| !known.is_closed)?;
+        if known.image.is_none() {
+            match Process::open(known.pid, epoch) {
+                Ok(image) => known.image = Some(image),
+                Err(error) => {
+                    self.refuse(process, &error);
+                    return None;
+                }
+            }
+        }
+        self.processes.get_mut(&process)
+    }
+
+    /// The process with this entry may not be looked into.
+    fn refuse(&mut self, process: u32, error: &io::Error) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.is_closed = true;
+            known.image = None;
+            let note = refusal(known.pid, error);
+            count(&self.shared.figures.off_cpu_refused, 1);
+            self.shared.order(Order::Say(Box::new(note)));
+        }
+    }
+
+    /// Walks a stack of the process with this entry, if that is allowed.
+    fn walk(&mut self, process: u32, epoch: u32, place: &Place) -> Option<Stack> {
+        self.open(process, epoch)?;
+        let shared = Arc::clone(&self.shared);
+        let known = self.processes.get(&process)?;
+        let (upid, image) = (known.upid, known.image.as_ref()?);
+        let depth = shared.depth_limit();
+        let found = self.walker.walk(image, epoch, place, depth);
+        image.each_new_module(|module| {
+            self.modules.push(v1::Module {
+                upid,
+                epoch,
+                end_epoch: 0,
+                path: module.path.clone(),
+                build_id: module.build_id.clone(),
+                start: module.start,
+                end: module.end,
+                bias: module.bias,
+            });
+        });
+        match found {
+            Ok(stack) => Some(stack),
+            Err(error) => {
+                // It has closed itself since it was opened.
+                if error.kind() == io::ErrorKind::PermissionDenied {
+                    self.refuse(process, &error);
+                }
+                None
+            }
+        }
+    }
+
+    /// Hands what was found to the drain.
+    fn tell(&mut self) {
+        if !self.found.is_empty() || !self.modules.is_empty() {
+            self.shared.order(Order::Waits {
+                modules: std::mem::take(&mut self.modules),
+                waits: std::mem::take(&mut self.found),
+            });
+        }
+    }
+}
+
+/// Whether a waiting thread may be in a call that began with this stack pointer, as far as the kernel says. A child on its
+/// parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
+fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
+    /// What a call below a hook takes at most.
+    const DEEPEST: u64 = 16 << 20;
+    match procfs::in_call(pid, tid) {
+        Ok(InCall::Call { sp: now, .. } | InCall::Elsewhere { sp: now, .. }) => {
+            sp.checked_sub(now).is_some_and(|below| below < DEEPEST)
+        }
+        Ok(InCall::Running) | Err(_) => true,
+    }
+}
+
+/// What the trace says when a process may not be looked into.
+fn refusal(pid: u32, error: &io::Error) -> packet::Body {
+    packet::Body::Event(v1::Event {
+        time_ns: now_ns(),
+        name: format!(
+            "process {pid} may not be looked into ({error}): threads that wait have no stack until their waits \
+             end, waits outside of hooks have none at all, and running threads are found less precisely; \
+             record it with CAP_SYS_PTRACE (docker --cap-add=SYS_PTRACE), or do not let it change its user"
+        ),
+        kind: v1::event::Kind::Note.into(),
+        ..v1::Event::default()
+    })
+}
+
+impl Known {
+    fn new(upid: u32, pid: u32, mapping_name: &[u8]) -> Known {
+        let who = procfs::identify(pid, mapping_name, std::process::id());
+        Known {
+            upid,
+            pid,
+            image: None,
+            is_closed: false,
+            // Numbers of another pid namespace are somebody else's here.
+            is_ours: who == Identity::Ours,
+        }
+    }
+}

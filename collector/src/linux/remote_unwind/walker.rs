@@ -1,0 +1,282 @@
+//! Walks stacks of other processes that nobody stops: those of threads that wait, so that their stacks stay
+//! as they are. Who asks makes sure that the thread still waits afterwards.
+//!
+//! One system call copies the stack; rules are found once for each code address.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use stackbeat_core::platform;
+use stackbeat_core::unwind::full::AllRegisters;
+use stackbeat_core::unwind::rule::Rule;
+use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
+use stackbeat_core::unwind::{Registers, WalkEnd};
+
+use super::{Module, first_mappings, lookup, memory};
+use crate::drain::seen_waits::Stack;
+
+/// Bytes of a stack that are copied at once; what lies further out is read word by word.
+const COPY_BYTES: usize = 8 << 10;
+/// Distance between two looks at what is mapped, when an address is in nothing known.
+const MAPS_AGAIN: Duration = Duration::from_secs(1);
+
+/// A process whose stacks are walked.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    memory: std::fs::File,
+    state: RefCell<Loaded>,
+}
+
+/// Rules that are kept of one process; more code addresses than that do not come back.
+const MOST_RULES: usize = 1 << 16;
+
+/// What is known of what a process has loaded.
+#[derive(Debug)]
+struct Loaded {
+    epoch: u32,
+    read_at: Instant,
+    /// Sorted.
+    mappings: Vec<(u64, String)>,
+    modules: Vec<Module>,
+    rules: HashMap<(u64, bool), Rule>,
+    /// Modules from here on nobody has been told of.
+    told: usize,
+}
+
+impl Loaded {
+    fn read(pid: u32, epoch: u32) -> io::Result<Loaded> {
+        let mut mappings = first_mappings(pid)?;
+        mappings.sort_unstable();
+        Ok(Loaded {
+            epoch,
+            read_at: Instant::now(),
+            mappings,
+            modules: Vec::new(),
+            rules: HashMap::new(),
+            told: 0,
+        })
+    }
+
+    /// The module at an address, read from the process when it is met for the first time.
+    fn module(&mut self, memory: &std::fs::File, address: u64) -> Option<&Module> {
+        if let Some(known) = self.modules.iter().position(|m| m.contains(address)) {
+            return self.modules.get(known);
+        }
+        let behind = self
+            .mappings
+            .partition_point(|(start, _)| *start <= address);
+        let (start, path) = self.mappings.get(behind.checked_sub(1)?)?;
+        if self.modules.iter().any(|m| m.start == *start) {
+            return None;
+        }
+        let module = Module::read(memory, *start, path)?;
+        self.modules.push(module);
+        self.modules.last().filter(|m| m.contains(address))
+    }
+}
+
+impl Process {
+    /// # Errors
+    ///
+    /// When the process is gone, or we have not the rights of a debugger there.
+    pub fn open(pid: u32, epoch: u32) -> io::Result<Process> {
+        Ok(Process {
+            pid,
+            memory: memory(pid)?,
+            state: RefCell::new(Loaded::read(pid, epoch)?),
+        })
+    }
+
+    /// Looks again when the agent has noticed that modules have come or gone.
+    fn follow(&self, epoch: u32) {
+        if self.state.borrow().epoch != epoch {
+            self.look_again(epoch);
+        }
+    }
+
+    fn look_again(&self, epoch: u32) {
+        if let Ok(mut now) = Loaded::read(self.pid, epoch) {
+            let mut before = self.state.borrow_mut();
+            let modules = std::mem::take(&mut before.modules).into_iter().enumerate();
+            for (i, module) in modules {
+                let there = (module.start, module.path.clone());
+                if now.mappings.binary_search(&there).is_ok() {
+                    now.told += usize::from(i < before.told);
+                    now.modules.push(module);
+                }
+            }
+            *before = now;
+        }
+    }
+
+    /// Modules that walks have met since the last call.
+    pub fn each_new_module(&self, mut tell: impl FnMut(&Module)) {
+        let mut state = self.state.borrow_mut();
+        let told = std::mem::replace(&mut state.told, usize::MAX);
+        state.modules.iter().skip(told).for_each(&mut tell);
+        state.told = state.modules.len();
+    }
+
+    /// The range of the module at an address; nothing when there is none.
+    fn range(&self, address: u64) -> (u64, u64) {
+        let mut state = self.state.borrow_mut();
+        let module = state.module(&self.memory, address);
+        module.map_or((0, 0), |m| (m.start, m.end))
+    }
+}
+
+impl Rules for &Process {
+    fn rule(&self, pc: u64, exact: bool) -> Rule {
+        let mut state = self.state.borrow_mut();
+        if let Some(known) = state.rules.get(&(pc, exact)) {
+            return *known;
+        }
+        let address = lookup(pc, exact);
+        if state.module(&self.memory, address).is_none() && state.read_at.elapsed() > MAPS_AGAIN {
+            let epoch = state.epoch;
+            drop(state);
+            self.look_again(epoch);
+            state = self.state.borrow_mut();
+        }
+        let module = state.module(&self.memory, address);
+        let rule = module.map_or(Rule::NOWHERE, |m| m.rule(pc, exact));
+        if state.rules.len() >= MOST_RULES {
+            state.rules.clear();
+        }
+        state.rules.insert((pc, exact), rule);
+        rule
+    }
+
+    fn full_step(
+        &self,
+        registers: &mut AllRegisters,
+        exact: bool,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<bool> {
+        let mut state = self.state.borrow_mut();
+        let module = state.module(&self.memory, lookup(registers.state().0, exact))?;
+        module.full_step(registers, exact, read)
+    }
+
+    fn generation(&self) -> u32 {
+        1
+    }
+}
+
+/// A copy of the upper part of a stack.
+struct Copy<'a> {
+    pid: u32,
+    low: u64,
+    words: &'a [u64],
+}
+
+// SAFETY: `read_own` gives 0 for what `own` does not name.
+unsafe impl ReadStack for Copy<'_> {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        match platform::read_memory(self.pid, address, &mut bytes) {
+            Ok(8) => Some(u64::from_ne_bytes(bytes)),
+            _ => None,
+        }
+    }
+
+    fn own(&self) -> (u64, u64) {
+        (self.low, size_of_val(self.words) as u64)
+    }
+
+    unsafe fn read_own(&self, address: u64) -> u64 {
+        let at = address.wrapping_sub(self.low) / 8;
+        self.words.get(at as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Where a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub pc: u64,
+    pub sp: u64,
+    /// 0: not known. A frame that needs it ends the walk.
+    pub fp: u64,
+    /// Upper end of its stack, 0: not known.
+    pub high: u64,
+    /// It stands in a hook: frames of that module are left out.
+    pub in_hook: bool,
+}
+
+/// Memory for walks.
+#[derive(Debug)]
+pub struct Walker {
+    stack: Box<walk::Stack>,
+    bytes: Vec<u8>,
+    words: Vec<u64>,
+}
+
+impl Default for Walker {
+    fn default() -> Walker {
+        Walker {
+            stack: walk::Stack::boxed(),
+            bytes: vec![0; COPY_BYTES],
+            words: Vec::with_capacity(COPY_BYTES / 8),
+        }
+    }
+}
+
+impl Walker {
+    /// Walks a stack. `epoch` is the process' module epoch.
+    ///
+    /// # Errors
+    ///
+    /// Those of `process_vm_readv`: the process is gone, or reading is not allowed.
+    pub fn walk(
+        &mut self,
+        process: &Process,
+        epoch: u32,
+        place: &Place,
+        depth: usize,
+    ) -> io::Result<Stack> {
+        process.follow(epoch);
+        let low = place.sp & !7;
+        let room = place.high.checked_sub(low).filter(|room| *room > 0);
+        let length = room.map_or(COPY_BYTES, |room| room.min(COPY_BYTES as u64) as usize) & !7;
+        let copied = platform::read_memory(process.pid, low, &mut self.bytes[..length])
+            .map_err(|error| io::Error::from_raw_os_error(error.0))?;
+        self.words.clear();
+        let words = self.bytes[..copied].chunks_exact(8);
+        self.words.extend(words.map(|word| {
+            word.iter()
+                .rev()
+                .fold(0, |all, byte| all << 8 | u64::from(*byte))
+        }));
+        let registers = Registers {
+            pc: place.pc,
+            sp: place.sp,
+            fp: place.fp,
+            ..Registers::default()
+        };
+        let skip = match place.in_hook {
+            true => process.range(place.pc),
+            false => (0, 0),
+        };
+        let start = Start {
+            registers: &registers,
+            exact: true,
+            high: place.high,
+            skip,
+        };
+        let mut copy = Copy {
+            pid: process.pid,
+            low,
+            words: &self.words,
+        };
+        self.stack.forget();
+        let end = self.stack.walk(&start, depth, &process, &mut copy);
+        let frames = self.stack.frames().iter();
+        Ok(Stack {
+            frames: frames.map(|f| (f.pc, f.is_exact())).collect(),
+            is_whole: end == WalkEnd::Root,
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! What is known of a thread that no hook has registered, and whether it waits.
+
+use stackbeat_core::shm::layout::entry_state;
+use stackbeat_core::shm::registry::adopted;
+use stackbeat_core::sync::Ordering;
+
+use crate::linux::procfs::{self, Scheduled};
+use crate::session::shared::Shared;
+
+/// Looks that are made soon after one another, to find out whether an unregistered thread waits.
+const POLLS: u64 = 3;
+
+/// A thread that no hook has registered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unregistered {
+    pub pid: u32,
+    pub polls: u64,
+    /// Signals sent to it.
+    pub sent: u64,
+    /// CPU time that it had used when it was first seen running without a wait since, ns.
+    pub awake_ns: Option<u64>,
+    seen: Seen,
+    /// The first search of its process found it.
+    pub was_there: bool,
+    /// What was made for it. It may have taken that over since.
+    pub entry: Option<Entry>,
+}
+
+/// What an unregistered thread was last seen doing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    waits: bool,
+    scheduled: Scheduled,
+    /// It has done nothing else since, in cycles.
+    since: u64,
+}
+
+/// The entry that was made for an unregistered thread: its number and utid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry(pub u32, pub u32);
+
+impl Unregistered {
+    pub fn new(pid: u32, was_there: bool) -> Unregistered {
+        Unregistered {
+            pid,
+            was_there,
+            ..Unregistered::default()
+        }
+    }
+
+    /// Whether one more look is to come soon.
+    pub fn is_undecided(&self) -> bool {
+        self.entry.is_none() && self.polls < POLLS
+    }
+
+    /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
+    /// too. `since` is the earliest that it may be, for the first look.
+    pub fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
+        let before = self.seen;
+        let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
+        let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
+        let goes_on = before.waits && before.scheduled.times == scheduled.times;
+        self.seen = Seen {
+            waits,
+            scheduled,
+            since: match self.polls {
+                1 => since,
+                _ if goes_on => before.since,
+                _ => now,
+            },
+        };
+        (waits && before.waits).then_some((self.seen.since, scheduled.run_ns))
+    }
+
+    /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
+    /// its end.
+    pub fn is_adopted(&self, shared: &Shared, tid: u32, now: u64) -> bool {
+        let Some(Entry(i, utid)) = self.entry else {
+            return false;
+        };
+        let entry = shared.mapping.thread(i);
+        let is_adopted = entry.is_some_and(|entry| {
+            entry.state.load(Ordering::Acquire) == entry_state::ADOPTED
+                && entry.utid.load(Ordering::Relaxed) == utid
+        });
+        if is_adopted && !procfs::has_thread(self.pid, tid) {
+            adopted::end(&shared.mapping, i, now);
+            return false;
+        }
+        is_adopted
+    }
+}

@@ -1,0 +1,64 @@
+//! Causes of loss as users read them: every table shows what a trace does not have.
+
+use stackbeat_proto::v1::drops::Cause;
+
+/// The cause with this number; one that a newer version has added reads as unknown.
+pub fn from_number(number: i32) -> Cause {
+    Cause::try_from(number).unwrap_or(Cause::Unknown)
+}
+
+/// The name in JSON.
+pub fn name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Unknown => "unknown",
+        Cause::BufferFull => "buffer_full",
+        Cause::Overwritten => "overwritten",
+        Cause::TableFull => "table_full",
+        Cause::TruncatedDepth => "truncated_depth",
+        Cause::TruncatedUnwind => "truncated_unwind",
+        Cause::ForcedOverBudget => "forced_over_budget",
+        Cause::Reentrant => "reentrant",
+        Cause::ThreadTableFull => "thread_table_full",
+        Cause::ProcessTableFull => "process_table_full",
+        Cause::Disk => "disk",
+        Cause::Damaged => "damaged",
+        Cause::NotHooked => "not_hooked",
+        Cause::SignalMissed => "signal_missed",
+        Cause::AgentDisabled => "agent_disabled",
+        Cause::WaitersFull => "waiters_full",
+        Cause::WaitLeftOut => "wait_left_out",
+        Cause::NoAddressSpace => "no_address_space",
+    }
+}
+
+/// What happened, after a count, and what helps.
+pub fn describe(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Unknown => "records lost for a reason that is not known",
+        Cause::BufferFull => {
+            "records dropped because the buffer was full (a larger --buffer or --interval helps)"
+        }
+        Cause::Overwritten => "records overwritten by newer ones (--mode ring)",
+        Cause::TableFull => "stacks cut because the table of stacks was full",
+        Cause::TruncatedDepth => "stacks deeper than --depth, kept without their outermost frames",
+        Cause::TruncatedUnwind => {
+            "stacks that could not be walked to their root (code without unwind tables)"
+        }
+        Cause::ForcedOverBudget => "explicit captures refused because there were too many",
+        Cause::Reentrant => "captures refused because one was under way on the thread",
+        Cause::ThreadTableFull => "threads not seen: too many at once",
+        Cause::ProcessTableFull => "processes not seen: too many at once",
+        Cause::Disk => "records lost because the trace could not be written (disk full?)",
+        Cause::Damaged => "records that contradict themselves: written over, or cut off",
+        Cause::NotHooked => "child programs not seen (statically linked or setuid)",
+        Cause::SignalMissed => "interruptions that found the thread where none may be captured",
+        Cause::WaitersFull => "waits whose waker is not known: too many threads waited at once",
+        Cause::WaitLeftOut => {
+            "waits without a record: over --interval, but records of waits took too much of --budget"
+        }
+        Cause::NoAddressSpace => {
+            "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"
+        }
+        Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
+    }
+}

@@ -1,0 +1,65 @@
+//! The table of who waited for whom.
+
+use std::fmt::Write;
+
+use stackbeat_model::ThreadIndex;
+
+use crate::render::text::layout::{Layout, more, title};
+use crate::summary::labels::chain;
+use crate::summary::load::Report;
+use crate::summary::wait_rows::{known, names, rows};
+use crate::table::{Column, Table};
+use crate::units::{count, duration, percent};
+
+/// The table; empty when nothing waited for long.
+pub fn table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
+    let Report {
+        metadata, profile, ..
+    } = report;
+    let known = known(report, wanted);
+    let mut out = String::new();
+    if known.count == 0 {
+        return out;
+    }
+    title(&mut out, layout, "Who makes whom wait");
+    let _ = writeln!(
+        out,
+        "  {} long waits that another thread could end, {} with that thread; {} more timed out or failed",
+        count(known.count - known.in_vain),
+        percent(known.with_waker, known.count - known.in_vain),
+        count(known.in_vain)
+    );
+    let place = |place: Option<u32>| {
+        place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))
+    };
+    let rows = rows(report, wanted, |pair| {
+        (pair.probe, place(Some(pair.waiting)), place(pair.waking))
+    });
+    let mut table = Table::new(vec![
+        Column::number("TOTAL", 0),
+        Column::number("LONGEST", 3),
+        Column::number("COUNT", 4),
+        Column::text("WAITS", 1),
+        Column::text("IN", 2),
+        Column::list("CALLED FROM", 0),
+        Column::text("HELD BY", 5),
+        Column::text("ENDED BY", 0),
+        Column::list("AT", 0),
+    ]);
+    for ((probe, waiting, waking), row) in rows.iter().take(layout.top) {
+        table.row(vec![
+            duration(row.sum.total_ns),
+            duration(row.sum.longest_ns),
+            count(row.sum.count),
+            names(metadata, &row.threads),
+            probe.name().into_owned(),
+            waiting.clone(),
+            names(metadata, &row.owners),
+            names(metadata, &row.wakers),
+            waking.clone(),
+        ]);
+    }
+    out.push_str(&table.render(layout.width, layout.style));
+    more(&mut out, layout, rows.len());
+    out
+}
