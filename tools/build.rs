@@ -1,6 +1,10 @@
 //! Builds the agent library and leaves it where the binary embeds it, so that one installed file
 //! records anywhere.
 //!
+//! The agent's sources are part of this package: `agent/` has a folder for each of its crates, made of symbolic links
+//! that `cargo package` replaces by what they lead to. It leaves out folders with a `Cargo.toml`, so the manifests
+//! have other names there, and the workspace that cargo needs is put together in OUT_DIR.
+//!
 //! The agent has a profile of its own and must not share the outer build's target folder (its lock is
 //! held while build scripts run). Variables for whoever builds:
 //!
@@ -10,6 +14,8 @@
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,23 +51,23 @@ fn can_carry_an_agent() -> bool {
 }
 
 fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    let manifest_folder = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    let workspace = manifest_folder
-        .parent()
-        .ok_or("the tools folder stands in the workspace")?;
-    for source in ["core", "hooks-linux", "Cargo.toml", "Cargo.lock"] {
-        println!(
-            "cargo::rerun-if-changed={}",
-            workspace.join(source).display()
-        );
-    }
+    let package = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let sources = package.join("agent");
+    // cargo follows the links.
+    println!("cargo::rerun-if-changed=agent");
+    let workspace = out.join("agent");
+    make_workspace(&sources, &workspace)
+        .map_err(|e| format!("{}: no workspace for the agent: {e}", workspace.display()))?;
     let target = variable("TARGET")?;
-    let target_folder = out.join("agent");
+    let target_folder = workspace.join("target");
     let mut cargo = Command::new(variable("CARGO")?);
     cargo
-        .current_dir(workspace)
+        // Where the configuration for this package is found.
+        .current_dir(&package)
         .args(["build", "--package", "stackbeat-hooks-linux"])
-        .args(["--profile", "agent", "--locked", "--target", &target])
+        .args(["--profile", "agent", "--target", &target])
+        .arg("--manifest-path")
+        .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_folder)
         // Line tables make up nine tenths of the file; its symbols are enough for a backtrace.
@@ -96,6 +102,69 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .join(target)
         .join("agent")
         .join("libstackbeat.so"))
+}
+
+/// Makes the workspace of the agent's crates in `folder`: links to `sources`, and manifests with what building needs.
+fn make_workspace(sources: &Path, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut members = Vec::new();
+    for entry in fs::read_dir(sources)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            let name = path.file_name().unwrap_or_default();
+            make_member(&path, &folder.join(name))?;
+            members.push(name.to_string_lossy().into_owned());
+        }
+    }
+    let manifest = sections(
+        &fs::read_to_string(sources.join("workspace.toml"))?,
+        |header| header.starts_with("[workspace.") || header == "[profile.agent]",
+    );
+    fs::write(
+        folder.join("Cargo.toml"),
+        format!("[workspace]\nresolver = \"3\"\nmembers = {members:?}\n\n{manifest}"),
+    )?;
+    // It has the other crates' dependencies, too, so `--locked` would fail; cargo takes the versions from it.
+    fs::write(
+        folder.join("Cargo.lock"),
+        fs::read(sources.join("Cargo.lock"))?,
+    )
+}
+
+/// Tests, benchmarks and what they depend on are left out: the package does not have their files.
+fn make_member(sources: &Path, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(sources)? {
+        let entry = entry?;
+        if entry.file_name() == "manifest.toml" {
+            let manifest = sections(&fs::read_to_string(entry.path())?, |header| {
+                !header.starts_with("[[") && !header.contains("dev-dependencies")
+            });
+            fs::write(folder.join("Cargo.toml"), manifest)?;
+            continue;
+        }
+        let link = folder.join(entry.file_name());
+        match fs::remove_file(&link) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => symlink(entry.path(), link)?,
+        }
+    }
+    Ok(())
+}
+
+/// The sections of a manifest whose headers are wanted.
+fn sections(manifest: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let mut kept = false;
+    manifest
+        .lines()
+        .filter(|line| {
+            if line.starts_with('[') {
+                kept = wanted(line);
+            }
+            kept
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 fn variable(name: &str) -> Result<String, Box<dyn Error>> {

@@ -2,6 +2,7 @@
 //! completions; the commands resolve what they get here into options.
 
 pub mod control;
+mod groups;
 mod machine;
 mod record;
 mod shared;
@@ -10,6 +11,7 @@ mod view;
 
 use clap::{ColorChoice, Parser, Subcommand};
 
+pub use groups::grouped;
 pub use machine::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
 pub use record::{AttachArgs, RecordArgs, RecoverArgs};
 pub use shared::{
@@ -19,22 +21,25 @@ pub use shared::{
 pub use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs, WritingArgs};
 pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
 
-/// A tracer that needs no instrumentation: it hooks the calls that a program makes anyway and records
-/// the calling thread's stack.
+const EXAMPLES: &str = "\
+Examples:
+  stackbeat record -- python3 script.py            record it into python3.beat
+  stackbeat report python3.beat                    where did its time go?
+  stackbeat report python3.beat --html page.html   flame graph and timeline
+  stackbeat demo                                   record two programs, show all";
+
+/// A tracer that needs no instrumentation: it shows where the time of a program goes.
+///
+/// It hooks the calls that a program makes anyway and records the calling thread's stack.
 #[derive(Debug, Parser)]
 #[command(name = "stackbeat", version, arg_required_else_help = true)]
-#[command(after_help = "\
-Examples:
-  stackbeat record -- python3 script.py            record a program into python3.beat
-  stackbeat report python3.beat                    where did its time go?
-  stackbeat report python3.beat --html page.html   flame graph and timeline in one page
-  stackbeat demo                                   record two programs and show all of it
-
-Exit codes: 0 it worked, 1 a check said no, 2 an error, 3 a gate cannot tell; `record` exits as the
-recorded program did.")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n
+Exit codes: 0 it worked, 1 a check said no, 2 an error, 3 a gate cannot tell;
+`record` exits as the recorded program did."))]
 pub struct Cli {
     /// When to use colours; `auto` honours NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(hide_short_help = true, display_order = 900)]
     pub color: ColorChoice,
     #[command(subcommand)]
     pub command: Command,

@@ -126,4 +126,16 @@ mod tests {
             testing::golden(&name, &sub.render_long_help().to_string());
         }
     }
+
+    #[test]
+    fn short_help_fits_a_screen() {
+        let mut command = settings::definition().term_width(100);
+        command.build();
+        let lines = |command: &mut clap::Command| command.render_help().to_string().lines().count();
+        assert!(lines(&mut command) <= 24);
+        for name in settings::COMMANDS {
+            let recorder = command.find_subcommand_mut(name).expect(name);
+            assert!(lines(recorder) <= 40, "{name}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::cli::Cli;
+use crate::cli::{self, Cli};
 
 pub use page::page;
 
@@ -149,14 +149,16 @@ pub fn command() -> Result<Command> {
 /// The command line's definition. Settings that are switches take a value, so that a flag can take back
 /// what a file says.
 pub fn definition() -> Command {
-    COMMANDS.into_iter().fold(Cli::command(), |command, name| {
-        command.mut_subcommand(name, |recorder| {
-            recorder.mut_args(|arg| match is_setting(&arg) {
-                true if matches!(arg.get_action(), ArgAction::SetTrue) => as_switch(arg),
-                _ => arg,
+    COMMANDS
+        .into_iter()
+        .fold(cli::grouped(Cli::command()), |command, name| {
+            command.mut_subcommand(name, |recorder| {
+                recorder.mut_args(|arg| match is_setting(&arg) {
+                    true if matches!(arg.get_action(), ArgAction::SetTrue) => as_switch(arg),
+                    _ => arg,
+                })
             })
         })
-    })
 }
 
 fn as_switch(arg: Arg) -> Arg {

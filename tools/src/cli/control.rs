@@ -32,7 +32,7 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// Capture from now on, in a session that was stopped or started disabled.
+/// Capture from now on, after `stop` or --start-disabled.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -94,10 +94,10 @@ pub struct MarkArgs {
     pub text: String,
 }
 
-/// Write what a session holds, or the last seconds of it, as a trace of its own; the session goes on.
+/// Save what a session holds, or its last seconds, as a trace of its own.
 ///
-/// With `record --mode ring` a flight recorder: the ring keeps the newest samples, a dump saves them
-/// when something has happened.
+/// The session goes on. With `record --mode ring` a flight recorder: the ring keeps the newest samples, a dump saves
+/// them when something has happened.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -24,11 +24,11 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// List the probes and the functions that they hook, or count which of them a program calls.
+/// List the probes, or count which hooked functions a program calls.
 ///
-/// With --count, runs a program and counts each call exactly, by function and by the threads' roles: so one sees
-/// which groups of probes are worth their cost (`record --probes`). Nothing else is recorded, and each counted call
-/// takes some 50 ns longer.
+/// The list has the functions that each probe hooks. With --count, runs a program and counts each call exactly, by
+/// function and by the threads' roles: so one sees which groups of probes are worth their cost (`record --probes`).
+/// Nothing else is recorded, and each counted call takes some 50 ns longer.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -63,7 +63,9 @@ pub struct ProbesArgs {
     pub command: Vec<OsString>,
 }
 
-/// Record an installed program and a bundled one, show their tables, write their pages.
+/// Record two programs, show their tables, write their pages.
+///
+/// One is installed on this machine, the other is part of stackbeat.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

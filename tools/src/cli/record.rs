@@ -11,55 +11,49 @@ use super::shared::{
 };
 use crate::units::parse_duration_ns;
 
-/// Record a program: run it with the hooks and write what they saw into a trace.
+/// Where options about processes stand in the help.
+const PROCESSES: &str = "Processes";
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  stackbeat record -- sqlite3 shop.db < queries.sql
+  stackbeat record -o build.beat -- make -j8
+  stackbeat record --interval 100us --probes lock,wait -- ./server";
+
+const RECORD_MORE: &str = "
+  stackbeat record --no-children -- git log
+  stackbeat record --commit $(git rev-parse HEAD) -o runs/1.beat -- ./bench
+
+  As a flight recorder, which keeps the newest samples; a dump saves them:
+  stackbeat record --mode ring --dump-last 10s --dump-on usr2 -- ./server
+  stackbeat record --mode ring --dump-last 10s --dump-on-block 5s -- ./server
+  stackbeat record --mode ring --dump-last 10s --dump-on-crash -- ./server
+
+  Steered while it runs, by status, start, stop, set, mark and dump:
+  stackbeat record --mode ring --start-disabled -- ./server
+
+Probe groups: alloc memory lock wait io net poll sleep clock thread process
+library sched, or all, none. With `none`, only the sampler interrupts running
+threads. Settings can also stand in stackbeat.toml and in STACKBEAT_* variables
+(docs/configuration.md).";
+
+/// Record a program: run it with the hooks and write a trace.
 ///
 /// The program's input, output and exit status are its own; Ctrl-C reaches it as it would without
 /// stackbeat, and the trace is written all the same. Child processes end up in the same trace.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat record -- sqlite3 shop.db < queries.sql
-  stackbeat record -o build.beat -- make -j8
-  stackbeat record --interval 100us --probes lock,wait -- ./server
-  stackbeat record --no-children -- git log
-  stackbeat record --commit $(git rev-parse HEAD) -o runs/1.beat -- ./bench
-  stackbeat record --mode ring --dump-on usr2 --dump-last 10s -- ./server        then: kill -USR2 RECORDER
-  stackbeat record --mode ring --dump-on-block 5s --dump-on-crash --dump-last 10s -- ./server
-  stackbeat record --mode ring --start-disabled -- ./server      then: status, start, set, mark, dump, stop
-
-Probe groups: alloc memory lock wait io net poll sleep clock thread process library sched, or all, none.
-With `none`, only the sampler interrupts running threads.
-Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).")]
+#[command(after_help = RECORD_EXAMPLES, after_long_help = format!("{RECORD_EXAMPLES}{RECORD_MORE}"))]
 pub struct RecordArgs {
     #[command(flatten)]
     pub destination: OutputArgs,
     #[command(flatten)]
-    pub capture: CaptureArgs,
-    /// Record the program itself only, not the processes it starts.
-    #[arg(long)]
-    pub no_children: bool,
-    /// Go on after the program has ended until its children have ended too.
-    #[arg(long)]
-    pub wait_children: bool,
-    /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
-    #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
-    pub cpus: Option<CpuList>,
+    pub log: LogArgs,
+    /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub agent: Option<PathBuf>,
     /// Say in the trace that another run of a pair shares these processors: `ab --together` does.
     #[arg(long, hide = true)]
     pub shares_processor: bool,
-    #[command(flatten)]
-    pub watch: WatchArgs,
-    #[command(flatten)]
-    pub dumps: DumpArgs,
-    #[command(flatten)]
-    pub switch: SwitchArgs,
-    #[command(flatten)]
-    pub trace: TraceArgs,
-    /// Preload this agent library in place of the built-in one (also: STACKBEAT_AGENT).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub agent: Option<PathBuf>,
-    #[command(flatten)]
-    pub log: LogArgs,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -69,25 +63,52 @@ pub struct RecordArgs {
     )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+    // A heading holds for all that follows without one of its own.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Record the program itself only, not the processes it starts.
+    #[arg(long, help_heading = PROCESSES)]
+    pub no_children: bool,
+    /// Go on after the program has ended until its children have ended too.
+    #[arg(long, help_heading = PROCESSES)]
+    pub wait_children: bool,
+    /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
+    #[arg(long, value_name = "LIST", value_parser = CpuList::parse, help_heading = PROCESSES, hide_short_help = true)]
+    pub cpus: Option<CpuList>,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub dumps: DumpArgs,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  stackbeat attach --duration 10s 1234
+  stackbeat attach -o slow.beat $(pidof redis-server)
+  stackbeat attach --children -d 10s $(cat /run/nginx.pid)";
+
+const ATTACH_MORE: &str = "
+  stackbeat attach --interval 100us --probes lock,wait -d 5s 1234
+
+Processes that it starts while it is attached to are recorded too; --children
+takes those that are there already: the workers of a master, for example.
+Settings can also stand in stackbeat.toml and in STACKBEAT_* variables
+(docs/configuration.md).
+It needs glibc, x86-64 and the right to trace the process (its user or root;
+kernel.yama.ptrace_scope). One thread is stopped for some milliseconds at the
+beginning and at the end; the others run on.
+Exit codes: 0 it was recorded, 2 it could not be attached to.";
 
 /// Record a program that is running already.
 ///
 /// Brings the hooks into the process, records until Ctrl-C, --duration or its end, and takes them away
 /// again: the program goes on as before. Child processes that it starts meanwhile are recorded too.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat attach --duration 10s 1234
-  stackbeat attach -o slow.beat $(pidof redis-server)
-  stackbeat attach --interval 100us --probes lock,wait -d 5s 1234
-  stackbeat attach --children -d 10s $(cat /run/nginx.pid)     the master and its workers
-
-Processes that it starts while it is attached to are recorded too; --children takes those that are there
-already. Settings can also stand in stackbeat.toml and in STACKBEAT_* variables (docs/configuration.md).
-It needs glibc, x86-64 and the right to trace the process (its user or root; kernel.yama.ptrace_scope).
-One thread is stopped for some milliseconds at the beginning and at the end; the others run on.
-Exit codes: 0 it was recorded, 2 it could not be attached to.")]
+#[command(after_help = ATTACH_EXAMPLES, after_long_help = format!("{ATTACH_EXAMPLES}{ATTACH_MORE}"))]
 #[command(mut_arg(
     "main_interval",
     |arg| arg.help("The same for the main thread, when it should differ")
@@ -99,33 +120,34 @@ pub struct AttachArgs {
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub duration: Option<u64>,
     #[command(flatten)]
-    pub capture: CaptureArgs,
-    /// Record the process itself only, not those that it starts meanwhile.
-    #[arg(long)]
-    pub no_children: bool,
-    /// Attach to the processes too that it has started before, and to theirs: workers of a server.
-    #[arg(long, conflicts_with = "no_children")]
-    pub children: bool,
-    #[command(flatten)]
-    pub watch: WatchArgs,
-    #[command(flatten)]
-    pub switch: SwitchArgs,
-    /// Attach although the program runs under a seccomp filter, which may kill it.
-    #[arg(long)]
-    pub allow_seccomp: bool,
-    #[command(flatten)]
-    pub trace: TraceArgs,
-    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub agent: Option<PathBuf>,
-    #[command(flatten)]
     pub log: LogArgs,
+    /// Attach although the program runs under a seccomp filter, which may kill it.
+    #[arg(long, hide_short_help = true)]
+    pub allow_seccomp: bool,
+    /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub agent: Option<PathBuf>,
     /// The process.
     #[arg(value_parser = parse_pid)]
     pub pid: u32,
     /// More than one is refused, with what to do instead.
     #[arg(hide = true, value_name = "PID")]
     pub others: Vec<String>,
+    // A heading holds for all that follows without one of its own.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// Record the process itself only, not those that it starts meanwhile.
+    #[arg(long, help_heading = PROCESSES)]
+    pub no_children: bool,
+    /// Attach to the processes too that it has started before, and to theirs: workers of a server.
+    #[arg(long, conflicts_with = "no_children", help_heading = PROCESSES)]
+    pub children: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 /// The number of a process.

@@ -11,6 +11,9 @@ use stackbeat_core::probe::Cause;
 
 use crate::units::{Period, parse_duration_ns, parse_percent, parse_period, parse_size_bytes};
 
+/// Where options of [`CaptureArgs`] and [`WatchArgs`] stand in the help.
+const CAPTURES: &str = "Captures";
+
 /// Which file a recording becomes.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
@@ -24,49 +27,61 @@ pub struct OutputArgs {
 
 /// What is captured, how often, and where it is kept meanwhile.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = CAPTURES)]
 pub struct CaptureArgs {
-    /// Time between two captures of one thread: 1ms, 100us, down to 50us. Without it 1ms, and once a process has computed for a
-    /// second the kernel's tick (some 4ms), which costs less.
+    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
+    ///
+    /// Without it 1ms, and once a process has computed for a second the kernel's tick (some 4ms), which costs less.
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub interval: Option<u64>,
     /// The same for main threads, when it should differ.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub main_interval: Option<u64>,
-    /// Most that the recording may cost, as a part of the program's CPU time: 1%, 0.5%. Intervals are stretched for
-    /// it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms, for 5%.
+    /// Most that the recording may cost of the program's CPU time: 1%, 0.5%.
+    ///
+    /// Intervals are stretched for it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms,
+    /// for 5%.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub budget: Option<f64>,
     /// Groups of calls to hook, separated by commas.
     #[arg(short, long, value_name = "GROUPS", default_value = "all")]
     pub probes: String,
     /// Most frames to keep of one stack; a deeper one is kept truncated.
-    #[arg(long, value_name = "FRAMES", default_value_t = 256)]
+    #[arg(
+        long,
+        value_name = "FRAMES",
+        default_value_t = 256,
+        hide_short_help = true
+    )]
     pub depth: u32,
     /// Shared memory for samples that are not yet written.
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
+    #[arg(help_heading = "Buffer")]
     pub buffer: u64,
     /// What to do when the buffer is full.
-    #[arg(long, value_enum, default_value_t = ModeArg::Endless)]
+    #[arg(long, value_enum, default_value_t = ModeArg::Endless, help_heading = "Buffer")]
     pub mode: ModeArg,
 }
 
 /// What is recorded beside the captures in hooks.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = CAPTURES)]
 pub struct WatchArgs {
     /// Do not interrupt threads that run without passing a hook.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_interrupt: bool,
     /// What says when threads are sampled.
     // What the environment or a file says gives way to this flag.
     #[arg(long, value_enum, default_value_t = ClockArg::Auto, default_value_if("no_interrupt", "true", "tick"))]
+    #[arg(hide_short_help = true)]
     pub clock: ClockArg,
     /// Time between two readings of CPU, memory, faults and limits; `off` for none.
     ///
     /// 100ms by default, and off with `--mode ring`, where they would be all that grows.
-    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    #[arg(long, value_name = "TIME", value_parser = parse_period, hide_short_help = true)]
     pub counters: Option<Period>,
     /// Waits longer than this are kept with who ended them and who held the lock; `off` for none.
-    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms")]
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "1ms", hide_short_help = true)]
     pub long_wait: Period,
 }
 
@@ -94,15 +109,16 @@ impl WatchArgs {
 
 /// When dumps are written by themselves.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Dumps (flight recorder)")]
 pub struct DumpArgs {
     /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
-    #[arg(long, value_enum, value_name = "SIGNAL")]
+    #[arg(long, value_enum, value_name = "SIGNAL", hide_short_help = true)]
     pub dump_on: Option<DumpSignal>,
     /// Write one when an iteration of an event loop (from poll, select or epoll to the next) takes longer.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_on_slow_turn: Option<u64>,
     /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_on_block: Option<u64>,
     /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep, join,
     /// process, ipc, unknown.
@@ -111,34 +127,42 @@ pub struct DumpArgs {
         value_name = "CAUSES",
         default_value = "lock,io",
         value_delimiter = ',',
-        value_parser = parse_cause
+        value_parser = parse_cause,
+        hide_short_help = true
     )]
     pub dump_on_block_in: Vec<Cause>,
     /// Write one when the program, or a process that it has started, dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE,
     /// SIGTRAP or SIGSYS.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub dump_on_crash: bool,
     /// Least time between two dumps that nobody asked for.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration_ns)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_every: u64,
     /// Most dumps of one recording that nobody asked for.
-    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 10,
+        hide_short_help = true
+    )]
     pub dump_most: u32,
     /// How far such dumps go back; all that the session holds by default.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_last: Option<u64>,
 }
 
 /// Whether capturing begins with the recording.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = CAPTURES)]
 pub struct SwitchArgs {
     /// Capture nothing until `stackbeat start` says so.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub start_disabled: bool,
 }
 
 /// Where events go beside the trace, how it is packed, and which point of which series it is.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Trace")]
 pub struct TraceArgs {
     /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
     /// happen; `auto`, the path of one, or a named pipe; `off` for none.
@@ -149,21 +173,23 @@ pub struct TraceArgs {
         require_equals = true,
         default_missing_value = "auto",
         value_hint = ValueHint::FilePath,
-        value_parser = parse_systrace
+        value_parser = parse_systrace,
+        hide_short_help = true
     )]
     pub systrace: Option<SystraceArg>,
     /// Compress the trace.
     #[arg(short = 'z', long)]
     pub compress: bool,
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_symbol_cache: bool,
     /// What is measured, for `stackbeat trend`: recordings with another label are another series.
     #[arg(
         long,
         value_name = "TEXT",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        hide_short_help = true
     )]
     pub label: String,
     /// The commit that the program was built of, for `stackbeat trend`.
@@ -171,7 +197,8 @@ pub struct TraceArgs {
         long,
         value_name = "HASH",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        hide_short_help = true
     )]
     pub commit: String,
 }

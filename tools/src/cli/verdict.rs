@@ -7,7 +7,7 @@ use stackbeat_collector::session::CpuList;
 
 use crate::units::parse_duration_ns;
 
-/// Say whether a program became slower, where, why, and how sure that is.
+/// Say whether a program became slower, where, and why.
 ///
 /// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
 /// machine. Times decide, by tests that keep the chance of a false alarm over all comparisons at 1 %. Counts that do not
@@ -48,11 +48,12 @@ pub struct GateArgs {
     pub writing: WritingArgs,
 }
 
-/// Run two commands, record each run, and say whether the second is slower.
+/// Run two commands in turns and say whether the second is slower.
 ///
-/// Each pair of runs is made in random order, one after the other or, where runs vary, at the same time. Looks at the
-/// result are planned in advance and share the error rate, so it stops early when the answer is clear either way. A
-/// regression is confirmed by fresh pairs of runs that took no part in finding it. What the commands print is not shown.
+/// Each run is recorded. Each pair of runs is made in random order, one after the other or, where runs vary, at the
+/// same time. Looks at the result are planned in advance and share the error rate, so it stops early when the answer is
+/// clear either way. A regression is confirmed by fresh pairs of runs that took no part in finding it. What the commands
+/// print is not shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -64,8 +65,9 @@ Examples:
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
 pub struct AbArgs {
-    /// The command to compare with. A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes
-    /// work as in one.
+    /// The command to compare with.
+    ///
+    /// A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes work as in one.
     #[arg(short, long, value_name = "COMMAND")]
     pub baseline: String,
     /// The command that may be slower.
@@ -80,8 +82,9 @@ pub struct AbArgs {
     /// Runs of each before the first that counts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: usize,
-    /// Run both of a pair at the same time on one processor, which takes turns every few milliseconds: what slows one slows
-    /// the other. For programs whose threads do not compute at the same time, and whose runs do not write the same file or
+    /// Run both of a pair at the same time on one processor.
+    ///
+    /// It takes turns every few milliseconds: what slows one slows the other. For programs whose threads do not compute at the same time, and whose runs do not write the same file or
     /// open the same port; wall times have the other's turns in them. Without this, --in-turns and --cpus a few runs decide:
     /// where they show noise, the threads do not compute at the same time, and a first pair does not fail.
     #[arg(long)]

@@ -100,7 +100,7 @@ pub struct ExportArgs {
     pub json: bool,
 }
 
-/// Show what differs between two traces, or between two sets of traces.
+/// Show what differs between two traces, or two sets of traces.
 ///
 /// For a person who looks for something: tables; on a page the main threads of both (the first trace of each set)
 /// on one axis of time, and a differential flame graph. No verdict: what is noise and what is not is said by
@@ -126,7 +126,7 @@ pub struct DiffArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Show what a trace says about itself: settings, counts, losses, completeness.
+/// Show the settings, counts and losses of a trace, and whether it is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

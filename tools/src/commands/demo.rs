@@ -3,6 +3,9 @@
 //! The second program is this binary itself, started with a hidden command that runs the bundled
 //! example, so that an installed `stackbeat` needs neither its sources nor a compiler.
 
+// A link to the file in `examples`, so that this package contains it.
+mod kitchen;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -173,8 +176,7 @@ fn show(program: &Program, folder: &Path) -> Result<(Report, PathBuf)> {
 pub fn work(args: &WorkerArgs) -> Result<u8> {
     match args.program.as_str() {
         "kitchen" => {
-            let served =
-                stackbeat_examples::kitchen::run(stackbeat_examples::kitchen::DEFAULT_ORDERS)?;
+            let served = kitchen::run(kitchen::DEFAULT_ORDERS)?;
             println!("{served}");
         }
         "self-test" => self_test::program()?,

@@ -45,7 +45,8 @@ flag for; the rest is about programs that it would start.
             .filter(|_| !arg.is_hide_possible_values_set())
             .map(|v| format!("`{}`", v.get_name()))
             .collect();
-        let help = arg.get_help().map_or(String::new(), ToString::to_string);
+        let help = arg.get_long_help().or(arg.get_help());
+        let help = help.map_or(String::new(), |help| help.to_string().replace("\n\n", " "));
         let mut what = help.trim_end_matches('.').to_owned();
         if !values.is_empty() {
             let _ = write!(what, ": {}", values.join(", "));
