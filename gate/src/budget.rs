@@ -1,7 +1,8 @@
 //! Budgets: the most that a run of the candidate may spend, whatever the baseline spends.
 
+use stackbeat_model::metric::Metric;
+
 use crate::explain;
-use crate::metric::Metric;
 use crate::names::is_like;
 use crate::rules::{Budget, Pairing, Per, Rules, Scoped};
 use crate::run::RoleId;
@@ -184,8 +185,9 @@ fn of_scope(table: &Table, scope: &Scoped, metric: Metric) -> Option<Column> {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::metric::Values;
+
     use super::*;
-    use crate::metric::Values;
     use crate::run::{About, Builder, Names, ScopeSum, Side};
 
     #[test]

@@ -72,11 +72,12 @@ pub fn confirm(
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::metric::{Metric, Values};
+
     use super::*;
     use crate::compare::{Question, compare};
     use crate::decide::Row;
     use crate::explain;
-    use crate::metric::{Metric, Values};
     use crate::random::Random;
     use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role};

@@ -17,10 +17,11 @@ pub use confirmation::Confirmation;
 pub use parts::{ProcessRow, RoleRow};
 pub use scopes::ScopeRow;
 
+use stackbeat_model::metric::{Metric, Unit};
+
 use crate::budget::{self, BudgetRow, Uncounted};
 use crate::compare::{Answer, Comparison, Question, compare};
 use crate::explain::{self, Explanation, change};
-use crate::metric::{Metric, Unit};
 use crate::random::Random;
 use crate::rules::{Pairing, Rules};
 use crate::run::{NameId, RoleId, Side};

@@ -8,10 +8,8 @@ mod wall;
 
 use std::collections::HashMap;
 
-use evidence::{calls, parts};
-use place::{Places, follow, heaviest_place, most_specific};
+use stackbeat_model::metric::Metric;
 
-use crate::metric::Metric;
 use crate::names;
 use crate::rules::Pairing;
 use crate::run::{Label, NameId, ROOT, RoleId};
@@ -19,6 +17,8 @@ use crate::stats::mean;
 use crate::table::{Column, Table};
 use crate::wait_partners::{self, WaitedFor};
 use cause::Cause;
+use evidence::{calls, parts};
+use place::{Places, follow, heaviest_place, most_specific};
 
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]

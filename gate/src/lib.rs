@@ -11,7 +11,6 @@ pub mod compare;
 pub mod confirm;
 pub mod decide;
 pub mod explain;
-pub mod metric;
 pub mod names;
 mod packed;
 mod pairs;

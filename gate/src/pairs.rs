@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::metric::{Metric, Unit};
+use stackbeat_model::metric::{Metric, Unit};
+
 use crate::names::Form;
 use crate::run::{Label, NameId, Names, Place, ROOT, RoleId, Run, Side};
 

@@ -1,6 +1,7 @@
 //! What a gate is asked: when a difference counts, and the most that a run may spend.
 
-use crate::metric::{Metric, Unit};
+use stackbeat_model::metric::{Metric, Unit};
+
 use crate::stats::rank;
 
 /// When a difference counts. The defaults are those of the command; a policy may change them.

@@ -12,7 +12,8 @@ pub use builder::Builder;
 pub(crate) use comparable::{all_count, keep_comparable};
 pub use program::{Kin, kin};
 
-use crate::metric::{METRICS, Metric, Values};
+use stackbeat_model::metric::{METRICS, Metric, Values};
+
 use crate::names::{self, Form};
 use crate::packed::{Metrics, Packed};
 use crate::run::wait_sums::WaitSum;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metric::{Metric, OF_PLACES};
+use stackbeat_model::metric::{Metric, OF_PLACES};
+
 use crate::names::{self, Form};
 use crate::pairs;
 use crate::run::{self, Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};

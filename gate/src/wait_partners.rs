@@ -3,11 +3,12 @@
 //! Only waits above the recording's threshold (`--long-wait`) are known like that. What is not known stays
 //! unknown: nobody is guessed.
 
-use crate::run::wait_sums::{End, Party, WaitKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::metric::Metric;
+use stackbeat_model::metric::Metric;
+
 use crate::run::RoleId;
+use crate::run::wait_sums::{End, Party, WaitKey};
 use crate::stats::mean;
 use crate::table::{Column, Table};
 

@@ -14,6 +14,7 @@ mod check;
 mod inferred_waits;
 mod load;
 mod lock_functions;
+pub mod metric;
 mod names;
 mod program;
 mod sampled_events;

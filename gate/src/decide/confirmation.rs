@@ -1,6 +1,6 @@
 //! What fresh runs say about a finding.
 
-use crate::metric::Metric;
+use stackbeat_model::metric::Metric;
 
 /// What fresh runs say about a finding.
 #[derive(Clone, Debug, PartialEq)]

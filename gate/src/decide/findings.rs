@@ -4,11 +4,12 @@
 //! only where no time finding has the same cause or function. So a count that grew does not
 //! hide a time that it cannot be the reason for: what a count costs decides that ([`crate::explain::cause`]).
 
+use stackbeat_model::metric::{Metric, Unit};
+
 use super::{Finding, FunctionRow, Judge, Moved, RoleRow, Row, Way, key};
 use crate::compare::Answer;
 use crate::explain::cause::Cause;
 use crate::explain::{self, Explanation};
-use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::table::Table;
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_model::metric::Metric;
+
 use super::{Judge, Row};
-use crate::metric::Metric;
 use crate::run::RoleId;
 use crate::stats::median;
 use crate::table::Column;
@@ -94,10 +95,11 @@ impl Judge<'_> {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::metric::Values;
+
     use super::*;
     use crate::compare::Answer;
     use crate::decide::judge;
-    use crate::metric::Values;
     use crate::random::Random;
     use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role, Run, Side};

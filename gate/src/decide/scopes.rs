@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stackbeat_model::metric::Metric;
+
 use super::{Judge, Row};
 use crate::compare::Answer;
 use crate::explain::Part;
-use crate::metric::Metric;
 use crate::run::ScopeSum;
 use crate::stats::median;
 use crate::table::Column;

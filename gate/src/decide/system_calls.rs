@@ -3,9 +3,10 @@
 //! They are judged by role, not over the whole run: one thread that asks for its events again and again, as often as time
 //! will have it, does not hide another that now opens a file each time.
 
+use stackbeat_model::metric::Metric;
+
 use super::{Judge, RoleRow, Row};
 use crate::explain::change;
-use crate::metric::Metric;
 use crate::stats::median;
 
 impl Judge<'_> {

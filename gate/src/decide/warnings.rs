@@ -1,7 +1,8 @@
 //! What a reader of a verdict has to know besides.
 
+use stackbeat_model::metric::Metric;
+
 use super::Judge;
-use crate::metric::Metric;
 use crate::run::{Run, Side};
 use crate::stats::{median, quantile};
 use crate::table::Table;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use stackbeat_model::metric::Metric;
+
 use crate::explain::{Explanation, change};
-use crate::metric::Metric;
 use crate::names::{self, Form};
 use crate::run::{Label, ROOT};
 use crate::stats::mean;

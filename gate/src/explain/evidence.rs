@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use stackbeat_model::metric::Metric;
+
 use super::{CallChange, Part};
-use crate::metric::Metric;
 use crate::run::{Label, NameId, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stackbeat_model::metric::Metric;
+
 use super::{Explanation, change, explain_sum};
-use crate::metric::Metric;
 use crate::rules::Pairing;
 use crate::run::{Label, RoleId};
 use crate::stats::mean;

@@ -5,11 +5,12 @@ mod place_calls;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use stackbeat_model::metric::{Metric, OF_PLACES, Values};
+
 use super::{
     About, Entry, Label, METRIC_BITS, NameId, ROOT, RoleId, Run, ScopeSum, Side, Tree,
     packed_entries,
 };
-use crate::metric::{Metric, OF_PLACES, Values};
 use crate::packed::{Metrics, Packed};
 use crate::run::wait_sums::{WaitKey, WaitSum};
 

@@ -1,7 +1,8 @@
 //! What is left out of runs because it is not known of all of them.
 
+use stackbeat_model::metric::Metric;
+
 use super::{Run, metric};
-use crate::metric::Metric;
 use crate::packed::Metrics;
 
 /// Allocations of runs are compared only if all of them counted to the end, callers of system calls only if they are known of

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use stackbeat_model::metric::Metric;
+
 use super::{NameId, Names, Run};
-use crate::metric::Metric;
 use crate::names::module_of_address;
 
 /// What two runs say of their programs.
@@ -56,8 +57,9 @@ fn own_functions(run: &Run, names: &Names) -> HashMap<NameId, u64> {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::metric::Values;
+
     use super::*;
-    use crate::metric::Values;
     use crate::run::{About, Builder, Label, ROOT, Role, Side};
 
     #[test]

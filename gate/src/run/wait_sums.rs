@@ -1,7 +1,8 @@
 //! Long waits of a run, summed up by who waited and who ended them.
 
+use stackbeat_model::metric::Metric;
+
 use super::{NameId, RoleId};
-use crate::metric::Metric;
 
 /// Threads of a role, in a function of theirs where it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -67,9 +67,9 @@ pub fn same_names(
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::metric::{Metric, Values};
+
     use super::*;
-    use crate::metric::Metric;
-    use crate::metric::Values;
     use crate::run::{About, Builder, Label, ROOT, RoleId, Side};
 
     fn run(names: &mut Names, functions: &[&str]) -> Run {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::metric::Metric;
+use stackbeat_model::metric::Metric;
+
 use crate::run::{self, NameId, Names, RoleId, Run};
 use crate::table::Match;
 use crate::trend::align;

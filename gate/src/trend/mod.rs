@@ -11,9 +11,10 @@ pub mod levels;
 
 use std::collections::BTreeMap;
 
+use stackbeat_model::metric::{Metric, Unit};
+
 use crate::decide::Verdict;
 use crate::decide::system_calls::are_other_counts;
-use crate::metric::{Metric, Unit};
 use crate::names::is_like;
 use crate::rules::Rules;
 use crate::run::{NameId, RoleId};

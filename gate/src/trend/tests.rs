@@ -1,7 +1,8 @@
 //! Outcomes of made-up series.
 
+use stackbeat_model::metric::Values;
+
 use super::*;
-use crate::metric::Values;
 use crate::random::Random;
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run, Side};
 

@@ -98,7 +98,7 @@ impl Program<'_> {
             ..About::default()
         };
         let mut builder = Builder::new(side, about);
-        let mut roles: Vec<(RoleId, crate::metric::Values)> = Vec::new();
+        let mut roles: Vec<(RoleId, stackbeat_model::metric::Values)> = Vec::new();
         let together = 1.0 + self.noise / 2.0 * random.normal();
         let mut wall = 0.0;
         for (thread, path, metric, amount) in &self.costs {
@@ -110,7 +110,7 @@ impl Program<'_> {
                 place = builder.tree.child(place, Label::Function(name));
             }
             let value = amount * together * (1.0 + self.noise * random.normal());
-            let mut values = crate::metric::Values::default();
+            let mut values = stackbeat_model::metric::Values::default();
             values.set(*metric, value.max(0.0) as u64);
             if *thread == "main" {
                 wall += value;
@@ -160,7 +160,7 @@ impl Program<'_> {
         }
         if let Some((role, _)) = roles.last() {
             for _ in 0..self.threads {
-                builder.thread(*role, &crate::metric::Values::default());
+                builder.thread(*role, &stackbeat_model::metric::Values::default());
             }
         }
         builder.finish(wall as u64)

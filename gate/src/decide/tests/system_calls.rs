@@ -18,7 +18,7 @@ fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (
         };
         let mut builder = Builder::new(side, about);
         for (thread, metric, counts) in calls {
-            let mut values = crate::metric::Values::default();
+            let mut values = stackbeat_model::metric::Values::default();
             values.set(*metric, counts[number]);
             builder.thread(role_of(&mut names, thread), &values);
         }
@@ -143,7 +143,7 @@ fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome)
         };
         let mut builder = Builder::new(side, about);
         let role = role_of(&mut names, "main");
-        let mut values = crate::metric::Values::default();
+        let mut values = stackbeat_model::metric::Values::default();
         values.set(Metric::CallsStat, all[number]);
         builder.thread(role, &values);
         for (path, counts) in paths {

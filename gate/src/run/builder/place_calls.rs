@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use stackbeat_model::metric::{METRICS, Metric, Values};
+
 use super::Builder;
-use crate::metric::{METRICS, Metric, Values};
 use crate::run::ROOT;
 
 /// Share of a kind's system calls below which a place is not kept for their sake.

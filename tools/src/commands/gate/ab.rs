@@ -16,7 +16,6 @@ use std::{fs, iter, mem};
 use anyhow::{Context, Result, bail};
 use stackbeat_gate::budget::{BudgetRow, Uncounted};
 use stackbeat_gate::decide::{Confirmation, Finding, Verdict, Way};
-use stackbeat_gate::metric::Metric;
 use stackbeat_gate::random::Random;
 use stackbeat_gate::rules::{Budget, Pairing, Rules};
 use stackbeat_gate::run::{Run, Side};
@@ -24,6 +23,7 @@ use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
 use stackbeat_gate::table::Table;
 use stackbeat_gate::{confirm, explain};
+use stackbeat_model::metric::Metric;
 
 use super::summarize::Reader;
 use super::view::Gate;

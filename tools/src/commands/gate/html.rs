@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use stackbeat_gate::decide::{Row, Verdict};
-use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::{Label, ROOT};
 use stackbeat_gate::stats::{mean, rank};
 use stackbeat_gate::table::{Column, Table};
+use stackbeat_model::metric::{Metric, Unit};
 
 use super::view::{self, Gate, amount, change};
 use crate::terminal::{clean, steers};

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::rules::{Budget, Per, Rules, Scoped};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use stackbeat_model::metric::{Metric, Unit};
 
 use crate::settings::place;
 use crate::units::{parse_duration_ns, parse_size_bytes};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 const GATE_KEYS: [&str; 11] = [
     "alpha",

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::Result;
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
-use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::run::wait_sums::{End, Party, WaitKey};
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
+use stackbeat_model::metric::{Metric, Values};
 use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
 
 use crate::summary::call_tree::{Cell, Label, Profile, ROOT, ThreadTime};
@@ -425,8 +425,8 @@ fn metrics(metrics: &stackbeat_model::Metrics) -> Values {
 #[cfg(test)]
 mod tests {
     use stackbeat_core::system_call::SystemCall;
-    use stackbeat_gate::metric::METRICS;
     use stackbeat_gate::run::wait_sums::WaitSum;
+    use stackbeat_model::metric::METRICS;
     use stackbeat_model::{FunctionIndex, LongWait, StackIndex};
 
     use super::*;

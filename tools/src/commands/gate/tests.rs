@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use stackbeat_gate::decide::Moved;
-use stackbeat_gate::metric::{Metric, Values};
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
 use stackbeat_model::FunctionIndex;
+use stackbeat_model::metric::{Metric, Values};
 
 use super::*;
 use crate::summary::call_tree::Label;

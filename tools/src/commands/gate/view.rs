@@ -6,12 +6,12 @@ use stackbeat_gate::confirm;
 use stackbeat_gate::decide::{
     Confirmation, Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way,
 };
-use stackbeat_gate::metric::{Metric, Unit};
 use stackbeat_gate::names::Form;
 use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::table::Table;
 use stackbeat_gate::wait_partners::{Tie, WaitedFor};
+use stackbeat_model::metric::{Metric, Unit};
 
 use super::summarize::Sources;
 use crate::units;

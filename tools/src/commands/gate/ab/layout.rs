@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use stackbeat_core::probe::Cause;
-use stackbeat_gate::metric::Metric;
 use stackbeat_gate::rules::{Pairing, Rules};
 use stackbeat_gate::stats::median;
+use stackbeat_model::metric::Metric;
 
 use super::progress;
 use super::sides::{Program, record_pair};

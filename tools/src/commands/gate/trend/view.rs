@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::decide::Verdict;
-use stackbeat_gate::metric::Metric;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::levels::{Change, Proof};
 use stackbeat_gate::trend::{Decision, Finding, Line, Outcome, Part, Place, What};
+use stackbeat_model::metric::Metric;
 
 use super::commits::{Commit, Order};
 use crate::commands::gate::summarize::Sources;

@@ -1,4 +1,4 @@
-//! What is compared.
+//! What traces are measured and compared by.
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal;)*) => {
