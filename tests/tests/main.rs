@@ -3,6 +3,7 @@
 mod allocations;
 mod attach;
 mod control;
+mod circles;
 mod crashes;
 mod evidence;
 mod gate;
