@@ -2,8 +2,8 @@
 
 mod allocations;
 mod attach;
-mod control;
 mod circles;
+mod control;
 mod crashes;
 mod evidence;
 mod gate;
