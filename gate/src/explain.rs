@@ -210,14 +210,14 @@ fn describe(
         true => start,
         false => follow(table, changes, from.unwrap_or(start)),
     };
-    let on_path: Vec<Label> = table.tree.outwards(end).collect();
+    let on_path: Vec<Label> = table.tree.labels(end).collect();
     result.path = on_path
         .iter()
         .rev()
         .skip(1)
         .map(|l| table.label(*l))
         .collect();
-    if let Some(Label::Role(role)) = on_path.last() {
+    if let Some(Label::Group(role)) = on_path.last() {
         result.role = Some(*role);
     }
     result.deepest = deepest.map(|(_, name)| name);
@@ -232,11 +232,11 @@ fn describe(
         _ => None,
     };
     let outwards = |is_named: bool| {
-        let mut labels = table.tree.outwards(from?);
+        let mut labels = table.tree.labels(from?);
         labels.find_map(|label| is_own(label, is_named))
     };
     let inwards = || {
-        let depth = table.tree.outwards(from?).count();
+        let depth = table.tree.labels(from?).count();
         let below = on_path.len().saturating_sub(depth);
         let mut labels = on_path[..below].iter().rev();
         labels.find_map(|label| is_own(*label, true))
@@ -270,7 +270,7 @@ fn describe(
 
 fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
     let places = table.tree.places();
-    let found = places.iter().position(|p| p.label == Label::Role(role));
+    let found = places.iter().position(|p| p.label == Label::Group(role));
     found.map(|at| at as u32)
 }
 
@@ -298,13 +298,13 @@ fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, Nam
         let is_inside = at as u32 == start
             || above[place.parent as usize].is_some_and(|(_, inside)| inside && at != 0);
         above[at] = match place.label {
-            Label::Role(role) => Some((role, is_inside || start == ROOT)),
+            Label::Group(role) => Some((role, is_inside || start == ROOT)),
             _ => above[place.parent as usize],
         };
         let (Label::Function(name), Some((role, true))) = (place.label, above[at]) else {
             continue;
         };
-        let outer = table.tree.outwards(place.parent);
+        let outer = table.tree.labels(place.parent);
         if outer
             .into_iter()
             .any(|label| label == Label::Function(name))
@@ -328,7 +328,7 @@ pub fn callers(table: &Table, metric: Metric, role: RoleId, name: NameId) -> Vec
     let Some(place) = heaviest_place(table, &changes, role, name) else {
         return Vec::new();
     };
-    let functions = table.tree.outwards(place).filter_map(|label| match label {
+    let functions = table.tree.labels(place).filter_map(|label| match label {
         Label::Function(name) => Some(name),
         _ => None,
     });

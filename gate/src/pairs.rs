@@ -131,7 +131,7 @@ fn portraits(
         for at in 1..places.len() as u32 {
             let parent = places[at as usize].parent;
             roles[at as usize] = match label(at) {
-                Label::Role(role) => Some(role),
+                Label::Group(role) => Some(role),
                 _ => roles[parent as usize],
             };
             if let Some(caller) = open_at(parent) {

@@ -12,6 +12,8 @@ pub use builder::Builder;
 pub(crate) use comparable::{all_count, keep_comparable};
 pub use program::{Kin, kin};
 
+use stackbeat_model::call_tree::{self, CallTree};
+pub use stackbeat_model::call_tree::{Leaf, ROOT};
 use stackbeat_model::metric::{METRICS, Metric, Values};
 
 use crate::names::{self, Form};
@@ -167,75 +169,14 @@ impl Names {
     }
 }
 
-/// What a place in the call tree stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Label {
-    Root,
-    /// All threads of a role.
-    Role(RoleId),
-    Function(NameId),
-    /// A call that waited: a leaf below the function that made it.
-    Call(NameId),
-    /// Time without evidence, or without stack.
-    Gap,
-    /// What is too small to be kept, below its caller.
-    Small,
-}
+/// What a place stands for. Groups are roles, and a gap is time without stack, too.
+pub type Label = call_tree::Label<RoleId, NameId, NameId>;
 
 /// A place: a chain of calls from a role to here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub parent: u32,
-    pub label: Label,
-}
+pub type Place = call_tree::Place<Label>;
 
-pub const ROOT: u32 = 0;
-
-/// A call tree; parents stand before their children.
-#[derive(Clone, Debug)]
-pub struct Tree {
-    places: Vec<Place>,
-    index: HashMap<Place, u32>,
-}
-
-impl Default for Tree {
-    fn default() -> Tree {
-        let root = Place {
-            parent: ROOT,
-            label: Label::Root,
-        };
-        Tree {
-            places: vec![root],
-            index: HashMap::new(),
-        }
-    }
-}
-
-impl Tree {
-    pub fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    /// The place below `parent`, made when it does not exist.
-    pub fn child(&mut self, parent: u32, label: Label) -> u32 {
-        let place = Place { parent, label };
-        *self.index.entry(place).or_insert_with(|| {
-            self.places.push(place);
-            (self.places.len() - 1) as u32
-        })
-    }
-
-    /// Labels from `place` outwards, without the root.
-    pub fn outwards(&self, place: u32) -> impl Iterator<Item = Label> + '_ {
-        let mut at = place;
-        std::iter::from_fn(move || {
-            let here = self.places[at as usize];
-            let label = (at != ROOT).then_some(here.label);
-            at = here.parent;
-            label
-        })
-    }
-}
+/// The call tree of one run, or of all.
+pub type Tree = CallTree<Label>;
 
 /// An amount of one metric at a place, callees not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +272,7 @@ impl Run {
         let mut numbers = self.places.iter();
         let mut at = 0;
         let next = || {
-            let (up, label) = (numbers.next()?, Label::from_code(numbers.next()?));
+            let (up, label) = (numbers.next()?, label(numbers.next()?));
             at += 1;
             Some(Place {
                 parent: (at - 1) - up as u32,
@@ -385,29 +326,27 @@ fn packed_entries(entries: impl Iterator<Item = Entry>) -> Metrics {
     Metrics::new(entries.map(|entry| (key(&entry), entry.value)).collect())
 }
 
-impl Label {
-    /// A small number for each.
-    fn code(self) -> u64 {
-        let (kind, number) = match self {
-            Label::Root => (0, 0),
-            Label::Role(RoleId(role)) => (1, role),
-            Label::Function(NameId(name)) => (2, name),
-            Label::Call(NameId(name)) => (3, name),
-            Label::Gap => (4, 0),
-            Label::Small => (5, 0),
-        };
-        u64::from(number) << 3 | kind
-    }
+/// A small number for each.
+fn code(label: Label) -> u64 {
+    let (kind, number) = match label {
+        Label::Root => (0, 0),
+        Label::Group(RoleId(role)) => (1, role),
+        Label::Function(NameId(name)) => (2, name),
+        Label::Leaf(Leaf::Blocking(NameId(name))) => (3, name),
+        Label::Leaf(Leaf::Code | Leaf::Gap | Leaf::NoStack) => (4, 0),
+        Label::Small => (5, 0),
+    };
+    u64::from(number) << 3 | kind
+}
 
-    fn from_code(code: u64) -> Label {
-        let number = (code >> 3) as u32;
-        match code & 7 {
-            1 => Label::Role(RoleId(number)),
-            2 => Label::Function(NameId(number)),
-            3 => Label::Call(NameId(number)),
-            4 => Label::Gap,
-            5 => Label::Small,
-            _ => Label::Root,
-        }
+fn label(code: u64) -> Label {
+    let number = (code >> 3) as u32;
+    match code & 7 {
+        1 => Label::Group(RoleId(number)),
+        2 => Label::Function(NameId(number)),
+        3 => Label::Leaf(Leaf::Blocking(NameId(number))),
+        4 => Label::Leaf(Leaf::Gap),
+        5 => Label::Small,
+        _ => Label::Root,
     }
 }

@@ -6,7 +6,7 @@ use stackbeat_model::metric::{Metric, OF_PLACES};
 
 use crate::names::{self, Form};
 use crate::pairs;
-use crate::run::{self, Label, NameId, Names, ROOT, RoleId, Run, Side, Tree};
+use crate::run::{self, Label, Leaf, NameId, Names, ROOT, RoleId, Run, Side, Tree};
 use crate::stats::interval::Grouped;
 
 /// Two names that were taken for the same function.
@@ -216,9 +216,11 @@ impl Table {
     pub fn label(&self, label: Label) -> String {
         match label {
             Label::Root => "whole run".into(),
-            Label::Role(role) => self.names.roles()[role.0 as usize].describe(),
-            Label::Function(name) | Label::Call(name) => self.names.text(name).into(),
-            Label::Gap => "[no evidence]".into(),
+            Label::Group(role) => self.names.roles()[role.0 as usize].describe(),
+            Label::Function(name) | Label::Leaf(Leaf::Blocking(name)) => {
+                self.names.text(name).into()
+            }
+            Label::Leaf(Leaf::Code | Leaf::Gap | Leaf::NoStack) => "[no evidence]".into(),
             Label::Small => "[small]".into(),
         }
     }
@@ -226,10 +228,10 @@ impl Table {
     /// Which function a place belongs to: its own, or its caller's for calls that wait.
     pub fn function_of(&self, place: u32) -> Option<(RoleId, NameId)> {
         let mut function = None;
-        for label in self.tree.outwards(place) {
+        for label in self.tree.labels(place) {
             match label {
                 Label::Function(name) => function = function.or(Some(name)),
-                Label::Role(role) => return function.map(|name| (role, name)),
+                Label::Group(role) => return function.map(|name| (role, name)),
                 _ => {}
             }
         }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod call_attribution;
+pub mod call_tree;
 mod check;
 mod inferred_waits;
 mod load;

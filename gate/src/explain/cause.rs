@@ -6,7 +6,7 @@ use stackbeat_model::metric::Metric;
 
 use crate::explain::{Explanation, change};
 use crate::names::{self, Form};
-use crate::run::{Label, ROOT};
+use crate::run::{Label, Leaf, ROOT};
 use crate::stats::mean;
 use crate::table::{Column, Table};
 
@@ -122,7 +122,7 @@ pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause>
         Metric::Wait,
     ];
     let places = table.tree.places();
-    let is_call = |at: usize| matches!(places[at].label, Label::Call(_));
+    let is_call = |at: usize| matches!(places[at].label, Label::Leaf(Leaf::Blocking(_)));
     let longest = |waited: &dyn Fn(&[Column]) -> f64| {
         WAITS
             .into_iter()

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use stackbeat_model::metric::Metric;
 
 use super::{CallChange, Part};
-use crate::run::{Label, NameId, RoleId};
+use crate::run::{Label, Leaf, NameId, RoleId};
 use crate::stats::mean;
 use crate::table::{Column, Table};
 
@@ -13,11 +13,11 @@ use crate::table::{Column, Table};
 pub(super) fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
     let inside: HashSet<u32> = (0..table.tree.places().len() as u32)
         .filter(|place| {
-            let mut labels = table.tree.outwards(*place);
+            let mut labels = table.tree.labels(*place);
             let mut is_inside = false;
             labels.any(|label| {
                 is_inside |= label == Label::Function(name);
-                is_inside && label == Label::Role(role)
+                is_inside && label == Label::Group(role)
             })
         })
         .collect();
@@ -58,13 +58,13 @@ pub(super) fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange
     let mut changes: HashMap<(NameId, NameId), Column> = HashMap::new();
     let columns = table.own_places(Metric::Calls);
     for (at, place) in table.tree.places().iter().enumerate() {
-        let Label::Call(call) = place.label else {
+        let Label::Leaf(Leaf::Blocking(call)) = place.label else {
             continue;
         };
         let is_inside = {
-            let mut labels = table.tree.outwards(place.parent);
+            let mut labels = table.tree.labels(place.parent);
             let below = labels.by_ref().any(|l| l == Label::Function(name));
-            below && labels.last() == Some(Label::Role(role))
+            below && labels.last() == Some(Label::Group(role))
         };
         let (true, Some((_, caller))) = (is_inside, table.function_of(at as u32)) else {
             continue;

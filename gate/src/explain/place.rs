@@ -143,7 +143,7 @@ pub(super) fn most_specific(
     }
     let depth = |(role, name): Key| {
         let place = heaviest_place(table, changes, role, name);
-        place.map_or(0, |place| table.tree.outwards(place).count())
+        place.map_or(0, |place| table.tree.labels(place).count())
     };
     let deepest = |alike: Vec<Candidate>| {
         let chosen = |c: &Candidate| (depth(c.key), Reverse(c.key));
@@ -158,7 +158,7 @@ pub(super) fn most_specific(
     let is_below = |key: Key| {
         named.as_ref().is_none_or(|named| {
             heaviest_place(table, changes, key.0, key.1).is_some_and(|place| {
-                let mut labels = table.tree.outwards(place);
+                let mut labels = table.tree.labels(place);
                 labels.any(|label| label == Label::Function(named.key.1))
             })
         })
@@ -198,7 +198,7 @@ pub(super) fn heaviest_place(
     let places = table.tree.places();
     (0..places.len())
         .filter(|at| places[*at].label == Label::Function(name))
-        .filter(|at| table.tree.outwards(*at as u32).last() == Some(Label::Role(role)))
+        .filter(|at| table.tree.labels(*at as u32).last() == Some(Label::Group(role)))
         .max_by(|a, b| changes[*a].total_cmp(&changes[*b]).then(b.cmp(a)))
         .map(|at| at as u32)
 }

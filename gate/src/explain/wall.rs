@@ -6,7 +6,7 @@ use stackbeat_model::metric::Metric;
 
 use super::{Explanation, change, explain_sum};
 use crate::rules::Pairing;
-use crate::run::{Label, RoleId};
+use crate::run::{Label, Leaf, RoleId};
 use crate::stats::mean;
 use crate::table::Table;
 use crate::wait_partners::{self, Answering};
@@ -217,13 +217,13 @@ fn spent_in_files(table: &Table, metric: Metric) -> BTreeMap<RoleId, f64> {
     let mut spent = BTreeMap::new();
     let columns = table.own_places(metric);
     for (at, (place, column)) in table.tree.places().iter().zip(&columns).enumerate() {
-        let Label::Call(name) = place.label else {
+        let Label::Leaf(Leaf::Blocking(name)) = place.label else {
             continue;
         };
         if !OF_FILES.contains(&table.names.text(name)) {
             continue;
         }
-        if let Some(Label::Role(role)) = table.tree.outwards(at as u32).last() {
+        if let Some(Label::Group(role)) = table.tree.labels(at as u32).last() {
             *spent.entry(role).or_insert(0.0) += mean(table.split(column).0);
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use stackbeat_model::metric::{Metric, OF_PLACES, Values};
 
 use super::{
-    About, Entry, Label, METRIC_BITS, NameId, ROOT, RoleId, Run, ScopeSum, Side, Tree,
+    About, Entry, Label, METRIC_BITS, NameId, RoleId, Run, ScopeSum, Side, Tree, code,
     packed_entries,
 };
 use crate::packed::{Metrics, Packed};
@@ -119,10 +119,10 @@ impl Builder {
         let mut sums: HashMap<(RoleId, NameId), Values<OF_PLACES>> = HashMap::new();
         for (place, cell) in &self.cells {
             let mut innermost = None;
-            for label in self.tree.outwards(*place) {
+            for label in self.tree.labels(*place) {
                 match label {
                     Label::Function(name) => innermost = innermost.or(Some(name)),
-                    Label::Role(role) => {
+                    Label::Group(role) => {
                         if let Some(name) = innermost {
                             sums.entry((role, name)).or_default().add(cell);
                         }
@@ -149,10 +149,7 @@ impl Builder {
         for (place, cell) in &self.cells {
             inclusive[*place as usize].add(cell);
         }
-        for place in (1..places.len()).rev() {
-            let below = inclusive[place];
-            inclusive[places[place].parent as usize].add(&below);
-        }
+        self.tree.include_callees(&mut inclusive, Values::add);
         let least = self.least();
         let weight = |values: &Values<OF_PLACES>| {
             let shares = values.0.iter().zip(least);
@@ -167,18 +164,7 @@ impl Builder {
         let mut sorted = weights.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));
         let limit = sorted.get(PLACES).map_or(1.0, |w| w.max(1.0));
-        let mut tree = Tree::default();
-        let mut moved = vec![ROOT; places.len()];
-        for (old, place) in places.iter().enumerate().skip(1) {
-            let parent = moved[place.parent as usize];
-            moved[old] = if weights[old] >= limit {
-                tree.child(parent, place.label)
-            } else if tree.places()[parent as usize].label == Label::Small {
-                parent
-            } else {
-                tree.child(parent, Label::Small)
-            };
-        }
+        let (tree, moved) = self.tree.pruned(|place| weights[place] >= limit);
         let mut cells: HashMap<u32, Values<OF_PLACES>> = HashMap::new();
         for (place, cell) in &self.cells {
             cells.entry(moved[*place as usize]).or_default().add(cell);
@@ -197,8 +183,8 @@ impl Builder {
         });
         let entries = entries.chain(calls);
         // Callers stand a little before: steps up are small numbers.
-        let numbers = tree.places.iter().enumerate();
-        let numbers = numbers.flat_map(|(at, p)| [at as u64 - u64::from(p.parent), p.label.code()]);
+        let numbers = tree.places().iter().enumerate();
+        let numbers = numbers.flat_map(|(at, p)| [at as u64 - u64::from(p.parent), code(p.label)]);
         (Packed::new(numbers), packed_entries(entries))
     }
 }
@@ -206,7 +192,7 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Names, Role};
+    use crate::run::{Leaf, Names, ROOT, Role};
 
     #[test]
     fn a_summary_keeps_sums_and_drops_what_is_small() {
@@ -217,7 +203,7 @@ mod tests {
             is_root: false,
         });
         let mut builder = Builder::new(Side::Baseline, About::default());
-        let top = builder.tree.child(ROOT, Label::Role(role));
+        let top = builder.tree.child(ROOT, Label::Group(role));
         let main = names.function("main", false, Side::Baseline);
         let at_main = builder.tree.child(top, Label::Function(main));
         let cpu = |ns| {
@@ -235,7 +221,7 @@ mod tests {
         let place = builder.tree.child(at_main, Label::Function(heavy));
         builder.add(place, &cpu(5_000));
         let wait = names.function("read", true, Side::Baseline);
-        let call = builder.tree.child(place, Label::Call(wait));
+        let call = builder.tree.child(place, Label::Leaf(Leaf::Blocking(wait)));
         let mut io = Values::default();
         io.set(Metric::Io, 70);
         builder.add(call, &io);
@@ -246,10 +232,10 @@ mod tests {
         assert_eq!(labels.len(), 6);
         assert_eq!(
             labels[..3],
-            [Label::Root, Label::Role(role), Label::Function(main)]
+            [Label::Root, Label::Group(role), Label::Function(main)]
         );
         let at = |label| labels.iter().position(|l| *l == label).expect("is kept");
-        let of_call = run.places()[at(Label::Call(wait))];
+        let of_call = run.places()[at(Label::Leaf(Leaf::Blocking(wait)))];
         assert_eq!(of_call.parent as usize, at(Label::Function(heavy)));
         let sum: u64 = run.entries().map(|e| e.value).sum();
         assert_eq!(sum, 1_000_000 + 10_000 + 5_000 + 70);

@@ -76,7 +76,7 @@ mod tests {
                 thread: "main".into(),
                 is_root: true,
             });
-            let top = builder.tree.child(ROOT, Label::Role(role));
+            let top = builder.tree.child(ROOT, Label::Group(role));
             for (name, ns) in functions {
                 let name = names.function(name, *name == "memcpy", Side::Baseline);
                 let place = builder.tree.child(top, Label::Function(name));

@@ -74,7 +74,7 @@ mod tests {
 
     fn run(names: &mut Names, functions: &[&str]) -> Run {
         let mut builder = Builder::new(Side::Baseline, About::default());
-        let role = builder.tree.child(ROOT, Label::Role(RoleId(0)));
+        let role = builder.tree.child(ROOT, Label::Group(RoleId(0)));
         let mut values = Values::default();
         values.set(Metric::Cpu, 1);
         for function in functions {

@@ -43,7 +43,7 @@ fn history(commits: &[Work]) -> History {
                 ..About::default()
             };
             let mut builder = Builder::new(Side::Baseline, about);
-            let top = builder.tree.child(ROOT, Label::Role(role));
+            let top = builder.tree.child(ROOT, Label::Group(role));
             let mut thread = Values::default();
             for (name, ms) in [("price", work.price), ("stock", work.stock)] {
                 let name = names.function(name, false, Side::Baseline);

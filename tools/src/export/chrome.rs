@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
@@ -336,9 +337,11 @@ impl Slices for ThreadSlices<'_, '_> {
         self.event(Phase::Begin, begin_ns)?;
         let (name, category) = match level {
             Level::Frame(frame) => (names::function_name(self.trace, frame), "function"),
-            Level::Blocking(probe) => (self.writer.names.blocking(probe), probe.cause().name()),
-            Level::Gap => (GAP_NAME, "gap"),
-            Level::Unknown => (UNKNOWN_NAME, "function"),
+            Level::Leaf(Leaf::Blocking(probe)) => {
+                (self.writer.names.blocking(probe), probe.cause().name())
+            }
+            Level::Leaf(Leaf::Gap) => (GAP_NAME, "gap"),
+            Level::Leaf(Leaf::Code | Leaf::NoStack) => (UNKNOWN_NAME, "function"),
         };
         let out = &mut *self.writer.out;
         write!(out, r#","cat":"{category}","name":"#)?;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, Trace};
 
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::profile::{Entry, Leaf, Profile};
+use super::profile::{Entry, Profile};
 use super::{Options, Selection, Summary};
 use crate::terminal::clean;
 
@@ -62,6 +63,7 @@ pub(super) fn path_of(
     match entry.leaf {
         Leaf::Code if frames.is_empty() => each(UNKNOWN_NAME),
         Leaf::Code => {}
+        Leaf::NoStack => each(UNKNOWN_NAME),
         Leaf::Blocking(probe) => each(names.blocking(probe)),
         Leaf::Gap => each(GAP_NAME),
     }

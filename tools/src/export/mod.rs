@@ -33,7 +33,7 @@ use anyhow::{Context, Result};
 use stackbeat_model::Trace;
 
 pub use names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
-pub use profile::{Entry, EntryMetrics, Leaf, Profile};
+pub use profile::{Entry, EntryMetrics, Profile};
 pub use selection::Selection;
 
 /// A format that a trace can be written in.

@@ -3,21 +3,17 @@
 
 use std::io;
 
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{
-    FrameIndex, ProbeId, Segment, SegmentKind, Slice, SliceSink, Slicer, StackIndex, ThreadIndex,
-    Trace,
+    FrameIndex, Segment, SegmentKind, Slice, SliceSink, Slicer, StackIndex, ThreadIndex, Trace,
 };
 
 /// What a slice stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Level {
     Frame(FrameIndex),
-    /// A call that blocked, from its exact begin to its exact end.
-    Blocking(ProbeId),
-    /// A stretch without evidence.
-    Gap,
-    /// The thread was there, but where in the code is not known.
-    Unknown,
+    /// A wait, a stretch without evidence, or one where the thread was in code that is not known.
+    Leaf(Leaf),
 }
 
 /// A slice that is over.
@@ -61,7 +57,7 @@ impl Nesting {
         };
         self.slicer.advance(trace, segment, &mut adapter);
         if segment.kind == SegmentKind::Running && segment.stack == StackIndex::NONE {
-            adapter.leaf(Level::Unknown, &unknown(segment));
+            adapter.leaf(Level::Leaf(Leaf::NoStack), &unknown(segment));
         }
         adapter.result
     }
@@ -110,7 +106,7 @@ impl<S: Slices> Adapter<'_, S> {
             self.result = self.slices.open(level, slice.begin_ns);
         }
         let self_ns = match level {
-            Level::Unknown => slice.self_ns,
+            Level::Leaf(Leaf::NoStack) => slice.self_ns,
             _ => slice.end_ns - slice.begin_ns,
         };
         self.closed(level, self_ns, slice);
@@ -137,8 +133,8 @@ impl<S: Slices> SliceSink for Adapter<'_, S> {
 
     fn close(&mut self, slice: &Slice) {
         match slice.blocking {
-            Some(probe) => self.leaf(Level::Blocking(probe), slice),
-            None if slice.gap => self.leaf(Level::Gap, slice),
+            Some(probe) => self.leaf(Level::Leaf(Leaf::Blocking(probe)), slice),
+            None if slice.gap => self.leaf(Level::Leaf(Leaf::Gap), slice),
             None => self.closed(Level::Frame(slice.frame), slice.self_ns, slice),
         }
     }

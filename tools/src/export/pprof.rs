@@ -8,11 +8,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::pprof as pb;
 
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::profile::{Entry, Leaf, Profile};
+use super::profile::{Entry, Profile};
 use super::{Options, Selection, Summary, Weight};
 
 /// The sample types, in their order in each sample. pprof expects a count first.
@@ -223,7 +224,7 @@ impl<'a> Builder<'a> {
         let name = match leaf {
             Leaf::Blocking(probe) => self.names.blocking(probe).to_owned(),
             Leaf::Gap => GAP_NAME.to_owned(),
-            Leaf::Code => UNKNOWN_NAME.to_owned(),
+            Leaf::Code | Leaf::NoStack => UNKNOWN_NAME.to_owned(),
         };
         let name = self.string(&name);
         let function_id = self.push_function(name, 0, 0);

@@ -4,34 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use stackbeat_core::system_call::SystemCall;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{
-    AttributedCalls, Metrics, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
+    AttributedCalls, Metrics, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 
 use super::feed::{self, Sink};
 use super::{Selection, Summary, Weight};
-
-/// What stands below the innermost frame of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Leaf {
-    /// Nothing: the thread was in the code of the innermost frame.
-    Code,
-    /// A call that blocked.
-    Blocking(ProbeId),
-    /// A stretch without evidence.
-    Gap,
-}
-
-impl Leaf {
-    /// The leaf of a segment of this kind.
-    pub fn of(kind: SegmentKind) -> Leaf {
-        match kind {
-            SegmentKind::Running => Leaf::Code,
-            SegmentKind::Blocked(probe) => Leaf::Blocking(probe),
-            SegmentKind::Gap => Leaf::Gap,
-        }
-    }
-}
 
 /// What was spent somewhere. Times in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

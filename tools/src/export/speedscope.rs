@@ -4,12 +4,13 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
 
 use super::json::{self, Separator};
 use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::nesting::{Closed, Level, Nesting, Slices};
-use super::profile::{Leaf, Profile};
+use super::profile::Profile;
 use super::spool::Spool;
 use super::{Options, Selection, Summary, Weight};
 
@@ -185,12 +186,11 @@ fn sampled(
                 .map(|frame| frames.of_level(trace, Level::Frame(*frame)))
                 .collect();
             let leaf = match entry.leaf {
-                Leaf::Code if stack.is_empty() => Some(Level::Unknown),
+                Leaf::Code if stack.is_empty() => Some(Leaf::NoStack),
                 Leaf::Code => None,
-                Leaf::Blocking(probe) => Some(Level::Blocking(probe)),
-                Leaf::Gap => Some(Level::Gap),
+                leaf => Some(leaf),
             };
-            stack.extend(leaf.map(|level| frames.of_level(trace, level)));
+            stack.extend(leaf.map(|leaf| frames.of_level(trace, Level::Leaf(leaf))));
             json::array(out, stack, |out, frame| write!(out, "{frame}"))
         })?;
         out.write_all(br#","weights":"#)?;
@@ -242,9 +242,11 @@ impl Frames {
                     Named::Function(function),
                 )
             }
-            Level::Blocking(probe) => (&mut self.others[probe.0 as usize], Named::Blocking(probe)),
-            Level::Gap => (&mut self.others[256], Named::Gap),
-            Level::Unknown => (&mut self.others[257], Named::Unknown),
+            Level::Leaf(Leaf::Blocking(probe)) => {
+                (&mut self.others[probe.0 as usize], Named::Blocking(probe))
+            }
+            Level::Leaf(Leaf::Gap) => (&mut self.others[256], Named::Gap),
+            Level::Leaf(Leaf::Code | Leaf::NoStack) => (&mut self.others[257], Named::Unknown),
         };
         if *slot == 0 {
             self.list.push(named);

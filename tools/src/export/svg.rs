@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use stackbeat_model::Trace;
+use stackbeat_model::call_tree::Leaf;
 
 use super::folded::path_of;
 use super::names::{self, Names};
-use super::profile::{Leaf, Profile};
+use super::profile::Profile;
 use super::{Options, Selection, Summary, Weight};
 use crate::terminal::clean;
 
@@ -125,7 +126,7 @@ fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
         });
         if let Some((_, kind)) = path.last_mut() {
             *kind = match entry.leaf {
-                Leaf::Code => Kind::Frame,
+                Leaf::Code | Leaf::NoStack => Kind::Frame,
                 Leaf::Blocking(_) => Kind::Blocking,
                 Leaf::Gap => Kind::Gap,
             };

@@ -22,7 +22,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex};
 
 use crate::summary::call_bytes::CallBytes;
-use crate::summary::call_tree::{CAUSES, Label};
+use crate::summary::call_tree::{CAUSES, Label, Leaf};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
 use crate::summary::load::Report;
@@ -203,7 +203,7 @@ pub fn render(report: &Report) -> Result<String> {
     });
     let mut probes = vec![None; 256];
     for place in pruned.tree.places() {
-        if let Label::Blocking(ProbeId(number)) = place.label {
+        if let Label::Leaf(Leaf::Blocking(ProbeId(number))) = place.label {
             probes[usize::from(number)] = Some(ProbeMeta {
                 name: ProbeId(number).name(),
                 cause: ProbeId(number).cause() as usize,

@@ -5,107 +5,18 @@
 //! Memory follows the number of distinct stacks and threads, not the length of the recording.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use stackbeat_core::probe::Cause;
-use stackbeat_model::{
-    Evidence, FunctionIndex, Metrics, ProbeId, Segment, SegmentKind, ThreadIndex,
-};
+use stackbeat_model::call_tree::{self, CallTree};
+pub use stackbeat_model::call_tree::{Leaf, ROOT};
+use stackbeat_model::{Evidence, FunctionIndex, Metrics, Segment, SegmentKind, ThreadIndex};
 
-/// What a place in the call tree stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Label {
-    /// The tree's root.
-    Root,
-    Function(FunctionIndex),
-    /// A blocking call: a leaf below the function that made it.
-    Blocking(ProbeId),
-    /// Time that no sample says anything about: a leaf below what both of its ends have in common.
-    Gap,
-    /// Running, but no stack is known.
-    NoStack,
-    /// Places too small for a page, summed up below their caller.
-    Small,
-}
+/// What a place stands for; nothing here tells groups of threads.
+pub type Label = call_tree::Label<Infallible, FunctionIndex>;
 
-/// A place in the call tree: a chain of calls from the outermost function to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub parent: u32,
-    pub label: Label,
-}
-
-/// The root's index in `Tree::places`.
-pub const ROOT: u32 = 0;
-
-/// The call tree; parents stand before their children.
-#[derive(Clone, Debug)]
-pub struct Tree {
-    places: Vec<Place>,
-    children: HashMap<Place, u32>,
-}
-
-impl Default for Tree {
-    fn default() -> Tree {
-        Tree {
-            places: vec![Place {
-                parent: ROOT,
-                label: Label::Root,
-            }],
-            children: HashMap::new(),
-        }
-    }
-}
-
-impl Tree {
-    /// Every place, parents first.
-    pub fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    /// The place below `parent`, made when it does not exist.
-    pub fn child(&mut self, parent: u32, label: Label) -> u32 {
-        let place = Place { parent, label };
-        *self.children.entry(place).or_insert_with(|| {
-            self.places.push(place);
-            (self.places.len() - 1) as u32
-        })
-    }
-
-    /// The place that a chain of functions leads to.
-    pub fn path(&mut self, functions: &[FunctionIndex]) -> u32 {
-        functions.iter().fold(ROOT, |parent, function| {
-            self.child(parent, Label::Function(*function))
-        })
-    }
-
-    /// How many places two places have in common, counted from the root, which does not count.
-    pub fn common_depth(&self, a: u32, b: u32) -> u32 {
-        let (mut a, mut b) = (a, b);
-        // Parents stand before their children: the later one is never an ancestor of the other.
-        while a != b {
-            if a > b {
-                a = self.places[a as usize].parent;
-            } else {
-                b = self.places[b as usize].parent;
-            }
-        }
-        self.outwards(a).count() as u32
-    }
-
-    /// Labels from `place` outwards, without the root.
-    pub fn outwards(&self, place: u32) -> impl Iterator<Item = (u32, Label)> + '_ {
-        let mut at = place;
-        std::iter::from_fn(move || {
-            if at == ROOT {
-                return None;
-            }
-            let here = self.places[at as usize];
-            let item = (at, here.label);
-            at = here.parent;
-            Some(item)
-        })
-    }
-}
+/// The call tree of a whole trace.
+pub type Tree = CallTree<Label>;
 
 /// What was spent at one place by one thread, callees not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,10 +154,14 @@ impl Profile {
     /// there as well.
     pub fn add(&mut self, segment: &Segment, path: u32) -> u32 {
         let place = match segment.kind {
-            SegmentKind::Running if path == ROOT => self.tree.child(ROOT, Label::NoStack),
+            SegmentKind::Running if path == ROOT => {
+                self.tree.child(ROOT, Label::Leaf(Leaf::NoStack))
+            }
             SegmentKind::Running => path,
-            SegmentKind::Blocked(probe) => self.tree.child(path, Label::Blocking(probe)),
-            SegmentKind::Gap => self.tree.child(path, Label::Gap),
+            SegmentKind::Blocked(probe) => {
+                self.tree.child(path, Label::Leaf(Leaf::Blocking(probe)))
+            }
+            SegmentKind::Gap => self.tree.child(path, Label::Leaf(Leaf::Gap)),
         };
         let index = segment.thread.0 as usize;
         let owner = self.owners.get(index).copied().unwrap_or(segment.thread);
@@ -259,7 +174,7 @@ impl Profile {
         cell.metrics.add(&segment.metrics);
         cell.evidence += segment.evidence;
         if unseen_ns != 0 {
-            let gap = self.tree.child(path, Label::Gap);
+            let gap = self.tree.child(path, Label::Leaf(Leaf::Gap));
             let cell = self.cells.entry((owner, gap)).or_default();
             cell.add_time(segment, unseen_ns);
         }
@@ -345,14 +260,14 @@ pub(crate) mod tests {
         let sums = profile.by_place(&|_| true);
         let lock = profile
             .tree
-            .child(path, Label::Blocking(Probe::MutexLock.into()));
+            .child(path, Label::Leaf(Leaf::Blocking(Probe::MutexLock.into())));
         assert_eq!((sums[&lock].count, sums[&lock].longest_ns), (2, 30));
         assert_eq!(sums[&path].time_ns, 10);
-        let outwards: Vec<_> = profile.tree.outwards(lock).map(|(_, l)| l).collect();
+        let outwards: Vec<_> = profile.tree.labels(lock).collect();
         assert_eq!(
             outwards,
             [
-                Label::Blocking(Probe::MutexLock.into()),
+                Label::Leaf(Leaf::Blocking(Probe::MutexLock.into())),
                 Label::Function(work),
                 Label::Function(main)
             ]

@@ -8,7 +8,7 @@ use std::ops::AddAssign;
 
 use stackbeat_model::Evidence;
 
-use crate::summary::call_tree::{Cell, Label};
+use crate::summary::call_tree::{Cell, Label, Leaf};
 
 /// 97.5 % quantile of the normal distribution: intervals are of 95 %.
 const Z: f64 = 1.959_963_985;
@@ -24,7 +24,7 @@ impl Known {
     /// Of a place with this label: nothing for waits and gaps.
     pub fn of_cell(label: Label, cell: &Cell) -> Known {
         match label {
-            Label::Blocking(_) | Label::Gap => Known::default(),
+            Label::Leaf(Leaf::Blocking(_) | Leaf::Gap) => Known::default(),
             _ => Known {
                 time_ns: cell.time_ns,
                 from: cell.evidence,

@@ -72,7 +72,7 @@ pub fn focus(
     for (place, cell) in profile.by_place(wanted) {
         focus.whole_ns += cell.time_ns;
         let leaf = profile.tree.places()[place as usize].label;
-        let path: Vec<Label> = profile.tree.outwards(place).map(|(_, l)| l).collect();
+        let path: Vec<Label> = profile.tree.labels(place).collect();
         let is_focus = |l: &Label| match l {
             Label::Function(f) => focus.functions.contains(f),
             _ => false,

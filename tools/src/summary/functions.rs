@@ -7,7 +7,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use super::evidence::Known;
-use crate::summary::call_tree::{Cell, Label, Profile};
+use crate::summary::call_tree::{Cell, Label, Leaf, Profile};
 use crate::summary::sort_key::SortKey;
 
 /// Amounts of a function, or of a place and all below it.
@@ -33,8 +33,8 @@ impl Weights {
     pub fn add_cell(&mut self, label: Label, cell: &Cell) {
         self.wall_ns += cell.time_ns;
         match label {
-            Label::Blocking(_) => self.blocked_ns += cell.time_ns,
-            Label::Gap => self.gap_ns += cell.time_ns,
+            Label::Leaf(Leaf::Blocking(_)) => self.blocked_ns += cell.time_ns,
+            Label::Leaf(Leaf::Gap) => self.gap_ns += cell.time_ns,
             _ => {}
         }
         self.cpu_ns += cell.metrics.cpu_ns;
@@ -162,7 +162,8 @@ impl SiteRow {
 pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<SiteRow> {
     let mut sites: HashMap<u32, SiteRow> = HashMap::new();
     for ((thread, place), cell) in &profile.cells {
-        let Label::Blocking(probe) = profile.tree.places()[*place as usize].label else {
+        let Label::Leaf(Leaf::Blocking(probe)) = profile.tree.places()[*place as usize].label
+        else {
             continue;
         };
         if !wanted(*thread) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stackbeat_model::{ProbeId, ThreadIndex};
 
-use crate::summary::call_tree::{Label, Profile};
+use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
 use crate::summary::metadata::{FunctionName, Metadata};
 
@@ -40,10 +40,13 @@ pub fn label_text(metadata: &Metadata, label: Label) -> String {
             .functions
             .get(f.0 as usize)
             .map_or_else(|| "?".into(), |f| f.name.clone()),
-        Label::Blocking(probe) => format!("{} [{}]", probe.name(), probe.cause().name()),
-        Label::Gap => "(no evidence)".into(),
-        Label::NoStack => "(no stack)".into(),
+        Label::Leaf(Leaf::Blocking(probe)) => {
+            format!("{} [{}]", probe.name(), probe.cause().name())
+        }
+        Label::Leaf(Leaf::Gap) => "(no evidence)".into(),
+        Label::Leaf(Leaf::Code | Leaf::NoStack) => "(no stack)".into(),
         Label::Small => "(many small stacks)".into(),
+        Label::Group(none) => match none {},
     }
 }
 

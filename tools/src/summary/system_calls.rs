@@ -9,7 +9,7 @@ use stackbeat_core::system_call::{SystemCall, SystemCalls};
 use stackbeat_model::{AttributedCalls, FunctionIndex, ThreadIndex};
 
 use super::metadata::Metadata;
-use crate::summary::call_tree::{Label, Profile, ROOT};
+use crate::summary::call_tree::{Label, Leaf, Profile, ROOT};
 use crate::summary::labels::{chain, label_text};
 use crate::units::count;
 
@@ -138,7 +138,7 @@ impl OfKind {
         let mut chains: BTreeMap<String, u64> = BTreeMap::new();
         for (place, count) in &self.places {
             let text = match *place {
-                ROOT => label_text(metadata, Label::NoStack),
+                ROOT => label_text(metadata, Label::Leaf(Leaf::NoStack)),
                 place => chain(metadata, profile.tree.outwards(place)),
             };
             add(chains.entry(text).or_default(), *count);

@@ -7,10 +7,11 @@ mod sample_trace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{AttributedCalls, Segment, Slice, StackIndex, Trace, Visitor};
 use stackbeat_tests::viewers;
 use stackbeat_tools::export::{
-    self, EntryMetrics, Format, GAP_NAME, Leaf, Options, Summary, UNKNOWN_NAME, Weight,
+    self, EntryMetrics, Format, GAP_NAME, Options, Summary, UNKNOWN_NAME, Weight,
 };
 
 /// Samples of each of the five threads.
@@ -48,7 +49,7 @@ impl Visitor for Expected {
         let name = match (Leaf::of(segment.kind), innermost) {
             (Leaf::Blocking(probe), _) => export::blocking_name(probe),
             (Leaf::Gap, _) => GAP_NAME.to_owned(),
-            (Leaf::Code, None) => UNKNOWN_NAME.to_owned(),
+            (Leaf::Code, None) | (Leaf::NoStack, _) => UNKNOWN_NAME.to_owned(),
             (Leaf::Code, Some(frame)) => trace.function(trace.frame(frame).function).name.clone(),
         };
         self.own.entry(name).or_default().add_segment(segment);

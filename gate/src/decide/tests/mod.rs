@@ -10,7 +10,7 @@ use crate::explain::cause::Cause;
 use crate::names::Form;
 use crate::rules::Pairing;
 use crate::run::wait_sums::{End, Party, WaitKey};
-use crate::run::{About, Builder, Label, Names, ROOT, Role, Run};
+use crate::run::{About, Builder, Label, Leaf, Names, ROOT, Role, Run};
 
 /// What a made-up program spends at one place: thread role, functions from the outside in, metric, amount.
 type Cost<'a> = (&'a str, &'a [&'a str], Metric, f64);
@@ -103,7 +103,7 @@ impl Program<'_> {
         let mut wall = 0.0;
         for (thread, path, metric, amount) in &self.costs {
             let role = role_of(names, thread);
-            let mut place = builder.tree.child(ROOT, Label::Role(role));
+            let mut place = builder.tree.child(ROOT, Label::Group(role));
             for function in *path {
                 let is_system = *function == "memcpy";
                 let name = names.function(function, is_system, side);
@@ -117,7 +117,7 @@ impl Program<'_> {
             }
             if matches!(metric, Metric::Lock | Metric::Io) {
                 let call = names.function(metric.name(), true, side);
-                place = builder.tree.child(place, Label::Call(call));
+                place = builder.tree.child(place, Label::Leaf(Leaf::Blocking(call)));
                 values.set(Metric::Calls, (value / MS) as u64);
             }
             match metric.is_system_call() {

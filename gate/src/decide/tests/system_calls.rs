@@ -147,7 +147,7 @@ fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome)
         values.set(Metric::CallsStat, all[number]);
         builder.thread(role, &values);
         for (path, counts) in paths {
-            let mut place = builder.tree.child(ROOT, Label::Role(role));
+            let mut place = builder.tree.child(ROOT, Label::Group(role));
             for function in *path {
                 let name = names.function(function, *function == "fstatat", side);
                 place = builder.tree.child(place, Label::Function(name));

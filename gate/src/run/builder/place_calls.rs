@@ -28,10 +28,10 @@ impl Builder {
             while at != ROOT {
                 let sum = inclusive.entry((at, *metric)).or_default();
                 *sum = sum.saturating_add(*count);
-                at = self.tree.places[at as usize].parent;
+                at = self.tree.places()[at as usize].parent;
             }
         }
-        let mut weights = vec![0.0; self.tree.places.len()];
+        let mut weights = vec![0.0; self.tree.places().len()];
         for ((place, metric), count) in inclusive {
             let least = (sums.get(metric) as f64 * KEPT_SHARE).max(1.0);
             let weight: &mut f64 = &mut weights[place as usize];
@@ -55,7 +55,7 @@ mod tests {
             is_root: false,
         });
         let mut builder = Builder::new(Side::Candidate, About::default());
-        let thread = builder.tree.child(ROOT, Label::Role(role));
+        let thread = builder.tree.child(ROOT, Label::Group(role));
         let places = ["one", "other"].map(|name| {
             let name = names.function(name, false, Side::Candidate);
             builder.tree.child(thread, Label::Function(name))

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use stackbeat_core::probe::Cause;
 
 use super::html::escape;
-use crate::summary::call_tree::Label;
+use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::load::Report;
 use crate::summary::timeline::Bar;
 use crate::units;
@@ -189,8 +189,8 @@ fn stack(report: &Report, place: u32) -> Vec<Label> {
 
 fn class(label: Option<Label>) -> &'static str {
     match label {
-        Some(Label::Blocking(_)) => "blocked",
-        Some(Label::Gap) | None => "gap",
+        Some(Label::Leaf(Leaf::Blocking(_))) => "blocked",
+        Some(Label::Leaf(Leaf::Gap)) | None => "gap",
         _ => "running",
     }
 }
@@ -204,7 +204,7 @@ fn class_of_frame(label: Label) -> &'static str {
 
 fn state(label: Option<Label>) -> String {
     match label {
-        Some(Label::Blocking(probe)) => match probe.cause() {
+        Some(Label::Leaf(Leaf::Blocking(probe))) => match probe.cause() {
             Cause::None => "blocked".into(),
             cause => format!("blocked: {}", cause.name()),
         },
@@ -216,10 +216,11 @@ fn state(label: Option<Label>) -> String {
 fn name(report: &Report, label: Label) -> String {
     match label {
         Label::Function(f) => report.metadata.functions[f.0 as usize].name.clone(),
-        Label::Blocking(probe) => probe.name().into_owned(),
-        Label::Gap => "no evidence".into(),
-        Label::NoStack => "no stack".into(),
+        Label::Leaf(Leaf::Blocking(probe)) => probe.name().into_owned(),
+        Label::Leaf(Leaf::Gap) => "no evidence".into(),
+        Label::Leaf(Leaf::Code | Leaf::NoStack) => "no stack".into(),
         Label::Root | Label::Small => "…".into(),
+        Label::Group(none) => match none {},
     }
 }
 
@@ -236,9 +237,10 @@ mod tests {
         let lane = |length: u64| {
             let mut report = testing::report();
             let places = report.profile.tree.places();
-            let function =
-                |p: &crate::summary::call_tree::Place| matches!(p.label, Label::Function(_));
-            let place = places.iter().rposition(function).expect("has functions") as u32;
+            let is_function = |label: Label| matches!(label, Label::Function(_));
+            let place = (places.iter())
+                .rposition(|place| is_function(place.label))
+                .expect("has functions") as u32;
             let start = report.metadata.recording.start_ns;
             report.timeline = Timeline::new(100);
             let bar = Bar {

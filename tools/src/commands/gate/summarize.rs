@@ -12,7 +12,7 @@ use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run
 use stackbeat_model::metric::{Metric, Values};
 use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
 
-use crate::summary::call_tree::{Cell, Label, Profile, ROOT, ThreadTime};
+use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
 use crate::summary::load::{Report, summarize_by};
 use crate::summary::metadata::{FunctionName, Metadata, Recording};
@@ -125,7 +125,7 @@ impl Reader {
     fn calls_that_wait(&mut self, profile: &Profile, side: Side) -> HashMap<ProbeId, NameId> {
         let labels = profile.tree.places().iter().map(|place| place.label);
         let probes = labels.filter_map(|label| match label {
-            Label::Blocking(probe) => Some(probe),
+            Label::Leaf(Leaf::Blocking(probe)) => Some(probe),
             _ => None,
         });
         probes
@@ -230,7 +230,7 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn place(&mut self, role: RoleId, place: u32) -> u32 {
         if place == ROOT {
-            return self.builder.tree.child(run::ROOT, run::Label::Role(role));
+            return self.builder.tree.child(run::ROOT, run::Label::Group(role));
         }
         if let Some(known) = self.places.get(&(role, place)) {
             return *known;
@@ -244,14 +244,19 @@ impl Finder<'_> {
         }
         let mut below = match self.places.get(&(role, at)) {
             Some(known) => *known,
-            None => self.builder.tree.child(run::ROOT, run::Label::Role(role)),
+            None => self.builder.tree.child(run::ROOT, run::Label::Group(role)),
         };
         for at in chain.into_iter().rev() {
             let label = match self.profile.tree.places()[at as usize].label {
                 Label::Function(f) => run::Label::Function(self.functions[f.0 as usize]),
-                Label::Blocking(probe) => run::Label::Call(self.calls[&probe]),
-                Label::Gap | Label::NoStack | Label::Root => run::Label::Gap,
+                Label::Leaf(Leaf::Blocking(probe)) => {
+                    run::Label::Leaf(Leaf::Blocking(self.calls[&probe]))
+                }
+                Label::Leaf(Leaf::Code | Leaf::Gap | Leaf::NoStack) | Label::Root => {
+                    run::Label::Leaf(Leaf::Gap)
+                }
                 Label::Small => run::Label::Small,
+                Label::Group(none) => match none {},
             };
             below = self.builder.tree.child(below, label);
             self.places.insert((role, at), below);
@@ -372,11 +377,11 @@ fn cell_values(label: Label, cell: &Cell) -> Values {
     let mut values = metrics(&cell.metrics);
     values.set(Metric::Wall, cell.time_ns);
     match label {
-        Label::Blocking(probe) => {
+        Label::Leaf(Leaf::Blocking(probe)) => {
             values.set(blocked_metric(probe.cause()), cell.time_ns);
             values.set(Metric::Calls, cell.count);
         }
-        Label::Gap => values.set(Metric::Gap, cell.time_ns),
+        Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, cell.time_ns),
         _ => values.set(
             Metric::Ready,
             cell.time_ns.saturating_sub(cell.metrics.cpu_ns),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{
     FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
@@ -10,7 +11,6 @@ use stackbeat_model::{
 use super::super::identity::Identities;
 use super::super::json::{self, Separator};
 use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::super::profile::Leaf;
 use super::super::spool::Spool;
 use super::{CATEGORY_CODE, CATEGORY_GAP, Libs, Moment, category_of};
 
@@ -161,7 +161,7 @@ impl<'a> Tables<'a> {
             (Leaf::Code, Some(innermost)) => innermost,
             (leaf, prefix) => {
                 let category = match leaf {
-                    Leaf::Code => CATEGORY_CODE,
+                    Leaf::Code | Leaf::NoStack => CATEGORY_CODE,
                     Leaf::Blocking(probe) => category_of(probe),
                     Leaf::Gap => CATEGORY_GAP,
                 };
@@ -400,7 +400,7 @@ impl<'a> Tables<'a> {
                     let name = match leaf {
                         Leaf::Blocking(probe) => names.blocking(probe),
                         Leaf::Gap => GAP_NAME,
-                        Leaf::Code => UNKNOWN_NAME,
+                        Leaf::Code | Leaf::NoStack => UNKNOWN_NAME,
                     };
                     (self.string(name), -1, None, None)
                 }

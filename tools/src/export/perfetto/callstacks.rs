@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::probe::Cause;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 
 use super::super::names::{self, Names};
-use super::super::profile::Leaf;
 use super::packets::{self, Packets, Seen, Sequence};
 use super::wire::Message;
 

@@ -4,6 +4,7 @@ use std::io;
 
 use prost::Message as _;
 use stackbeat_core::probe::Cause;
+use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{Segment, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
@@ -190,13 +191,15 @@ impl Writer<'_, '_> {
                 let name = &self.trace.function(function).name;
                 (u64::from(function.0) + 1, is_new, name.as_str())
             }
-            Level::Blocking(probe) => (
+            Level::Leaf(Leaf::Blocking(probe)) => (
                 NAME_BASE + u64::from(probe.0),
                 self.state.others.insert(probe.0 as usize),
                 self.names.blocking(probe),
             ),
-            Level::Gap => (NAME_GAP, self.state.others.insert(256), GAP_NAME),
-            Level::Unknown => (NAME_UNKNOWN, self.state.others.insert(257), UNKNOWN_NAME),
+            Level::Leaf(Leaf::Gap) => (NAME_GAP, self.state.others.insert(256), GAP_NAME),
+            Level::Leaf(Leaf::Code | Leaf::NoStack) => {
+                (NAME_UNKNOWN, self.state.others.insert(257), UNKNOWN_NAME)
+            }
         };
         let entry = is_new.then(|| pb::EventName {
             iid: Some(iid),
@@ -235,9 +238,9 @@ impl Slices for Writer<'_, '_> {
         let (name_iid, name) = self.name(level);
         let (source_iid, source) = self.source(level);
         let category = match level {
-            Level::Frame(_) | Level::Unknown => CATEGORY_FUNCTION,
-            Level::Gap => CATEGORY_GAP,
-            Level::Blocking(probe) => probe.cause() as u64 + 1,
+            Level::Frame(_) | Level::Leaf(Leaf::Code | Leaf::NoStack) => CATEGORY_FUNCTION,
+            Level::Leaf(Leaf::Gap) => CATEGORY_GAP,
+            Level::Leaf(Leaf::Blocking(probe)) => probe.cause() as u64 + 1,
         };
         let interned = (name.is_some() || source.is_some()).then(|| pb::InternedData {
             event_names: name.into_iter().collect(),

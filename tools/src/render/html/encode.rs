@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use stackbeat_model::FunctionIndex;
 
 use super::prune::Pruned;
-use crate::summary::call_tree::Label;
+use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::timeline::Timeline;
 
 /// The packed numbers, and the functions in the order of their numbers there.
@@ -39,9 +39,10 @@ pub fn encode(threads: usize, start_ns: u64, pruned: &Pruned, timeline: &Timelin
     for (index, place) in places.iter().enumerate().skip(1) {
         put(&mut out, index as u64 - u64::from(place.parent));
         let label = match place.label {
-            Label::Gap => 0,
-            Label::NoStack | Label::Root => 1,
+            Label::Leaf(Leaf::Gap) => 0,
+            Label::Leaf(Leaf::Code | Leaf::NoStack) | Label::Root => 1,
             Label::Small => 2,
+            Label::Group(none) => match none {},
             Label::Function(function) => {
                 let number = *numbers.entry(function).or_insert_with(|| {
                     functions.push(function);
@@ -49,7 +50,7 @@ pub fn encode(threads: usize, start_ns: u64, pruned: &Pruned, timeline: &Timelin
                 });
                 3 + 2 * number
             }
-            Label::Blocking(probe) => 4 + 2 * u64::from(probe.0),
+            Label::Leaf(Leaf::Blocking(probe)) => 4 + 2 * u64::from(probe.0),
         };
         put(&mut out, label);
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::summary::call_tree::{Cell, Label, Profile, ROOT, Tree};
+use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, Tree};
 
 /// A tree that fits, with its cells, and where each old place went.
 #[derive(Debug)]
@@ -20,23 +20,8 @@ pub struct Pruned {
 
 /// Keeps the at most `budget` places that matter most.
 pub fn prune(profile: &Profile, budget: usize) -> Pruned {
-    let places = profile.tree.places();
     let keep = keep(profile, budget);
-    let mut tree = Tree::default();
-    let mut moved = vec![ROOT; places.len()];
-    let mut cut = 0;
-    for (old, place) in places.iter().enumerate().skip(1) {
-        let parent = moved[place.parent as usize];
-        moved[old] = if keep[old] {
-            tree.child(parent, place.label)
-        } else {
-            cut += 1;
-            match tree.places()[parent as usize].label {
-                Label::Small => parent,
-                _ => tree.child(parent, Label::Small),
-            }
-        };
-    }
+    let (tree, moved) = profile.tree.pruned(|place| keep[place]);
     let mut cells: HashMap<(ThreadIndex, u32), Cell> = HashMap::new();
     for ((thread, place), cell) in &profile.cells {
         cells
@@ -48,7 +33,7 @@ pub fn prune(profile: &Profile, budget: usize) -> Pruned {
         tree,
         cells,
         moved,
-        cut,
+        cut: keep.iter().filter(|is_kept| !**is_kept).count() as u64,
     }
 }
 
@@ -62,7 +47,7 @@ fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
     let mut sums = vec![[0u64; 4]; places.len()];
     for ((_, place), cell) in &profile.cells {
         let blocked = match places[*place as usize].label {
-            Label::Blocking(_) => cell.time_ns,
+            Label::Leaf(Leaf::Blocking(_)) => cell.time_ns,
             _ => 0,
         };
         let more = [
@@ -75,13 +60,11 @@ fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
             *sum += more;
         }
     }
-    for place in (1..places.len()).rev() {
-        let below = sums[place];
-        let above = &mut sums[places[place].parent as usize];
-        for (sum, more) in above.iter_mut().zip(below) {
+    profile.tree.include_callees(&mut sums, |sums, more| {
+        for (sum, more) in sums.iter_mut().zip(more) {
             *sum += more;
         }
-    }
+    });
     let whole = sums[ROOT as usize];
     let weight = |place: usize| -> f64 {
         let shares = sums[place].iter().zip(whole);
@@ -126,7 +109,7 @@ mod tests {
         let time = |cells: &HashMap<_, Cell>| cells.values().map(|c| c.time_ns).sum::<u64>();
         assert_eq!(time(&pruned.cells), time(&profile.cells));
         let new = pruned.moved[heavy as usize];
-        let path: Vec<_> = pruned.tree.outwards(new).map(|(_, l)| l).collect();
+        let path: Vec<_> = pruned.tree.labels(new).collect();
         assert_eq!(
             path,
             [FunctionIndex(1), FunctionIndex(0)].map(Label::Function)

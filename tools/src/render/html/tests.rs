@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use stackbeat_model::ThreadIndex;
 
-use crate::summary::call_tree::Label;
+use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::functions::functions;
 use crate::summary::load::Report;
 use crate::summary::long_waits::LongWaitRow;
@@ -368,7 +368,8 @@ fn counters_are_charts_that_zoom_with_the_threads() {
 fn a_blocking_call_says_who_ended_it() {
     let mut report = testing::report();
     let tree = report.profile.tree.places();
-    let is_blocking = |place: u32| matches!(tree[place as usize].label, Label::Blocking(_));
+    let is_blocking =
+        |place: u32| matches!(tree[place as usize].label, Label::Leaf(Leaf::Blocking(_)));
     let threads = report.timeline.threads().iter().enumerate();
     let (thread, begin_ns, end_ns) = threads
         .flat_map(|(thread, bars)| bars.iter().map(move |bar| (thread, bar)))

@@ -9,7 +9,7 @@ use stackbeat_proto::v1::drops;
 use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
 use crate::render::text::layout::{Layout, more, title};
-use crate::summary::call_tree::{Label, Profile, ThreadTime};
+use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::interval;
 use crate::summary::functions::{FunctionRow, blocking_sites, evidence, functions};
 use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
@@ -280,7 +280,7 @@ fn function_table(
         line[0] = duration(without_evidence_ns);
         line[1] = percent(without_evidence_ns, whole);
         line[5] = duration(without_evidence_ns);
-        line[8] = label_text(metadata, Label::Gap);
+        line[8] = label_text(metadata, Label::Leaf(Leaf::Gap));
         table.row(line);
     };
     for row in rows.iter().take(layout.top) {
