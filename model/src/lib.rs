@@ -22,6 +22,7 @@ mod sampled_events;
 mod segments;
 mod settings;
 mod slices;
+mod spent;
 mod stacks;
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
@@ -44,6 +45,7 @@ pub use check::{Violation, conservation};
 pub use program::{Module, Origin, Process, Thread};
 pub use settings::{Settings, UNPATCHED};
 pub use slices::{SliceSink, Slicer};
+pub use spent::Spent;
 pub use trace::{Damage, Deadlock, DeadlockMember, Drops, Trace, TraceError};
 pub use unrecorded::{Reason, UnrecordedProgram, UnrecordedSums};
 pub use visit::{Counter, ThreadTotals, Visitor};

@@ -1,89 +1,103 @@
 //! What traces are measured and compared by.
 
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal;)*) => {
+    (
+        compared { $($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal;)* }
+        shown { $($(#[$shown_doc:meta])* $shown:ident = $shown_name:literal, $shown_title:literal;)* }
+    ) => {
         /// One kind of amount. Times are in ns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Metric {
             #[default]
             $($(#[$doc])* $variant,)*
+            $($(#[$shown_doc])* $shown,)*
         }
 
         impl Metric {
-            /// Every metric, at its number.
+            /// Every metric that is compared, at its number.
             pub const ALL: [Metric; [$($name),*].len()] = [$(Metric::$variant),*];
 
             /// The name in JSON and in policies.
             pub fn name(self) -> &'static str {
-                match self { $(Metric::$variant => $name,)* }
+                match self { $(Metric::$variant => $name,)* $(Metric::$shown => $shown_name,)* }
             }
 
             /// The name for people.
             pub fn title(self) -> &'static str {
-                match self { $(Metric::$variant => $title,)* }
+                match self { $(Metric::$variant => $title,)* $(Metric::$shown => $shown_title,)* }
             }
         }
     };
 }
 
 metrics! {
-    /// From begin to end. Of the whole run: the recording's length; elsewhere summed over threads.
-    Wall = "wall", "wall time";
-    Cpu = "cpu", "CPU time";
-    /// Ready to run, but without a CPU.
-    Ready = "ready", "waiting for a CPU";
-    Lock = "lock", "blocked: lock";
-    Wait = "wait", "blocked: wait";
-    Io = "io", "blocked: io";
-    Net = "net", "blocked: net";
-    Poll = "poll", "blocked: poll";
-    Sleep = "sleep", "blocked: sleep";
-    Join = "join", "blocked: join";
-    Process = "process", "blocked: process";
-    /// Blocked outside any hook.
-    Unknown = "unknown", "blocked: unknown";
-    /// Time that no sample says anything about.
-    Gap = "no-evidence", "no evidence";
-    Allocations = "allocations", "allocations";
-    AllocatedBytes = "allocated-bytes", "allocated bytes";
-    Frees = "frees", "frees";
-    MinorFaults = "minor-faults", "minor faults";
-    MajorFaults = "major-faults", "major faults";
-    VoluntarySwitches = "voluntary-switches", "voluntary switches";
-    InvoluntarySwitches = "involuntary-switches", "involuntary switches";
-    /// Calls that waited, as far as they were seen.
-    Calls = "waiting-calls", "calls that waited";
-    Threads = "threads", "threads";
-    /// System calls by kind, as far as they pass hooks. Of threads they are exact; who makes them is known by samples.
-    CallsRead = "calls:read", "system calls: read";
-    CallsWrite = "calls:write", "system calls: write";
-    CallsCopy = "calls:copy", "system calls: copy";
-    CallsOpen = "calls:open", "system calls: open";
-    CallsClose = "calls:close", "system calls: close";
-    CallsSync = "calls:sync", "system calls: sync";
-    CallsStat = "calls:stat", "system calls: stat";
-    CallsControl = "calls:control", "system calls: control";
-    CallsSocket = "calls:socket", "system calls: socket";
-    CallsSend = "calls:send", "system calls: send";
-    CallsReceive = "calls:receive", "system calls: receive";
-    CallsPoll = "calls:poll", "system calls: poll";
-    CallsSleep = "calls:sleep", "system calls: sleep";
-    CallsMemory = "calls:memory", "system calls: memory";
-    CallsProcess = "calls:process", "system calls: process";
-    CallsSignal = "calls:signal", "system calls: signal";
-    CallsFutex = "calls:futex", "system calls: futex";
-    CallsYield = "calls:yield", "system calls: yield";
-    /// Bytes that these calls moved. The kernel counts others in `read-bytes`.
-    BytesRead = "bytes:read", "bytes read by system calls";
-    BytesWritten = "bytes:written", "bytes written by system calls";
-    /// Calls in which a thread was switched away. `voluntary-switches` has each sleep in them, and those outside of hooked calls.
-    WakeUps = "wake-ups", "wake-ups in calls";
-    /// Calls that read, whatever from. This and the next three are known of the whole run only.
-    ReadCalls = "read-calls", "read calls";
-    WriteCalls = "write-calls", "write calls";
-    ReadBytes = "read-bytes", "bytes read";
-    WrittenBytes = "written-bytes", "bytes written";
+    compared {
+        /// From begin to end. Of the whole run: the recording's length; elsewhere summed over threads.
+        Wall = "wall", "wall time";
+        Cpu = "cpu", "CPU time";
+        /// Ready to run, but without a CPU.
+        Ready = "ready", "waiting for a CPU";
+        Lock = "lock", "blocked: lock";
+        Wait = "wait", "blocked: wait";
+        Io = "io", "blocked: io";
+        Net = "net", "blocked: net";
+        Poll = "poll", "blocked: poll";
+        Sleep = "sleep", "blocked: sleep";
+        Join = "join", "blocked: join";
+        Process = "process", "blocked: process";
+        /// Blocked outside any hook.
+        Unknown = "unknown", "blocked: unknown";
+        /// Time that no sample says anything about.
+        Gap = "no-evidence", "no evidence";
+        Allocations = "allocations", "allocations";
+        AllocatedBytes = "allocated-bytes", "allocated bytes";
+        Frees = "frees", "frees";
+        MinorFaults = "minor-faults", "minor faults";
+        MajorFaults = "major-faults", "major faults";
+        VoluntarySwitches = "voluntary-switches", "voluntary switches";
+        InvoluntarySwitches = "involuntary-switches", "involuntary switches";
+        /// Calls that waited, as far as they were seen.
+        Calls = "waiting-calls", "calls that waited";
+        Threads = "threads", "threads";
+        /// System calls by kind, as far as they pass hooks. Of threads they are exact; who makes them is known by samples.
+        CallsRead = "calls:read", "system calls: read";
+        CallsWrite = "calls:write", "system calls: write";
+        CallsCopy = "calls:copy", "system calls: copy";
+        CallsOpen = "calls:open", "system calls: open";
+        CallsClose = "calls:close", "system calls: close";
+        CallsSync = "calls:sync", "system calls: sync";
+        CallsStat = "calls:stat", "system calls: stat";
+        CallsControl = "calls:control", "system calls: control";
+        CallsSocket = "calls:socket", "system calls: socket";
+        CallsSend = "calls:send", "system calls: send";
+        CallsReceive = "calls:receive", "system calls: receive";
+        CallsPoll = "calls:poll", "system calls: poll";
+        CallsSleep = "calls:sleep", "system calls: sleep";
+        CallsMemory = "calls:memory", "system calls: memory";
+        CallsProcess = "calls:process", "system calls: process";
+        CallsSignal = "calls:signal", "system calls: signal";
+        CallsFutex = "calls:futex", "system calls: futex";
+        CallsYield = "calls:yield", "system calls: yield";
+        /// Bytes that these calls moved. The kernel counts others in `read-bytes`.
+        BytesRead = "bytes:read", "bytes read by system calls";
+        BytesWritten = "bytes:written", "bytes written by system calls";
+        /// Calls in which a thread was switched away. `voluntary-switches` has each sleep in them, and those outside of hooked calls.
+        WakeUps = "wake-ups", "wake-ups in calls";
+        /// Calls that read, whatever from. This and the next three are known of the whole run only.
+        ReadCalls = "read-calls", "read calls";
+        WriteCalls = "write-calls", "write calls";
+        ReadBytes = "read-bytes", "bytes read";
+        WrittenBytes = "written-bytes", "bytes written";
+    }
+    shown {
+        /// In code: on the CPU, or ready to run.
+        Running = "running", "running";
+        /// Blocked, for whatever cause.
+        Blocked = "blocked", "blocked";
+        /// Samples that are evidence.
+        Samples = "samples", "samples";
+    }
 }
 
 /// How amounts are written.
@@ -122,6 +136,7 @@ impl Metric {
         Metric::Sleep,
     ];
 
+    /// The metric that is compared and has this name.
     pub fn from_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|m| m.name() == name)
     }
@@ -133,6 +148,7 @@ impl Metric {
             | Metric::BytesWritten
             | Metric::ReadBytes
             | Metric::WrittenBytes => Unit::Bytes,
+            Metric::Running | Metric::Blocked => Unit::Nanoseconds,
             m if (m as u8) < Metric::Allocations as u8 => Unit::Nanoseconds,
             _ => Unit::Count,
         }
@@ -220,7 +236,7 @@ impl Metric {
     }
 }
 
-/// Number of metrics, for arrays indexed by `Metric as usize`.
+/// Number of metrics that are compared, for arrays indexed by `Metric as usize`.
 pub const METRICS: usize = Metric::ALL.len();
 /// Number of metrics that are compared by function and stored for all places: the first ones. Few places have system calls, and
 /// those few kinds: places have them beside.

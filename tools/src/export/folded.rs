@@ -32,7 +32,7 @@ fn lines(trace: &Trace, profile: &Profile, options: &Options) -> BTreeMap<String
     let mut path = Vec::new();
     let mut line = String::new();
     for entry in &profile.entries {
-        let weight = entry.amount.weight(options.weight);
+        let weight = entry.spent.get(options.weight.metric());
         if weight == 0 {
             continue;
         }

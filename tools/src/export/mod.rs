@@ -30,10 +30,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use stackbeat_model::Trace;
+use stackbeat_model::metric::{Metric, Unit};
+use stackbeat_model::{Spent, Trace};
 
 pub use names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
-pub use profile::{Entry, EntryMetrics, Profile};
+pub use profile::{Entry, Profile};
 pub use selection::Selection;
 
 /// A format that a trace can be written in.
@@ -161,12 +162,24 @@ impl Weight {
         }
     }
 
-    /// The unit, by the names that pprof and speedscope use.
-    pub const fn unit(self) -> &'static str {
+    /// What it names.
+    pub const fn metric(self) -> Metric {
         match self {
-            Weight::Wall | Weight::Cpu | Weight::Blocked => "nanoseconds",
-            Weight::AllocBytes => "bytes",
-            Weight::Allocations | Weight::Samples => "count",
+            Weight::Wall => Metric::Wall,
+            Weight::Cpu => Metric::Cpu,
+            Weight::Blocked => Metric::Blocked,
+            Weight::AllocBytes => Metric::AllocatedBytes,
+            Weight::Allocations => Metric::Allocations,
+            Weight::Samples => Metric::Samples,
+        }
+    }
+
+    /// The unit, by the names that pprof and speedscope use.
+    pub fn unit(self) -> &'static str {
+        match self.metric().unit() {
+            Unit::Nanoseconds => "nanoseconds",
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
         }
     }
 }
@@ -252,7 +265,7 @@ pub struct Summary {
     pub slices: u64,
     pub bytes: u64,
     /// Sums over all segments that were written.
-    pub totals: EntryMetrics,
+    pub totals: Spent,
 }
 
 /// Writes `trace` to `out` in `format`.

@@ -314,16 +314,16 @@ impl<'a> Builder<'a> {
                 ..pb::Label::default()
             });
         }
-        let (amount, spent) = (&entry.amount, &entry.amount.spent);
+        let (spent, metrics) = (&entry.spent, &entry.spent.metrics);
         let value = [
-            spent.samples,
-            amount.wall_ns,
-            spent.cpu_ns,
-            amount.blocked_ns,
-            spent.allocations,
-            spent.allocated_bytes,
-            spent.minor_faults.saturating_add(spent.major_faults),
-            (spent.voluntary_switches).saturating_add(spent.involuntary_switches),
+            metrics.samples,
+            spent.wall_ns,
+            metrics.cpu_ns,
+            spent.blocked_ns,
+            metrics.allocations,
+            metrics.allocated_bytes,
+            metrics.minor_faults.saturating_add(metrics.major_faults),
+            (metrics.voluntary_switches).saturating_add(metrics.involuntary_switches),
             0,
             0,
             0,

@@ -5,47 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use stackbeat_core::system_call::SystemCall;
 use stackbeat_model::call_tree::Leaf;
-use stackbeat_model::{
-    AttributedCalls, Metrics, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
-};
+use stackbeat_model::{AttributedCalls, Segment, Spent, StackIndex, ThreadIndex, Trace};
 
 use super::feed::{self, Sink};
-use super::{Selection, Summary, Weight};
-
-/// What was spent somewhere. Times in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryMetrics {
-    pub wall_ns: u64,
-    pub blocked_ns: u64,
-    /// Time without evidence.
-    pub gap_ns: u64,
-    pub spent: Metrics,
-}
-
-impl EntryMetrics {
-    /// Adds what a segment says.
-    pub fn add_segment(&mut self, segment: &Segment) {
-        let wall_ns = segment.wall_ns();
-        self.wall_ns = self.wall_ns.saturating_add(wall_ns);
-        self.gap_ns = self.gap_ns.saturating_add(segment.unseen_ns());
-        if let SegmentKind::Blocked(_) = segment.kind {
-            self.blocked_ns = self.blocked_ns.saturating_add(wall_ns);
-        }
-        self.spent.add(&segment.metrics);
-    }
-
-    /// The part that `weight` names.
-    pub fn weight(&self, weight: Weight) -> u64 {
-        match weight {
-            Weight::Wall => self.wall_ns,
-            Weight::Cpu => self.spent.cpu_ns,
-            Weight::Blocked => self.blocked_ns,
-            Weight::AllocBytes => self.spent.allocated_bytes,
-            Weight::Allocations => self.spent.allocations,
-            Weight::Samples => self.spent.samples,
-        }
-    }
-}
+use super::{Selection, Summary};
 
 /// What one thread spent with one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +16,7 @@ pub struct Entry {
     pub thread: ThreadIndex,
     pub stack: StackIndex,
     pub leaf: Leaf,
-    pub amount: EntryMetrics,
+    pub spent: Spent,
 }
 
 /// A whole trace, or what was selected of it, by thread and stack.
@@ -107,11 +70,11 @@ impl Sink for Collector {
                 thread: segment.thread,
                 stack: segment.stack,
                 leaf,
-                amount: EntryMetrics::default(),
+                spent: Spent::default(),
             });
             self.entries.len() - 1
         });
-        self.entries[position].amount.add_segment(segment);
+        self.entries[position].spent.add_segment(segment);
         Ok(())
     }
 }

@@ -164,7 +164,7 @@ fn sampled(
     for entries in profile.entries.chunk_by(|a, b| a.thread == b.thread) {
         let weighty: Vec<_> = entries
             .iter()
-            .map(|entry| (entry, entry.amount.weight(options.weight)))
+            .map(|entry| (entry, entry.spent.get(options.weight.metric())))
             .filter(|(_, weight)| *weight > 0)
             .collect();
         if weighty.is_empty() {

@@ -111,7 +111,7 @@ fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
     let mut path: Vec<(Rc<str>, Kind)> = Vec::new();
     let mut interned = Interned::default();
     for entry in &profile.entries {
-        let amount = entry.amount.weight(weight);
+        let amount = entry.spent.get(weight.metric());
         if amount == 0 {
             continue;
         }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::{self, CallTree};
 pub use stackbeat_model::call_tree::{Leaf, ROOT};
-use stackbeat_model::{Evidence, FunctionIndex, Metrics, Segment, SegmentKind, ThreadIndex};
+use stackbeat_model::{Evidence, FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
 
 /// What a place stands for; nothing here tells groups of threads.
 pub type Label = call_tree::Label<Infallible, FunctionIndex>;
@@ -46,6 +46,17 @@ impl Cell {
         if time_ns > self.longest_ns || self.count == 1 {
             self.longest_ns = time_ns;
             self.longest_at_ns = segment.begin_ns;
+        }
+    }
+
+    /// What was spent, at a place with this label: that says what kind of time it was.
+    pub fn spent(&self, label: Label) -> Spent {
+        let of = |is_so: bool| if is_so { self.time_ns } else { 0 };
+        Spent {
+            wall_ns: self.time_ns,
+            blocked_ns: of(matches!(label, Label::Leaf(Leaf::Blocking(_)))),
+            gap_ns: of(label == Label::Leaf(Leaf::Gap)),
+            metrics: self.metrics,
         }
     }
 

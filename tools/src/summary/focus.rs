@@ -35,10 +35,10 @@ pub(crate) fn heaviest(branch: &Branch, whole_ns: u64) -> Vec<(Label, &Branch)> 
     let mut children: Vec<_> = branch
         .children
         .iter()
-        .filter(|(_, b)| b.weights.wall_ns > least)
+        .filter(|(_, b)| b.weights.spent.wall_ns > least)
         .map(|(label, b)| (*label, b))
         .collect();
-    children.sort_by_key(|(label, b)| (std::cmp::Reverse(b.weights.wall_ns), *label));
+    children.sort_by_key(|(label, b)| (std::cmp::Reverse(b.weights.spent.wall_ns), *label));
     children
 }
 

@@ -4,26 +4,16 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use stackbeat_core::probe::Cause;
-use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
+use stackbeat_model::{FunctionIndex, ProbeId, Spent, ThreadIndex};
 
 use super::evidence::Known;
 use crate::summary::call_tree::{Cell, Label, Leaf, Profile};
 use crate::summary::sort_key::SortKey;
 
-/// Amounts of a function, or of a place and all below it.
+/// What a function spent, or a place and all below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
-    /// Wall time: running, blocked and without evidence.
-    pub wall_ns: u64,
-    pub blocked_ns: u64,
-    /// Time that no sample says anything about.
-    pub gap_ns: u64,
-    pub cpu_ns: u64,
-    /// Ready to run, while others had the CPU.
-    pub runnable_ns: u64,
-    pub allocations: u64,
-    pub allocated_bytes: u64,
-    pub samples: u64,
+    pub spent: Spent,
     /// What is known of the running time.
     pub known: Known,
 }
@@ -31,23 +21,8 @@ pub struct Weights {
 impl Weights {
     /// Adds what was spent at a place with this label.
     pub fn add_cell(&mut self, label: Label, cell: &Cell) {
-        self.wall_ns += cell.time_ns;
-        match label {
-            Label::Leaf(Leaf::Blocking(_)) => self.blocked_ns += cell.time_ns,
-            Label::Leaf(Leaf::Gap) => self.gap_ns += cell.time_ns,
-            _ => {}
-        }
-        self.cpu_ns += cell.metrics.cpu_ns;
-        self.runnable_ns += cell.metrics.runnable_ns;
-        self.allocations += cell.metrics.allocations;
-        self.allocated_bytes += cell.metrics.allocated_bytes;
-        self.samples += cell.metrics.samples;
+        self.spent.add(&cell.spent(label));
         self.known += Known::of_cell(label, cell);
-    }
-
-    /// Wall time in code: running, or ready to run.
-    pub fn running_ns(&self) -> u64 {
-        self.wall_ns - self.blocked_ns - self.gap_ns
     }
 }
 
@@ -64,13 +39,11 @@ pub struct FunctionRow {
 impl FunctionRow {
     /// What `--sort` compares.
     pub fn key(&self, sort: SortKey) -> u64 {
-        match sort {
-            SortKey::SelfTime => self.own.running_ns(),
-            SortKey::Total => self.total.wall_ns,
-            SortKey::Cpu => self.own.cpu_ns,
-            SortKey::Blocked => self.total.blocked_ns,
-            SortKey::Alloc => self.own.allocated_bytes,
-        }
+        let weights = match sort.is_with_callees() {
+            true => &self.total,
+            false => &self.own,
+        };
+        weights.spent.get(sort.metric())
     }
 }
 
@@ -108,7 +81,7 @@ pub fn functions(
     let mut rows: Vec<_> = rows.into_values().collect();
     rows.sort_by_key(|row| {
         (
-            std::cmp::Reverse((row.key(sort), row.total.wall_ns)),
+            std::cmp::Reverse((row.key(sort), row.total.spent.wall_ns)),
             row.function,
         )
     });
@@ -215,11 +188,11 @@ mod tests {
             rows.iter().map(|r| r.function).collect::<Vec<_>>(),
             [fib, other, main]
         );
-        assert_eq!(rows[0].own.running_ns(), 100);
-        assert_eq!(rows[0].own.blocked_ns, 30);
-        assert_eq!(rows[0].total.wall_ns, 130);
+        assert_eq!(rows[0].own.spent.running_ns(), 100);
+        assert_eq!(rows[0].own.spent.blocked_ns, 30);
+        assert_eq!(rows[0].total.spent.wall_ns, 130);
         assert_eq!(rows[2].own, Weights::default());
-        assert_eq!(rows[2].total.wall_ns, 140);
+        assert_eq!(rows[2].total.spent.wall_ns, 140);
         let by_total = functions(&profile, &|_| true, SortKey::Total);
         assert_eq!(by_total[0].function, main);
         let sites = blocking_sites(&profile, &|_| true);

@@ -1,6 +1,7 @@
 //! By what tables of functions are sorted.
 
 use clap::ValueEnum;
+use stackbeat_model::metric::Metric;
 
 /// What `--sort` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,4 +17,22 @@ pub enum SortKey {
     Blocked,
     /// Bytes allocated by the function itself.
     Alloc,
+}
+
+impl SortKey {
+    /// What is compared.
+    pub fn metric(self) -> Metric {
+        match self {
+            SortKey::SelfTime => Metric::Running,
+            SortKey::Total => Metric::Wall,
+            SortKey::Cpu => Metric::Cpu,
+            SortKey::Blocked => Metric::Blocked,
+            SortKey::Alloc => Metric::AllocatedBytes,
+        }
+    }
+
+    /// Whether that of callees counts as well.
+    pub fn is_with_callees(self) -> bool {
+        matches!(self, SortKey::Total | SortKey::Blocked)
+    }
 }

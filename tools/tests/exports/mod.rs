@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use stackbeat_model::call_tree::Leaf;
-use stackbeat_model::{AttributedCalls, Segment, Slice, StackIndex, Trace, Visitor};
+use stackbeat_model::{AttributedCalls, Segment, Slice, Spent, StackIndex, Trace, Visitor};
 use stackbeat_tests::viewers;
-use stackbeat_tools::export::{
-    self, EntryMetrics, Format, GAP_NAME, Options, Summary, UNKNOWN_NAME, Weight,
-};
+use stackbeat_tools::export::{self, Format, GAP_NAME, Options, Summary, UNKNOWN_NAME, Weight};
 
 /// Samples of each of the five threads.
 const SAMPLES: u64 = 1_200;
@@ -34,8 +32,8 @@ fn write(trace: &Trace, format: Format, options: &Options, folder: &Path) -> (Pa
 /// What the model says that each function and leaf spent by itself, and its slices.
 #[derive(Default)]
 struct Expected {
-    own: BTreeMap<String, EntryMetrics>,
-    total: EntryMetrics,
+    own: BTreeMap<String, Spent>,
+    total: Spent,
     /// Name, begin, end, depth of each slice.
     slices: Vec<(String, u64, u64, u32)>,
     samples: u64,
@@ -105,7 +103,7 @@ fn weights(
 ) -> BTreeMap<String, u64> {
     let mut weights = BTreeMap::new();
     for (name, amount) in &expected.own {
-        let amount = amount.weight(weight);
+        let amount = amount.get(weight.metric());
         if amount != 0 {
             *weights.entry(rename(name)).or_insert(0) += amount;
         }
@@ -127,9 +125,11 @@ fn the_sample_trace_has_all_that_is_to_be_tested() {
     let expected = expected(&trace());
     let total = expected.total;
     assert_eq!(expected.samples, 5 * SAMPLES);
-    assert!(total.blocked_ns > 0 && total.gap_ns > 0 && total.spent.cpu_ns > 0);
+    assert!(total.blocked_ns > 0 && total.gap_ns > 0 && total.metrics.cpu_ns > 0);
     assert!(
-        total.spent.allocated_bytes > 0 && total.spent.frees > 0 && total.spent.minor_faults > 0
+        total.metrics.allocated_bytes > 0
+            && total.metrics.frees > 0
+            && total.metrics.minor_faults > 0
     );
     for name in [
         "parse_inner",
@@ -165,7 +165,7 @@ fn totals_of_functions_are_the_models_in_every_format() {
                 "{format} {weight}"
             );
             assert_eq!(
-                summary.totals.weight(weight),
+                summary.totals.get(weight.metric()),
                 expected.values().sum::<u64>(),
                 "{format} {weight}"
             );
@@ -293,7 +293,7 @@ fn boxes_of_the_flame_graph_are_what_stacks_weigh() {
         let (path, summary) = write(&trace, Format::FlamegraphSvg, &options, folder.path());
         let found = viewers::totals(Format::FlamegraphSvg.name(), &path, None);
         let total: u64 = found.values().sum();
-        assert_eq!(total, summary.totals.weight(weight), "{weight}");
+        assert_eq!(total, summary.totals.get(weight.metric()), "{weight}");
     }
 }
 
@@ -512,8 +512,9 @@ mod perfetto {
                 on counter.track_id = t.id where t.name = 'page faults' group by t.id)",
             ],
         );
-        let allocated = expected.total.spent.allocated_bytes as i64;
-        let faults = (expected.total.spent.minor_faults + expected.total.spent.major_faults) as i64;
+        let allocated = expected.total.metrics.allocated_bytes as i64;
+        let faults =
+            (expected.total.metrics.minor_faults + expected.total.metrics.major_faults) as i64;
         let values: Vec<i64> = rows.iter().map(|row| number(row, "value")).collect();
         assert_eq!(values, [allocated, allocated, faults]);
 
@@ -554,7 +555,7 @@ mod perfetto {
                 from counter join process_counter_track t on counter.track_id = t.id where t.name = 'CPU')"],
         );
         let cpu_ns = rows[0]["cpu_ns"].as_f64().unwrap();
-        let wanted = expected.total.spent.cpu_ns as f64;
+        let wanted = expected.total.metrics.cpu_ns as f64;
         assert!(
             (cpu_ns / wanted - 1.0).abs() < 0.01,
             "{cpu_ns} against {wanted}"

@@ -171,7 +171,7 @@ impl Reader {
             };
             let key = WaitKey {
                 waiter,
-                metric: blocked_metric(wait.probe.cause()),
+                metric: Metric::of_cause(wait.probe.cause()),
                 holder: wait.owner.and_then(role),
                 end,
             };
@@ -359,26 +359,12 @@ fn is_told_by_others(probe: ProbeId) -> bool {
         .is_some_and(|probe| of_descriptors.contains(&probe))
 }
 
-fn blocked_metric(cause: Cause) -> Metric {
-    match cause {
-        Cause::Lock => Metric::Lock,
-        Cause::Wait | Cause::Ipc => Metric::Wait,
-        Cause::Io => Metric::Io,
-        Cause::Net => Metric::Net,
-        Cause::Poll => Metric::Poll,
-        Cause::Sleep => Metric::Sleep,
-        Cause::Join => Metric::Join,
-        Cause::Process => Metric::Process,
-        Cause::None | Cause::Unknown => Metric::Unknown,
-    }
-}
-
 fn cell_values(label: Label, cell: &Cell) -> Values {
     let mut values = metrics(&cell.metrics);
     values.set(Metric::Wall, cell.time_ns);
     match label {
         Label::Leaf(Leaf::Blocking(probe)) => {
-            values.set(blocked_metric(probe.cause()), cell.time_ns);
+            values.set(Metric::of_cause(probe.cause()), cell.time_ns);
             values.set(Metric::Calls, cell.count);
         }
         Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, cell.time_ns),
@@ -400,7 +386,7 @@ fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
     }
     values.set(Metric::Wall, time.wall_ns());
     for cause in Cause::ALL {
-        let metric = blocked_metric(cause);
+        let metric = Metric::of_cause(cause);
         let sum = values.get(metric) + time.blocked_ns[cause as usize];
         values.set(metric, sum);
     }
@@ -412,17 +398,17 @@ fn thread_values(time: &ThreadTime, calls: Option<SystemCalls>) -> Values {
 
 fn metrics(metrics: &stackbeat_model::Metrics) -> Values {
     let mut values = Values::default();
-    for (metric, amount) in [
-        (Metric::Cpu, metrics.cpu_ns),
-        (Metric::Allocations, metrics.allocations),
-        (Metric::AllocatedBytes, metrics.allocated_bytes),
-        (Metric::Frees, metrics.frees),
-        (Metric::MinorFaults, metrics.minor_faults),
-        (Metric::MajorFaults, metrics.major_faults),
-        (Metric::VoluntarySwitches, metrics.voluntary_switches),
-        (Metric::InvoluntarySwitches, metrics.involuntary_switches),
+    for metric in [
+        Metric::Cpu,
+        Metric::Allocations,
+        Metric::AllocatedBytes,
+        Metric::Frees,
+        Metric::MinorFaults,
+        Metric::MajorFaults,
+        Metric::VoluntarySwitches,
+        Metric::InvoluntarySwitches,
     ] {
-        values.set(metric, amount);
+        values.set(metric, metrics.get(metric));
     }
     values
 }

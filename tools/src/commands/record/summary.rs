@@ -159,9 +159,9 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
     functions(&report.profile, &|_| true, SortKey::SelfTime)
         .iter()
         .take(TOP)
-        .filter(|row| row.own.running_ns() > 0)
+        .filter(|row| row.own.spent.running_ns() > 0)
         .map(|row| {
-            let own = row.own.running_ns();
+            let own = row.own.spent.running_ns();
             let name = labels::function_text(&report.metadata, row.function.0);
             let name = terminal::clean(&name).into_owned();
             let ends = interval(own, whole, known.effective_samples());

@@ -20,7 +20,7 @@ pub struct JsonBranch {
 
 /// The two trees: callers, callees.
 pub fn json(focus: &Focus, metadata: &Metadata) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
-    let whole = focus.callees.weights.wall_ns;
+    let whole = focus.callees.weights.spent.wall_ns;
     (
         json_children(metadata, &focus.callers, whole),
         json_children(metadata, &focus.callees, whole),
@@ -32,11 +32,11 @@ fn json_children(metadata: &Metadata, branch: &Branch, whole_ns: u64) -> Vec<Jso
         .into_iter()
         .map(|(label, b)| JsonBranch {
             name: label_text(metadata, label),
-            wall_ns: b.weights.wall_ns,
-            blocked_ns: b.weights.blocked_ns,
-            cpu_ns: b.weights.cpu_ns,
-            allocated_bytes: b.weights.allocated_bytes,
-            samples: b.weights.samples,
+            wall_ns: b.weights.spent.wall_ns,
+            blocked_ns: b.weights.spent.blocked_ns,
+            cpu_ns: b.weights.spent.metrics.cpu_ns,
+            allocated_bytes: b.weights.spent.metrics.allocated_bytes,
+            samples: b.weights.spent.metrics.samples,
             children: json_children(metadata, b, whole_ns),
         })
         .collect()

@@ -253,7 +253,7 @@ pub fn report<'a>(
                 name: name_of(metadata, row.function.0),
                 own: row.own.into(),
                 running_share: {
-                    let part = row.own.running_ns();
+                    let part = row.own.spent.running_ns();
                     let ends = interval(part, whole, known.effective_samples());
                     ends.map(|(low, high)| ShareJson {
                         share: part as f64 / whole as f64,
@@ -370,15 +370,15 @@ impl From<&ThreadTime> for Time {
 impl From<Weights> for WeightsJson {
     fn from(w: Weights) -> WeightsJson {
         WeightsJson {
-            wall_ns: w.wall_ns,
-            running_ns: w.running_ns(),
-            runnable_ns: w.runnable_ns,
-            blocked_ns: w.blocked_ns,
-            no_evidence_ns: w.gap_ns,
-            cpu_ns: w.cpu_ns,
-            allocations: w.allocations,
-            allocated_bytes: w.allocated_bytes,
-            samples: w.samples,
+            wall_ns: w.spent.wall_ns,
+            running_ns: w.spent.running_ns(),
+            runnable_ns: w.spent.metrics.runnable_ns,
+            blocked_ns: w.spent.blocked_ns,
+            no_evidence_ns: w.spent.gap_ns,
+            cpu_ns: w.spent.metrics.cpu_ns,
+            allocations: w.spent.metrics.allocations,
+            allocated_bytes: w.spent.metrics.allocated_bytes,
+            samples: w.spent.metrics.samples,
             running_samples: w.known.from.samples,
         }
     }

@@ -49,17 +49,23 @@ pub fn report(
     let _ = writeln!(
         out,
         "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
-        duration(focus.own.running_ns()),
-        duration(total.wall_ns),
-        percent(total.wall_ns, focus.whole_ns),
-        duration(total.cpu_ns),
-        duration(total.blocked_ns),
-        bytes(total.allocated_bytes)
+        duration(focus.own.spent.running_ns()),
+        duration(total.spent.wall_ns),
+        percent(total.spent.wall_ns, focus.whole_ns),
+        duration(total.spent.metrics.cpu_ns),
+        duration(total.spent.blocked_ns),
+        bytes(total.spent.metrics.allocated_bytes)
     );
     for (title, branch) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
         let _ = writeln!(out, "\n{}", layout.style.bold(title));
         let mut lines = Vec::new();
-        draw(metadata, branch, branch.weights.wall_ns, "", &mut lines);
+        draw(
+            metadata,
+            branch,
+            branch.weights.spent.wall_ns,
+            "",
+            &mut lines,
+        );
         let all = lines.len();
         for line in lines.into_iter().take(layout.top.saturating_mul(2)) {
             let room = layout.width.unwrap_or(usize::MAX);
@@ -90,8 +96,8 @@ fn draw(
         };
         lines.push(format!(
             "  {:>9}  {:>7}  {indent}{bend}{}",
-            duration(child.weights.wall_ns),
-            percent(child.weights.wall_ns, whole_ns),
+            duration(child.weights.spent.wall_ns),
+            percent(child.weights.spent.wall_ns, whole_ns),
             clean(&label_text(metadata, *label))
         ));
         draw(

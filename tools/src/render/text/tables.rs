@@ -296,17 +296,17 @@ fn function_table(
             _ => None,
         };
         table.row(vec![
-            duration(row.own.running_ns()),
+            duration(row.own.spent.running_ns()),
             percent(share_of(row, sort), whole),
             evidence::text(ends),
             count(match sort {
-                SortKey::Total | SortKey::Blocked => row.total.samples,
+                SortKey::Total | SortKey::Blocked => row.total.spent.metrics.samples,
                 _ => row.own.known.from.samples,
             }),
-            duration(row.total.wall_ns),
-            duration(row.own.cpu_ns),
-            duration(row.total.blocked_ns),
-            bytes(row.own.allocated_bytes),
+            duration(row.total.spent.wall_ns),
+            duration(row.own.spent.metrics.cpu_ns),
+            duration(row.total.spent.blocked_ns),
+            bytes(row.own.spent.metrics.allocated_bytes),
             function_text(metadata, row.function.0),
         ]);
     }
@@ -469,7 +469,7 @@ mod tests {
     fn self_times_sum_to_what_the_threads_ran() {
         let made_up = testing::report();
         let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
-        let own: u64 = rows.iter().map(|r| r.own.running_ns()).sum();
+        let own: u64 = rows.iter().map(|r| r.own.spent.running_ns()).sum();
         let running: u64 = made_up.profile.threads.iter().map(|t| t.running_ns).sum();
         let without_stack = 2 * 2_000_000;
         assert_eq!(own + without_stack, running);

@@ -1,0 +1,120 @@
+//! What was spent somewhere: the one record that exports, reports and tables add up and ask by metric.
+
+use stackbeat_core::probe::Cause;
+
+use super::metric::Metric;
+use super::{Metrics, Segment, SegmentKind};
+
+/// What was spent somewhere: by a stack, a function, a place or a whole trace. Times in ns; sums stop at the highest number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Running, blocked and without evidence.
+    pub wall_ns: u64,
+    pub blocked_ns: u64,
+    /// Time without evidence.
+    pub gap_ns: u64,
+    pub metrics: Metrics,
+}
+
+impl Spent {
+    /// Adds what a segment says.
+    pub fn add_segment(&mut self, segment: &Segment) {
+        let wall_ns = segment.wall_ns();
+        self.add(&Spent {
+            wall_ns,
+            blocked_ns: match segment.kind {
+                SegmentKind::Blocked(_) => wall_ns,
+                SegmentKind::Running | SegmentKind::Gap => 0,
+            },
+            gap_ns: segment.unseen_ns(),
+            metrics: segment.metrics,
+        });
+    }
+
+    /// Adds what was spent elsewhere.
+    pub fn add(&mut self, other: &Spent) {
+        self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        self.gap_ns = self.gap_ns.saturating_add(other.gap_ns);
+        self.metrics.add(&other.metrics);
+    }
+
+    /// Time in code: running, or ready to run.
+    pub fn running_ns(&self) -> u64 {
+        self.wall_ns - self.blocked_ns - self.gap_ns
+    }
+
+    /// The amount of a metric; 0 for those that are not told apart here.
+    pub fn get(&self, metric: Metric) -> u64 {
+        match metric {
+            Metric::Wall => self.wall_ns,
+            Metric::Running => self.running_ns(),
+            Metric::Blocked => self.blocked_ns,
+            Metric::Gap => self.gap_ns,
+            metric => self.metrics.get(metric),
+        }
+    }
+}
+
+impl Metrics {
+    /// The amount of a metric; 0 for what stands elsewhere.
+    pub fn get(&self, metric: Metric) -> u64 {
+        match metric {
+            Metric::Cpu => self.cpu_ns,
+            Metric::Ready => self.runnable_ns,
+            Metric::Allocations => self.allocations,
+            Metric::AllocatedBytes => self.allocated_bytes,
+            Metric::Frees => self.frees,
+            Metric::MinorFaults => self.minor_faults,
+            Metric::MajorFaults => self.major_faults,
+            Metric::VoluntarySwitches => self.voluntary_switches,
+            Metric::InvoluntarySwitches => self.involuntary_switches,
+            Metric::Samples => self.samples,
+            _ => 0,
+        }
+    }
+}
+
+impl Metric {
+    /// The time blocked for this cause.
+    pub fn of_cause(cause: Cause) -> Metric {
+        match cause {
+            Cause::Lock => Metric::Lock,
+            Cause::Wait | Cause::Ipc => Metric::Wait,
+            Cause::Io => Metric::Io,
+            Cause::Net => Metric::Net,
+            Cause::Poll => Metric::Poll,
+            Cause::Sleep => Metric::Sleep,
+            Cause::Join => Metric::Join,
+            Cause::Process => Metric::Process,
+            Cause::None | Cause::Unknown => Metric::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_time_is_part_of_the_whole() {
+        let mut spent = Spent {
+            wall_ns: 10,
+            blocked_ns: 3,
+            gap_ns: 2,
+            metrics: Metrics {
+                cpu_ns: 4,
+                samples: 7,
+                ..Metrics::default()
+            },
+        };
+        assert_eq!(spent.get(Metric::Running), 5);
+        spent.add(&spent.clone());
+        let kinds = [Metric::Running, Metric::Blocked, Metric::Gap];
+        let sum: u64 = kinds.iter().map(|kind| spent.get(*kind)).sum();
+        assert_eq!((sum, spent.get(Metric::Wall)), (20, 20));
+        assert_eq!(spent.get(Metric::Cpu), 8);
+        assert_eq!(spent.get(Metric::Samples), 14);
+        assert_eq!(spent.get(Metric::Threads), 0);
+    }
+}
