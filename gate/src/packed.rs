@@ -6,7 +6,7 @@
 pub(crate) struct Packed(Box<[u8]>);
 
 impl Packed {
-    pub fn new(numbers: impl Iterator<Item = u64>) -> Packed {
+    pub(crate) fn new(numbers: impl Iterator<Item = u64>) -> Packed {
         let mut bytes = Vec::new();
         for mut number in numbers {
             while number >= 0x80 {
@@ -18,7 +18,7 @@ impl Packed {
         Packed(bytes.into_boxed_slice())
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let mut bytes = self.0.iter();
         std::iter::from_fn(move || {
             let mut number = 0;
@@ -40,7 +40,7 @@ pub(crate) struct Metrics(Packed);
 
 impl Metrics {
     /// Keys that occur more than once get the sum.
-    pub fn new(mut metrics: Vec<(u64, u64)>) -> Metrics {
+    pub(crate) fn new(mut metrics: Vec<(u64, u64)>) -> Metrics {
         metrics.sort_unstable();
         metrics.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
@@ -59,7 +59,7 @@ impl Metrics {
         )))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut numbers = self.0.iter();
         let mut key = 0;
         std::iter::from_fn(move || {

@@ -60,7 +60,7 @@ fn overlap<K: Ord>(a: &BTreeMap<K, f64>, b: &BTreeMap<K, f64>) -> f64 {
 
 /// Pairs names that are on one side only. `matched`: for each name the one that stands for it, as
 /// `names::matched` gives it; pairs are added to it.
-pub fn by_place(runs: &[Run], names: &Names, matched: &mut [(usize, Form)]) {
+pub(crate) fn by_place(runs: &[Run], names: &Names, matched: &mut [(usize, Form)]) {
     for _ in 0..ROUNDS {
         let open = open(names, matched);
         if !open.values().any(|side| *side == Side::Baseline)

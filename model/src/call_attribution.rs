@@ -36,7 +36,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// What a sample says. `None`: it is of a kind that this version does not know.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         thread: ThreadIndex,
         row: &SampleRow,
@@ -57,7 +57,7 @@ impl Calls {
     }
 
     /// What was made after the last samples, given the thread's exact counts.
-    pub fn rest(&self, totals: &SystemCalls) -> impl Iterator<Item = AttributedCalls> {
+    pub(crate) fn rest(&self, totals: &SystemCalls) -> impl Iterator<Item = AttributedCalls> {
         // Distances lie between the half and the one and a half of a mean, which may grow a little each time.
         const LONGEST: u64 = 4;
         let kinds = self.last.iter().zip(self.given.0).zip(totals.0);

@@ -34,7 +34,7 @@ pub(super) struct Loading {
 
 impl Loading {
     /// Takes a packet. `index` finds threads.
-    pub fn add(&mut self, packet: &v1::Waits, mut index: impl FnMut(u32) -> ThreadIndex) {
+    pub(crate) fn add(&mut self, packet: &v1::Waits, mut index: impl FnMut(u32) -> ThreadIndex) {
         // A number that does not fit is none that a newer version would write either.
         let probe = ProbeId(u8::try_from(packet.probe).unwrap_or(0));
         let is_outside = matches!(
@@ -60,12 +60,16 @@ impl Loading {
     }
 
     /// The nodes, and when.
-    pub fn uses(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (u32, u64)> {
         (self.waits.iter()).map(|(wait, node)| (*node, wait.begin_ns))
     }
 
     /// By thread and begin, each once: the last word about it. `start_ns` gives the begins of threads.
-    pub fn finish(mut self, stacks: &Stacks, start_ns: impl Fn(ThreadIndex) -> u64) -> Vec<Wait> {
+    pub(crate) fn finish(
+        mut self,
+        stacks: &Stacks,
+        start_ns: impl Fn(ThreadIndex) -> u64,
+    ) -> Vec<Wait> {
         for (wait, node) in &mut self.waits {
             wait.stack = stacks.of_node(*node, wait.begin_ns);
             let start_ns = start_ns(wait.thread);

@@ -67,7 +67,7 @@ pub(super) struct BelowLock(u8);
 
 impl BelowLock {
     /// With one frame more.
-    pub fn with(self, is_lock: bool) -> BelowLock {
+    pub(crate) fn with(self, is_lock: bool) -> BelowLock {
         match (is_lock, self.0) {
             (true, _) => BelowLock(1),
             (false, 1..=MOST_BELOW) => BelowLock(self.0 + 1),
@@ -76,7 +76,7 @@ impl BelowLock {
     }
 
     /// What a wait in such a stack is.
-    pub fn probe(self, probe: ProbeId) -> ProbeId {
+    pub(crate) fn probe(self, probe: ProbeId) -> ProbeId {
         match probe.known() {
             _ if self.0 == 0 => probe,
             Some(Probe::FutexWait) => Probe::FutexLock.into(),

@@ -47,7 +47,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn new() -> Names {
+    pub(crate) fn new() -> Names {
         let mut this = Names::default();
         for probe in 0..=255 {
             let name = ProbeId(probe).name().into_owned();
@@ -71,11 +71,11 @@ impl Names {
         });
     }
 
-    pub fn probe_frame(&self, probe: ProbeId) -> FrameIndex {
+    pub(crate) fn probe_frame(&self, probe: ProbeId) -> FrameIndex {
         FrameIndex(self.synthetic + u32::from(probe.0))
     }
 
-    pub fn gap_frame(&self) -> FrameIndex {
+    pub(crate) fn gap_frame(&self) -> FrameIndex {
         FrameIndex(self.synthetic + 256)
     }
 
@@ -91,7 +91,7 @@ impl Names {
     }
 
     /// Takes over a packet of symbols. Returns how many of its entries make no sense.
-    pub fn add_symbols(&mut self, packet: &v1::Symbols) -> u64 {
+    pub(crate) fn add_symbols(&mut self, packet: &v1::Symbols) -> u64 {
         let string = |index: u32| {
             packet
                 .strings
@@ -157,7 +157,7 @@ impl Names {
     }
 
     /// The modules and processes that addresses without symbols are named by.
-    pub fn set_modules(&mut self, modules: &[Module], processes: &[Process]) {
+    pub(crate) fn set_modules(&mut self, modules: &[Module], processes: &[Process]) {
         self.modules = ModuleMap::new(modules, processes);
         for later in self.later.values_mut() {
             later.sort_by_key(|(from_ns, _)| *from_ns);
@@ -165,7 +165,7 @@ impl Names {
     }
 
     /// Whether there are addresses whose names change.
-    pub fn change(&self) -> bool {
+    pub(crate) fn change(&self) -> bool {
         !self.later.is_empty()
     }
 
@@ -176,12 +176,12 @@ impl Names {
         later.map_or(&[], Vec::as_slice)
     }
 
-    pub fn changes(&self, process: u32, epoch: u32, address: u64, kind: u8) -> bool {
+    pub(crate) fn changes(&self, process: u32, epoch: u32, address: u64, kind: u8) -> bool {
         !self.later(process, epoch, address, kind).is_empty()
     }
 
     /// Which of an address' names holds at a time, and when it does: 0 is the first one.
-    pub fn version(
+    pub(crate) fn version(
         &self,
         process: u32,
         epoch: u32,
@@ -197,7 +197,7 @@ impl Names {
     }
 
     /// The frames of this version of an address' name.
-    pub fn frames_of_version(
+    pub(crate) fn frames_of_version(
         &mut self,
         process: u32,
         epoch: u32,
@@ -219,7 +219,13 @@ impl Names {
     }
 
     /// The frames at an address of a process (an index, `u32::MAX` when not known), outermost first.
-    pub fn frames_of(&mut self, process: u32, epoch: u32, address: u64, kind: u8) -> Range<u32> {
+    pub(crate) fn frames_of(
+        &mut self,
+        process: u32,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+    ) -> Range<u32> {
         let key = (process, epoch, address, kind);
         if let Some(&(from, to)) = self.known.get(&key) {
             return from..to;
@@ -284,7 +290,7 @@ impl Names {
     }
 
     /// How far a stack with these frames more is from the function of a lock.
-    pub fn below_lock(&self, above: BelowLock, frames: &Range<u32>) -> BelowLock {
+    pub(crate) fn below_lock(&self, above: BelowLock, frames: &Range<u32>) -> BelowLock {
         let frames = &self.frames[frames.start as usize..frames.end as usize];
         let is_lock = |frame: &Frame| self.are_locks[frame.function.0 as usize];
         (frames.iter()).fold(above, |below, frame| below.with(is_lock(frame)))
@@ -292,7 +298,7 @@ impl Names {
 
     /// Whether these frames are the agent's own: the start of a thread passes through it, and that is
     /// nothing of the program's.
-    pub fn are_the_agents(&self, frames: &Range<u32>) -> bool {
+    pub(crate) fn are_the_agents(&self, frames: &Range<u32>) -> bool {
         self.frames.get(frames.start as usize).is_some_and(|frame| {
             let module = &self.functions[frame.function.0 as usize].module;
             let file = module.rsplit('/').next().unwrap_or(module);
@@ -301,7 +307,7 @@ impl Names {
     }
 
     /// Frees what is only needed while stacks are built.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.function_index = HashMap::new();
         self.are_locks = Vec::new();
         self.symbols = HashMap::new();

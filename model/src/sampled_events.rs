@@ -82,7 +82,7 @@ impl Account {
 
 impl SampledEvents {
     /// A counted sample with what the counters have grown by since the thread's sample before it.
-    pub fn sample(&mut self, kind: Kind, (at_ns, stack): (u64, StackIndex), grown: Grown) {
+    pub(crate) fn sample(&mut self, kind: Kind, (at_ns, stack): (u64, StackIndex), grown: Grown) {
         self.allocations.open += grown.allocations;
         self.bytes.open += grown.bytes;
         let mut metrics = Metrics::default();
@@ -104,7 +104,7 @@ impl SampledEvents {
     }
 
     /// A sample that says where the thread was, and nothing of amounts.
-    pub fn seen(&mut self, at_ns: u64, stack: StackIndex) {
+    pub(crate) fn seen(&mut self, at_ns: u64, stack: StackIndex) {
         self.hold(Moment {
             at_ns,
             stack,
@@ -113,13 +113,13 @@ impl SampledEvents {
     }
 
     /// Takes out of `delta`, which comes with a sample of time, what belongs to a counted sample yet to come.
-    pub fn keep(&mut self, delta: &mut Metrics) {
+    pub(crate) fn keep(&mut self, delta: &mut Metrics) {
         delta.allocations = self.allocations.keep(delta.allocations);
         delta.allocated_bytes = self.bytes.keep(delta.allocated_bytes);
     }
 
     /// No counted sample comes any more: what is open goes to the last ones' stacks.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let allocations = Metrics {
             allocations: std::mem::take(&mut self.allocations.open),
             ..Metrics::default()
@@ -142,7 +142,7 @@ impl SampledEvents {
     }
 
     /// The next moment that is to be handed out, if it lies at this time (ns) or before.
-    pub fn take_until(&mut self, to_ns: u64) -> Option<Moment> {
+    pub(crate) fn take_until(&mut self, to_ns: u64) -> Option<Moment> {
         let next = self.held.front()?;
         match next.at_ns <= to_ns {
             true => self.held.pop_front(),

@@ -94,7 +94,7 @@ pub(super) struct Segmenter {
 impl Segmenter {
     /// `times`: its start and end; `cpu_before_ns`: CPU
     /// time that it is known to have used before.
-    pub fn new(
+    pub(crate) fn new(
         thread: ThreadIndex,
         identity: Identity,
         times: (u64, u64),
@@ -127,7 +127,7 @@ impl Segmenter {
     }
 
     /// Takes a sample that allocations caused: it says who allocates, and nothing about time.
-    pub fn sampled_event(
+    pub(crate) fn sampled_event(
         &mut self,
         kind: sampled_events::Kind,
         row: &SampleRow,
@@ -146,7 +146,7 @@ impl Segmenter {
     }
 
     /// Takes a sample that a call caused: it says where the thread was then.
-    pub fn seen(&mut self, row: &SampleRow, stack: StackIndex) {
+    pub(crate) fn seen(&mut self, row: &SampleRow, stack: StackIndex) {
         self.pass(row);
         self.sampled_events.seen(row.time_ns, stack);
     }
@@ -161,7 +161,7 @@ impl Segmenter {
 
     /// Takes the next sample. `iteration_ns`: a moment since the last sample at which an event loop began
     /// a turn, if the file marks one.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         row: &SampleRow,
         stack: StackIndex,
@@ -425,7 +425,7 @@ impl Segmenter {
     }
 
     /// The thread has no more samples. `totals` are its exact counters at its end, if known.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         totals: Option<&Metrics>,
         trace: &Trace,

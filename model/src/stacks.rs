@@ -128,7 +128,7 @@ impl NodeMap {
 impl Stacks {
     /// Builds the stacks of `nodes`, which come in the order of the file. `process_of_upid` tells the
     /// index of a process.
-    pub fn build(
+    pub(crate) fn build(
         nodes: &[Node],
         names: &mut Names,
         process_of_upid: &HashMap<u32, ProcessIndex>,
@@ -216,7 +216,13 @@ impl Stacks {
     }
 
     /// Makes the stack that a node stands for at this time, if it changes.
-    pub fn add_use(&mut self, id: u32, at_ns: u64, building: &mut Building, names: &mut Names) {
+    pub(crate) fn add_use(
+        &mut self,
+        id: u32,
+        at_ns: u64,
+        building: &mut Building,
+        names: &mut Names,
+    ) {
         if !building.changing.contains_key(&id) || self.at_time(id, at_ns).is_some() {
             return;
         }
@@ -315,13 +321,13 @@ impl Stacks {
         })
     }
 
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.stacks.len() as u32
     }
 
     /// The stack of a node id in a sample of this time; `NONE` when the file has no such node.
     #[inline]
-    pub fn of_node(&self, id: u32, at_ns: u64) -> StackIndex {
+    pub(crate) fn of_node(&self, id: u32, at_ns: u64) -> StackIndex {
         if id == 0 {
             return StackIndex::NONE;
         }
@@ -335,36 +341,36 @@ impl Stacks {
 
     /// What a call with this probe is in this stack: a wait may be one for a lock.
     #[inline]
-    pub fn probe(&self, probe: ProbeId, stack: StackIndex) -> ProbeId {
+    pub(crate) fn probe(&self, probe: ProbeId, stack: StackIndex) -> ProbeId {
         self.below_locks[stack.0 as usize].probe(probe)
     }
 
-    pub fn parent(&self, stack: StackIndex) -> StackIndex {
+    pub(crate) fn parent(&self, stack: StackIndex) -> StackIndex {
         StackIndex(self.stacks[stack.0 as usize].parent)
     }
 
     /// Frames of the whole stack.
-    pub fn level(&self, stack: StackIndex) -> usize {
+    pub(crate) fn level(&self, stack: StackIndex) -> usize {
         self.stacks[stack.0 as usize].level as usize
     }
 
     /// Nodes above the innermost one.
-    pub fn depth(&self, stack: StackIndex) -> usize {
+    pub(crate) fn depth(&self, stack: StackIndex) -> usize {
         usize::from(self.stacks[stack.0 as usize].depth)
     }
 
-    pub fn tip(&self, stack: StackIndex) -> Range<u32> {
+    pub(crate) fn tip(&self, stack: StackIndex) -> Range<u32> {
         let stack = &self.stacks[stack.0 as usize];
         stack.frames_from..stack.frames_from + u32::from(stack.frames)
     }
 
-    pub fn process(&self, stack: StackIndex) -> Option<ProcessIndex> {
+    pub(crate) fn process(&self, stack: StackIndex) -> Option<ProcessIndex> {
         let process = self.spaces[stack.0 as usize].process;
         (process != u32::MAX).then_some(ProcessIndex(process))
     }
 
     /// Replaces the content of `frames` with the stack's frames, outermost first.
-    pub fn frames_into(&self, stack: StackIndex, frames: &mut Vec<FrameIndex>) {
+    pub(crate) fn frames_into(&self, stack: StackIndex, frames: &mut Vec<FrameIndex>) {
         frames.clear();
         let mut at = stack;
         while at != StackIndex::NONE {
@@ -375,7 +381,7 @@ impl Stacks {
     }
 
     /// The deepest stack that both contain.
-    pub fn common(&self, mut a: StackIndex, mut b: StackIndex) -> StackIndex {
+    pub(crate) fn common(&self, mut a: StackIndex, mut b: StackIndex) -> StackIndex {
         let depth = |stack: StackIndex| self.stacks[stack.0 as usize].depth;
         while a != b {
             let (above, below) = (depth(a), depth(b));

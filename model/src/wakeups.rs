@@ -81,7 +81,7 @@ pub(super) struct Joiner<'a> {
 }
 
 impl<'a> Joiner<'a> {
-    pub fn new(trace: &'a Trace) -> Joiner<'a> {
+    pub(crate) fn new(trace: &'a Trace) -> Joiner<'a> {
         let mut threads_of_tid: HashMap<_, Vec<_>> = HashMap::new();
         for (index, thread) in trace.threads().iter().enumerate() {
             let key = (thread.process, thread.tid);
@@ -135,7 +135,7 @@ impl<'a> Joiner<'a> {
     }
 
     /// A wait was read; gives those that are complete or have waited for too long themselves.
-    pub fn wait(&mut self, from: &v1::LongWait) -> Vec<LongWait> {
+    pub(crate) fn wait(&mut self, from: &v1::LongWait) -> Vec<LongWait> {
         let trace = self.trace;
         let Some(&thread) = trace.thread_of_utid.get(&from.utid) else {
             return Vec::new();
@@ -173,7 +173,7 @@ impl<'a> Joiner<'a> {
     }
 
     /// A wake was read; gives the waits that it completes.
-    pub fn wake(&mut self, from: &v1::Wake) -> Vec<LongWait> {
+    pub(crate) fn wake(&mut self, from: &v1::Wake) -> Vec<LongWait> {
         let key = (from.utid, from.number);
         let wake = Wake {
             time_ns: from.time_ns,
@@ -194,7 +194,7 @@ impl<'a> Joiner<'a> {
     }
 
     /// Nothing more is read: those whose other half is missing.
-    pub fn finish(&mut self) -> Vec<LongWait> {
+    pub(crate) fn finish(&mut self) -> Vec<LongWait> {
         let mut left: Vec<_> = std::mem::take(&mut self.waits)
             .into_values()
             .flatten()

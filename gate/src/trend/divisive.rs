@@ -190,7 +190,7 @@ mod tests {
     use crate::random::Random;
 
     /// Levels with whole-numbered noise of ± 10, so that other implementations can be given the same values.
-    pub fn series(seed: u64, levels: &[(f64, usize)]) -> Vec<f64> {
+    pub(crate) fn series(seed: u64, levels: &[(f64, usize)]) -> Vec<f64> {
         let mut random = Random::new(seed);
         let mut values = Vec::new();
         for (level, count) in levels {

@@ -36,7 +36,7 @@ impl Between {
     ///
     /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
     /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they happened.
-    pub fn bounds(&self) -> (u64, u64) {
+    pub(super) fn bounds(&self) -> (u64, u64) {
         let Between { from, to, lost, .. } = *self;
         if let Some((begin, end)) = self.off {
             return match self.a_speaks {

@@ -21,7 +21,7 @@ const PLACES: usize = 1024;
 
 /// A thread's burst that goes on.
 #[derive(Debug, Default)]
-pub struct Burst {
+pub(crate) struct Burst {
     /// Where ticks met it: the latest.
     stacks: VecDeque<StackIndex>,
     /// How often.
@@ -32,7 +32,7 @@ pub struct Burst {
 
 impl Burst {
     /// A tick met it here.
-    pub fn met(&mut self, stack: StackIndex) {
+    pub(crate) fn met(&mut self, stack: StackIndex) {
         if self.stacks.len() == OF_ONE {
             self.stacks.pop_front();
         }
@@ -40,7 +40,7 @@ impl Burst {
         self.times += 1;
     }
 
-    pub fn run(&mut self, ns: u64) {
+    pub(crate) fn run(&mut self, ns: u64) {
         self.ns = self.ns.saturating_add(ns);
     }
 }
@@ -56,7 +56,7 @@ struct Met {
 
 /// Where a burst belongs that no tick met, and what that stands on.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub(crate) struct Found {
     pub stack: StackIndex,
     pub evidence: Evidence,
 }
@@ -104,7 +104,7 @@ impl Known {
 /// What ticks met in bursts, of all threads: those of a pool do the same work. A stack is of one process, but for `NONE`, which is
 /// no place.
 #[derive(Debug, Default)]
-pub struct Bursts {
+pub(crate) struct Bursts {
     /// Between these two stacks.
     between: HashMap<(StackIndex, StackIndex), Known>,
     /// After this stack, and before it.
@@ -115,7 +115,7 @@ pub struct Bursts {
 impl Bursts {
     /// A burst between these two stacks is over; at its end ticks came at this interval. `by_chance`: at one of its ends
     /// is a wait that a tick met. There may be others in it that none has met, and it may be of any length.
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         (from, to): (StackIndex, StackIndex),
         burst: &Burst,
@@ -139,7 +139,7 @@ impl Bursts {
     /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known of bursts
     /// there. `anybodys`: threads come by this side whatever they do, because they begin or end there: it says something
     /// only together with the other side, and two such sides say nothing.
-    pub fn spend(
+    pub(crate) fn spend(
         &mut self,
         (from, to): (StackIndex, StackIndex),
         anybodys: (bool, bool),

@@ -11,13 +11,13 @@ use crate::{Metrics, Segment, SegmentKind};
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]
-pub struct Held {
+pub(super) struct Held {
     segments: VecDeque<Segment>,
 }
 
 impl Held {
     /// Takes the next segment, and hands out those that wait no longer.
-    pub fn push(&mut self, segment: Segment, out: &mut impl FnMut(&Segment)) {
+    pub(super) fn push(&mut self, segment: Segment, out: &mut impl FnMut(&Segment)) {
         if self.segments.is_empty() && segment.kind != SegmentKind::Gap {
             return out(&segment);
         }
@@ -31,7 +31,7 @@ impl Held {
     }
 
     /// A wait that began at `begin_ns` went on until after these segments: gaps since then are `part` of it.
-    pub fn fill(&mut self, begin_ns: u64, part: impl Fn(Segment) -> Segment) {
+    pub(super) fn fill(&mut self, begin_ns: u64, part: impl Fn(Segment) -> Segment) {
         for mut segment in std::mem::take(&mut self.segments) {
             if segment.kind == SegmentKind::Gap && segment.end_ns > begin_ns {
                 if segment.begin_ns < begin_ns {
@@ -51,7 +51,7 @@ impl Held {
     }
 
     /// Hands out the rest.
-    pub fn finish(&mut self, out: &mut impl FnMut(&Segment)) {
+    pub(super) fn finish(&mut self, out: &mut impl FnMut(&Segment)) {
         for segment in self.segments.drain(..) {
             out(&segment);
         }

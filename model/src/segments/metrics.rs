@@ -6,7 +6,7 @@ use crate::{Metrics, SampleRow, each};
 
 /// `amount × part / whole`, rounded down; all of it when `whole` is 0.
 #[inline]
-pub fn share(amount: u64, part: u64, whole: u64) -> u64 {
+pub(super) fn share(amount: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 {
         return amount;
     }
@@ -18,7 +18,7 @@ pub fn share(amount: u64, part: u64, whole: u64) -> u64 {
 }
 
 /// What was added to `then`; no samples.
-pub fn difference(now: &Metrics, then: &Metrics) -> Metrics {
+pub(super) fn difference(now: &Metrics, then: &Metrics) -> Metrics {
     let mut difference = *now;
     each(&mut difference, then, u64::saturating_sub);
     difference.samples = 0;
@@ -26,7 +26,7 @@ pub fn difference(now: &Metrics, then: &Metrics) -> Metrics {
 }
 
 /// Takes out of `metrics` the share of a stretch in which nobody looked.
-pub fn take_share(metrics: &mut Metrics, part: u64, whole: u64) -> Metrics {
+pub(super) fn take_share(metrics: &mut Metrics, part: u64, whole: u64) -> Metrics {
     let mut taken = Metrics::default();
     each(&mut taken, metrics, |_, amount| share(amount, part, whole));
     taken.samples = 0;
@@ -36,7 +36,12 @@ pub fn take_share(metrics: &mut Metrics, part: u64, whole: u64) -> Metrics {
 
 /// Takes out of `delta` what belongs to the inside of a blocking call of `wall` ns, after
 /// `between` ns without a sample.
-pub fn split_off_call(delta: &mut Metrics, row: &SampleRow, between: u64, wall: u64) -> Metrics {
+pub(super) fn split_off_call(
+    delta: &mut Metrics,
+    row: &SampleRow,
+    between: u64,
+    wall: u64,
+) -> Metrics {
     // A call that waited used hardly any CPU; one that did not may have worked all the time.
     let cpu = if row.flags & flags::BLOCKED != 0 {
         delta.cpu_ns.saturating_sub(between).min(wall)

@@ -6,10 +6,10 @@ use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
 use super::*;
 
 /// xorshift64*: the same numbers every time.
-pub struct Random(pub u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -18,7 +18,7 @@ impl Random {
 }
 
 /// A trace of a few threads that do random things; consistent, as a real recording is.
-pub fn trace(seed: u64) -> Vec<u8> {
+pub(super) fn trace(seed: u64) -> Vec<u8> {
     let mut random = Random(seed * 2 + 1);
     let start = 1 << 40;
     let mut b = Builder::new(1_000_000, &["random"], start);
