@@ -1,13 +1,13 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
 //! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
 use anyhow::Result;
 use stackbeat_model::Trace;
-use stackbeat_model::call_tree::Leaf;
+use stackbeat_model::call_tree::{CallTree, Leaf, ROOT};
 
 use super::folded::path_of;
 use super::names::{self, Names};
@@ -33,112 +33,148 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> Result<Summary> {
     let profile = Profile::collect(trace, selection)?;
-    let root = tree(trace, &profile, options.weight);
-    let mut boxes = Vec::new();
-    place(&root, "all", Kind::Frame, 0, 0, &mut boxes);
-    let scale = (WIDTH - 2.0 * PAD) / root.total.max(1) as f64;
+    let graph = Graph::new(trace, &profile, options.weight);
+    let mut boxes = graph.boxes();
+    let scale = (WIDTH - 2.0 * PAD) / graph.total().max(1) as f64;
     boxes.retain(|placed| placed.total as f64 * scale >= NARROWEST);
     let depth = boxes.iter().map(|placed| placed.depth).max().unwrap_or(0) + 1;
     let height = TOP + depth as f64 * ROW + BOTTOM;
-    document(trace, options, &root, &boxes, height, out)?;
+    document(trace, options, graph.total(), &boxes, height, out)?;
     Ok(profile.summary)
 }
 
 /// What colors a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Kind {
+    #[default]
     Frame,
     Thread,
     Blocking,
     Gap,
 }
 
-#[derive(Debug, Default)]
-struct Node {
-    total: u64,
-    /// By name and kind. Most nodes have one, so that a map for each would be most of the memory.
-    children: Vec<Child>,
+/// Names, each once, at their numbers.
+struct Numbered {
+    names: Vec<Rc<str>>,
+    numbers: HashMap<Rc<str>, u32>,
 }
 
-#[derive(Debug)]
-struct Child {
-    name: Rc<str>,
-    kind: Kind,
-    node: Node,
-}
-
-impl Node {
-    fn child(&mut self, name: &Rc<str>, kind: Kind) -> &mut Node {
-        let wanted = (&**name, kind);
-        let found =
-            (self.children).binary_search_by(|child| (&*child.name, child.kind).cmp(&wanted));
-        let at = found.unwrap_or_else(|at| {
-            if self.children.is_empty() {
-                self.children.reserve_exact(1);
-            }
-            let child = Child {
-                name: name.clone(),
-                kind,
-                node: Node::default(),
-            };
-            self.children.insert(at, child);
-            at
-        });
-        &mut self.children[at].node
-    }
-}
-
-/// Keeps each name once.
-#[derive(Default)]
-struct Interned(HashSet<Rc<str>>);
-
-impl Interned {
-    fn name(&mut self, name: &str) -> Rc<str> {
-        if let Some(known) = self.0.get(name) {
-            return known.clone();
+impl Numbered {
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.numbers.get(name) {
+            return *known;
         }
         let name: Rc<str> = name.into();
-        self.0.insert(name.clone());
-        name
+        self.names.push(name.clone());
+        let number = self.names.len() as u32 - 1;
+        self.numbers.insert(name, number);
+        number
     }
 }
 
 /// Stacks merged from the root: process, thread, frames, leaf.
-fn tree(trace: &Trace, profile: &Profile, weight: Weight) -> Node {
-    let names = Names::new();
-    let mut root = Node::default();
-    let mut frames = Vec::new();
-    let mut path: Vec<(Rc<str>, Kind)> = Vec::new();
-    let mut interned = Interned::default();
-    for entry in &profile.entries {
-        let amount = entry.spent.get(weight.metric());
-        if amount == 0 {
-            continue;
+struct Graph {
+    names: Vec<Rc<str>>,
+    /// By number of the name and kind.
+    tree: CallTree<(u32, Kind)>,
+    /// By place, callees included.
+    totals: Vec<u64>,
+}
+
+impl Graph {
+    fn new(trace: &Trace, profile: &Profile, weight: Weight) -> Graph {
+        let names = Names::new();
+        let mut numbered = Numbered {
+            names: Vec::new(),
+            numbers: HashMap::new(),
+        };
+        // The root has the first.
+        numbered.number("all");
+        let mut tree = CallTree::default();
+        let mut totals = vec![0];
+        let mut frames = Vec::new();
+        let mut path: Vec<(u32, Kind)> = Vec::new();
+        for entry in &profile.entries {
+            let amount = entry.spent.get(weight.metric());
+            if amount == 0 {
+                continue;
+            }
+            path.clear();
+            let process = trace.thread(entry.thread).process;
+            let process = names::process_label(trace, process);
+            path.push((numbered.number(&process), Kind::Thread));
+            let thread = names::thread_label(trace, entry.thread);
+            path.push((numbered.number(&thread), Kind::Thread));
+            path_of(trace, &names, entry, &mut frames, |name| {
+                path.push((numbered.number(name), Kind::Frame));
+            });
+            if let Some((_, kind)) = path.last_mut() {
+                *kind = match entry.leaf {
+                    Leaf::Code | Leaf::NoStack => Kind::Frame,
+                    Leaf::Blocking(_) => Kind::Blocking,
+                    Leaf::Gap => Kind::Gap,
+                };
+            }
+            let below = |parent, label: &(u32, Kind)| tree.child(parent, *label);
+            let place = path.iter().fold(ROOT, below);
+            totals.resize(tree.places().len(), 0);
+            totals[place as usize] += amount;
         }
-        path.clear();
-        let process = trace.thread(entry.thread).process;
-        let process = names::process_label(trace, process);
-        path.push((interned.name(&process), Kind::Thread));
-        let thread = names::thread_label(trace, entry.thread);
-        path.push((interned.name(&thread), Kind::Thread));
-        path_of(trace, &names, entry, &mut frames, |name| {
-            path.push((interned.name(name), Kind::Frame));
-        });
-        if let Some((_, kind)) = path.last_mut() {
-            *kind = match entry.leaf {
-                Leaf::Code | Leaf::NoStack => Kind::Frame,
-                Leaf::Blocking(_) => Kind::Blocking,
-                Leaf::Gap => Kind::Gap,
-            };
-        }
-        root.total += amount;
-        let mut node = &mut root;
-        for (name, kind) in &path {
-            node = node.child(name, *kind);
-            node.total += amount;
+        tree.include_callees(&mut totals, |sum, more| *sum += more);
+        Graph {
+            names: numbered.names,
+            tree,
+            totals,
         }
     }
-    root
+
+    fn total(&self) -> u64 {
+        self.totals[ROOT as usize]
+    }
+
+    /// One for each place, callers before callees, callees in order of their names.
+    fn boxes(&self) -> Vec<Placed<'_>> {
+        let places = self.tree.places();
+        let mut by_parent: Vec<u32> = (1..places.len() as u32).collect();
+        by_parent.sort_by_key(|place| {
+            let place = places[*place as usize];
+            let (name, kind) = place.label;
+            (place.parent, &*self.names[name as usize], kind)
+        });
+        let mut boxes = Vec::with_capacity(places.len());
+        self.place(&by_parent, ROOT, 0, 0, &mut boxes);
+        boxes
+    }
+
+    fn place<'a>(
+        &'a self,
+        by_parent: &[u32],
+        at: u32,
+        depth: usize,
+        left: u64,
+        boxes: &mut Vec<Placed<'a>>,
+    ) {
+        let places = self.tree.places();
+        let (name, kind) = places[at as usize].label;
+        // Depths are bounded by the model's limit on frames, so is this recursion.
+        boxes.push(Placed {
+            name: &self.names[name as usize],
+            kind,
+            depth,
+            left,
+            total: self.totals[at as usize],
+        });
+        let parent = |place: &u32| places[*place as usize].parent;
+        let first = by_parent.partition_point(|place| parent(place) < at);
+        let mut left = left;
+        for callee in &by_parent[first..] {
+            if parent(callee) != at {
+                break;
+            }
+            self.place(by_parent, *callee, depth + 1, left, boxes);
+            left += self.totals[*callee as usize];
+        }
+    }
 }
 
 struct Placed<'a> {
@@ -150,38 +186,15 @@ struct Placed<'a> {
     total: u64,
 }
 
-fn place<'a>(
-    node: &'a Node,
-    name: &'a str,
-    kind: Kind,
-    depth: usize,
-    left: u64,
-    boxes: &mut Vec<Placed<'a>>,
-) {
-    // Depths are bounded by the model's limit on frames, so is this recursion.
-    boxes.push(Placed {
-        name,
-        kind,
-        depth,
-        left,
-        total: node.total,
-    });
-    let mut left = left;
-    for child in &node.children {
-        place(&child.node, &child.name, child.kind, depth + 1, left, boxes);
-        left += child.node.total;
-    }
-}
-
 fn document(
     trace: &Trace,
     options: &Options,
-    root: &Node,
+    total: u64,
     boxes: &[Placed<'_>],
     height: f64,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let whole = root.total.max(1) as f64;
+    let whole = total.max(1) as f64;
     let scale = (WIDTH - 2.0 * PAD) / whole;
     write!(
         out,
@@ -201,7 +214,7 @@ g.f.match rect {{ fill: #d642e8; }}
 </style>
 <rect width="100%" height="100%" fill="#fdfdf8"/>
 <text id="title" x="{middle}" y="22">"##,
-        total = root.total,
+        total = total,
         unit = options.weight.unit(),
         middle = WIDTH / 2.0,
     )?;
@@ -213,7 +226,7 @@ g.f.match rect {{ fill: #d642e8; }}
             "{}: {}, {}",
             options.weight.name(),
             options.weight.description(),
-            amount_text(root.total, options.weight)
+            amount_text(total, options.weight)
         ),
     )?;
     write!(
