@@ -6,6 +6,8 @@
 //!   then              packets, appended; `end` is where the last complete one ends
 //! ```
 
+#![forbid(unsafe_code)]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};

@@ -8,6 +8,8 @@
 //! When the sink fails (a full disk), nothing is marked: the pool keeps what it holds, the program's
 //! threads count what finds no room any more, and the next pass tries again.
 
+#![forbid(unsafe_code)]
+
 pub mod counters;
 pub(crate) mod crash;
 pub mod decode;
