@@ -4,7 +4,7 @@
 //!
 //! How hooks are made:
 //! - `table`: the macros that make a hook out of one line
-//! - `calls`: the list of hooked functions, by which a hook says that it was called
+//! - `hooked_functions`: the list of hooked functions, by which a hook says that it was called
 //! - `resolve`: finds the original behind a hook, in the dynamic linker's list
 //! - `lacking`: functions that some libcs lack
 //!

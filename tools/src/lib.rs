@@ -1,7 +1,14 @@
 //! The `stackbeat` command line: record a program, look at what was recorded, hand it to other tools.
 //!
 //! Raw arguments are parsed in `cli` (one definition feeds `--help`, the man page and the shell
-//! completions), each command resolves its own into options. Everything here runs outside the traced
+//! completions), each command resolves its own into options.
+//!
+//! - `commands`: what each command does
+//! - `summary`: sums over a trace; `render`: what they look like as text, JSON and page
+//! - `export`: other formats
+//! - `drop_causes`: words for what was lost
+//!
+//! Everything here runs outside the traced
 //! program and may allocate, block and fail; it fails with one line that says what to do next.
 
 #![forbid(unsafe_code)]

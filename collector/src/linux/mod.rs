@@ -1,8 +1,8 @@
 //! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
 //!
-//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `sentinel`, `supervise`,
+//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `group_sentinel`, `supervise`,
 //!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
-//! - `foreign`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
+//! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
 //!   run already;
 //! - `sampler`, `ticker`: when and how threads are interrupted; `off_cpu`, `locks`: threads that wait; `meter`:
 //!   counters; `unrecorded`: processes without an agent;

@@ -1,5 +1,12 @@
 //! What a recording session is on any platform: what it is asked to do and says, what its threads share, the drain's
 //! thread, pace and budget, control, dumps, and its end.
+//!
+//! - `options`, `error`, `attach_error`, `orders`: what is asked of it, and what can go wrong
+//! - `shared`, `storage`, `activity`, `clocks`, `header`: what its threads share
+//! - `drainer`: the drain's thread; `kept`: what parts of the recorder keep of each live thread
+//! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the program runs on
+//! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by themselves
+//! - `guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the end
 
 pub(crate) mod activity;
 pub(crate) mod attach_error;

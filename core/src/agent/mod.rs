@@ -1,18 +1,19 @@
 //! What a hook calls: the way into the engine from inside the traced program.
 //!
-//! Each line uses only what stands below it:
+//! Each uses only what stands in its own line or below it; some of the last four lines use each other, never in a circle:
 //!
 //! - here: the hot path, as small as it can be
 //! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself; `signal`: the session's
-//!   signal; `crash`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `calls`: counts by function
+//!   signal; `crash`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `call_counts`: counts by function
 //! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`: threads begin and end
 //! - `requests`: captures that hooks and signals ask for; `unpatch_request`: hooks that cost too much for the budget go
 //! - `fork`: a forked child becomes a process of its own
 //! - `registration`: a thread takes part; `process`: a process does; `texts`, `systrace`: what they write beside samples
 //! - `capture`: the capture itself; `stack`: its place in the CallstackTable
+//! - `main_stack`: where stacks lie that nobody announced; `rusage`, `cost`: what is read and paid at a capture
 //! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `alarm`: a signal that a thread sends itself; `signal_wait`: waiting for a signal of ours
+//! - `alarm`: a signal that a thread sends itself; `context`: what a handler is told; `signal_wait`: waiting for a signal of ours
 //! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a number asks for a capture
 //! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
 //! - `session`: the session that this process takes part in

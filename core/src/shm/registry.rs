@@ -2,7 +2,7 @@
 //!
 //! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own
 //! entry; the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
-//! makes one: CLAIMED → OFFERED → FOUND, and → LIVE once the thread takes it over ([`found`]).
+//! makes one: CLAIMED → OFFERED → ADOPTED, and → LIVE once the thread takes it over ([`adopted`]).
 
 pub mod adopted;
 

@@ -1,5 +1,5 @@
 //! Unregistered threads: threads of the program that no hook has registered. They are interrupted where they run, and the
-//! handler registers them. Those that wait get an entry without that (`found`).
+//! handler registers them. Those that wait get an entry without that (`adopt`).
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

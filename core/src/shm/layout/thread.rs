@@ -30,7 +30,7 @@ const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
 pub struct CallCount {
     /// Those that hooks have seen.
     pub count: AtomicU64,
-    /// The number at which the thread captures (`crate::agent`, `counted`); 0: not drawn yet.
+    /// The number at which the thread captures (`crate::agent`, `event_sampling`); 0: not drawn yet.
     pub next: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ pub struct ThreadEntry {
     pub registers: [AtomicU64; 3],
     /// Event loops: when the last wait for events returned, in cycles; 0 while it waits, or never has.
     pub loop_iteration: AtomicU64,
-    /// Begin of the last turn that took longer than `Control::slow_iteration_cycles`.
+    /// Begin of the last loop iteration that took longer than `Control::slow_iteration_cycles`.
     pub slow_iteration: AtomicU64,
 
     // Line 6: signals. See `crate::shm::signal_gate` for the protocol.
@@ -94,7 +94,7 @@ pub struct ThreadEntry {
     pub closed: AtomicU32,
     /// Collector: not 0 from before it sends a signal until the handler has run.
     pub in_flight: AtomicU32,
-    /// Collector: the thread's utid while its gate is light, otherwise 0.
+    /// Collector: the thread's utid while its gate leaves the barrier to the collector, otherwise 0.
     pub asymmetric_barrier: AtomicU32,
     /// Owner: waits for events that have returned.
     pub loop_iterations: AtomicU32,
