@@ -4,8 +4,9 @@
 //! - `shm`: the mapping that agents and the collector share, and both sides of each protocol in it
 //! - `native`: the code of the own process: its modules, and walks of its threads
 //! - `unwind`: from registers to return addresses; asks nobody for anything
+//! - `clock`: what dates records
 //! - `platform`: what differs between operating systems
-//! - the words that all use: `probe`, `system_call`, `clock`, `crash_signals`, `attach_status`, `sync`
+//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `sync`
 //!
 //! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
 //! real ones.

@@ -22,7 +22,7 @@ struct Job {
     addresses: AddressSet,
 }
 
-/// What is told of a job, by its number.
+/// What is reported of a job, by its number.
 enum News {
     Names(v1::Symbols),
     /// So many of its addresses are done.

@@ -182,7 +182,7 @@ impl Session {
         self
     }
 
-    /// Makes the gates of all threads light now and then, as a recording does for threads that wait often
+    /// Lets the gates of all threads use the asymmetric barrier now and then, as a recording does for threads that wait often
     /// and are not interrupted.
     pub fn asymmetric_barriers(mut self) -> Session {
         let (mapping, stop) = (self.mapping.clone(), self.stop.clone());

@@ -150,7 +150,7 @@ fn a_deadlock_is_seen_while_it_lasts() {
     let now = until("the deadlock", || {
         let output = stackbeat(folder.path(), &["status", "--json", "--locks", &session]);
         let now: Value = serde_json::from_slice(&output.stdout).ok()?;
-        // The trace is told of those that last.
+        // The trace has those that last.
         let lasts =
             array(&now, "waits").all(|wait| wait["waited_ns"].as_u64() > Some(1_000_000_000));
         (lasts && now["deadlocks"][0].as_array().map(Vec::len) == Some(2)).then_some(now)

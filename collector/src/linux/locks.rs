@@ -31,7 +31,7 @@ const DEADLOCK_NS: u64 = 100_000_000;
 /// Processes whose memory is kept open.
 const MOST_MEMORIES: usize = 64;
 
-/// Waiting threads that a client is told of.
+/// Waiting threads that a client gets.
 const MOST_TOLD: usize = 500;
 
 /// Offsets of the owner's tid in glibc's locks, 64-bit ABIs: `__owner` of <bits/struct_mutex.h>,

@@ -6,7 +6,7 @@
 //! are looked at before the tick advances. Threads inside a published wait are left alone; of the others the
 //! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
 //! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that waits in a
-//! hook gives a sign when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
+//! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
 //! (*doubtful*) is asked about at growing distances.
 
 mod adopt;
@@ -144,7 +144,7 @@ pub struct Sampler {
     /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
     blocked_outside_hooks: BinaryHeap<Reverse<(u64, u32)>>,
     blocked_count: usize,
-    /// Entries that have given a sign, and those of them whose process was not known.
+    /// Entries that have shown activity, and those of them whose process was not known.
     activity: Vec<u32>,
     unmet: Vec<u32>,
     known: HashSet<u32>,

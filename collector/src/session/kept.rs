@@ -1,4 +1,4 @@
-//! What parts of the recorder keep of each live thread, brought up to date from the entries that have given a sign.
+//! What parts of the recorder keep of each live thread, brought up to date from the entries that have shown activity.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl<T> Kept<T> {
         self.threads.is_empty()
     }
 
-    /// Looks at the entries that have given a sign. `poll` gets an entry's number, the entry, its thread's utid and what
+    /// Looks at the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's utid and what
     /// was kept of that, and gives what is to be kept. Threads that have ended are forgotten.
     pub fn poll(
         &mut self,

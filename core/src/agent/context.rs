@@ -1,4 +1,4 @@
-//! What a signal's handler is told of the thread that it interrupted.
+//! What a signal's handler learns of the thread that it interrupted.
 
 use crate::unwind::Registers;
 

@@ -1,6 +1,6 @@
 //! What a hook calls: the way into the engine from inside the traced program.
 //!
-//! Each uses only what stands in its own line or below it; some of the last four lines use each other, never in a circle:
+//! From what hooks call down to what all of it stands on; no module uses one that uses it:
 //!
 //! - here: the hot path, as small as it can be
 //! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself; `signal`: the session's
@@ -227,25 +227,18 @@ fn with_one_more(entry: &ThreadEntry, bytes: usize) -> (u64, u64) {
 /// called.
 #[inline(always)]
 pub fn allocated_quietly(bytes: usize) -> bool {
-    match registered_by_libc() {
-        Some((block, entry, tick)) => {
-            let (allocations, total) = with_one_more(entry, bytes);
-            if !throttle::is_quiet(tick, entry) || event_sampling::is_due(block, allocations, total)
-            {
-                return false;
-            }
-            entry.allocations.store(allocations, Ordering::Relaxed);
-            entry.allocated_bytes.store(total, Ordering::Relaxed);
-            true
-        }
-        None => !session::is_active(),
-    }
+    counted_quietly(bytes, false)
 }
 
 /// Like [`hit_quietly`], for a block that takes the place of another one: when true, both have been counted, otherwise [`freed`] and
 /// [`allocated`] are to be called.
 #[inline(always)]
 pub fn replaced_quietly(bytes: usize) -> bool {
+    counted_quietly(bytes, true)
+}
+
+#[inline(always)]
+fn counted_quietly(bytes: usize, replaces: bool) -> bool {
     match registered_by_libc() {
         Some((block, entry, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
@@ -255,7 +248,9 @@ pub fn replaced_quietly(bytes: usize) -> bool {
             }
             entry.allocations.store(allocations, Ordering::Relaxed);
             entry.allocated_bytes.store(total, Ordering::Relaxed);
-            add_own(&entry.frees, 1);
+            if replaces {
+                add_own(&entry.frees, 1);
+            }
             true
         }
         None => !session::is_active(),
@@ -455,13 +450,17 @@ pub fn has_let_go() {
     note_inside(SWITCHED_WITHIN);
 }
 
-/// Whether the wait that the calling thread is in may have lasted. Without a switch it has not, and need not look at the clock.
-/// All look where the kernel's clock does not see what they work in the kernel.
+/// Whether a wait of the calling thread may have lasted, by what the kernel says of switches and what was noted inside of it. Without a
+/// switch it has not, and need not look at the clock. All look where the kernel's clock does not see what they work in the kernel.
 #[inline(always)]
-fn may_have_waited(entry: &ThreadEntry) -> bool {
-    let switched_within =
-        tls::block().switched_inside.load(Ordering::Relaxed) & SWITCHED_WITHIN != 0;
-    rseq::was_switched() != Some(false) || switched_within || entry.has_user_clock()
+fn may_have_waited(entry: &ThreadEntry, switched: Option<bool>, noted: u8) -> bool {
+    switched != Some(false) || noted & SWITCHED_WITHIN != 0 || entry.has_user_clock()
+}
+
+/// What waits inside of the calling thread's wait have noted.
+#[inline(always)]
+fn noted_inside() -> u8 {
+    tls::block().switched_inside.load(Ordering::Relaxed)
 }
 
 fn note_inside(bit: u8) {
@@ -547,7 +546,8 @@ impl Wait {
     pub fn end_moving(self, result: i64, bytes: i64) {
         if let Some((entry, tick)) = self.still() {
             // A signal that ends a wait wakes its thread: without a switch it was none.
-            match self.has_failed(result) && may_have_waited(entry) {
+            let may_have_waited = || may_have_waited(entry, rseq::was_switched(), noted_inside());
+            match self.has_failed(result) && may_have_waited() {
                 true => self.end_failed(entry, tick, result),
                 false => self.end_of(entry, tick, result, bytes, None),
             }
@@ -594,10 +594,7 @@ impl Wait {
         long: Option<&wakers::Long>,
     ) {
         // A capture would arm it again.
-        let switched = rseq::was_switched();
-        let inside = &tls::block().switched_inside;
-        let noted = inside.load(Ordering::Relaxed);
-        let may_have_waited = may_have_waited(entry);
+        let (switched, noted) = (rseq::was_switched(), noted_inside());
         if self.signal_gate_before == 0 {
             let blocking_section = entry.blocking_section.load(Ordering::Relaxed);
             entry
@@ -609,7 +606,7 @@ impl Wait {
         if is_poll {
             loop_iteration_begins(entry);
         }
-        let length = match may_have_waited {
+        let length = match may_have_waited(entry, switched, noted) {
             false => requests::Length::Short,
             true => match requests::length(entry, self.begin) {
                 // The signal was its sample.
@@ -641,7 +638,7 @@ impl Wait {
             requests::add(entry, SystemCall::WakeUps, 1);
         }
         match self.signal_gate_before {
-            0 => inside.store(0, Ordering::Relaxed),
+            0 => tls::block().switched_inside.store(0, Ordering::Relaxed),
             _ => leave_to_outer(switched),
         }
         signal_gate::reopen(entry, self.signal_gate_before);

@@ -53,7 +53,7 @@ pub(super) struct Agent {
     pub(super) on_mask: AtomicPtr<()>,
     /// That handler, as the kernel has it.
     pub(super) handler: AtomicU64,
-    /// Our gates may be light. Forked children inherit it.
+    /// Our gates may leave their barrier to the collector (`signal_gate`). Forked children inherit it.
     pub(super) barrier: AtomicU32,
     /// A page that is zeroed in forked children; null where that cannot be had.
     pub(super) own_page: AtomicPtr<AtomicU32>,
@@ -316,6 +316,7 @@ pub(super) fn is_another() -> bool {
     platform::process_id() != pid()
 }
 
+/// One more of what is dropped for this cause (`layout::drops`).
 pub(super) fn count(entry: &ThreadEntry, cause: usize) {
     if let Some(counter) = entry.drops.get(cause) {
         add_own(counter, 1);

@@ -37,7 +37,7 @@ use stackbeat_symbolize::Modules;
 #[derive(Clone, Copy, Debug)]
 pub enum Changed<'a> {
     All,
-    /// Those that have given a sign, twice each (`crate::session`, `activity`).
+    /// Those that have shown activity, twice each (`crate::session`, `activity`).
     Entries(&'a [u32]),
 }
 

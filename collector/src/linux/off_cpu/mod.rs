@@ -177,7 +177,7 @@ impl OffCpu {
         }
     }
 
-    /// Looks at the threads that have given a sign or are due. Gives the distance to the next pass.
+    /// Looks at the threads that have shown activity or are due. Gives the distance to the next pass.
     fn pass(&mut self, distance: Duration) -> Duration {
         // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
         let began_ns = platform::thread_cpu_ns();

@@ -1,4 +1,4 @@
-//! Newcomers and cold threads: those that were not active of late. One that waits in a hook gives a sign when it
+//! Newcomers and idle threads: those that were not active of late. One that waits in a hook shows activity when it
 //! leaves that wait, and costs nothing until then. One that is blocked elsewhere (*doubtful*) may begin to compute
 //! without a sign: it has its turn at growing distances.
 
@@ -84,7 +84,7 @@ impl Sampler {
         }
     }
 
-    /// The entries that have given a sign; kept for the next look at cold threads as well.
+    /// The entries that have shown activity; kept for the next look at idle threads as well.
     fn take_activity(&mut self, shared: &Shared, now_ns: u64) -> Vec<u32> {
         let mut activity = Vec::new();
         shared.take_activity(Part::Sampler, now_ns, &mut activity);
