@@ -18,6 +18,7 @@ use super::stack;
 use super::tls::{self, Block};
 use crate::platform;
 use crate::platform::rseq;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::probe::Probe;
 use crate::shm::buffer::{self, Writer};
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};

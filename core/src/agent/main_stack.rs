@@ -34,6 +34,7 @@ pub(super) fn of_other_thread() -> (u64, u64) {
 }
 
 /// Calls `f` with the start of each mapping that holds code of a file.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn for_each_code_mapping(mut f: impl FnMut(u64)) {
     find_in_maps(|line| {
         let mut fields = line.split(|b| *b == b' ');

@@ -17,6 +17,7 @@ use super::tls::{self, Block};
 use crate::crash_signals::CRASH_SIGNALS;
 use crate::platform::{self, Backing};
 use crate::unwind::Registers;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -71,6 +72,7 @@ pub(super) fn take_away(block: &Block) {
 }
 
 /// Where the alternate signal stack lies, if the thread has memory.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn alternate(block: &Block) -> Option<Range<usize>> {
     let scratch = block.scratch.load(Ordering::Relaxed).addr();
     let high = (scratch != 0).then(|| scratch - STACK_BYTES)?;

@@ -5,14 +5,15 @@ use super::session::{self, AGENT, origin, state};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::{alternate, registered, tls};
 use super::{registration, systrace, texts};
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
 use crate::native::modules;
 use crate::platform;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::platform::sandbox;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::shm::layout::sandboxed;
-use crate::shm::layout::{ClockSource, TICK_PARKED, entry_state};
+use crate::shm::layout::{ClockSource, sandboxed};
+use crate::shm::layout::{TICK_PARKED, entry_state};
 use crate::shm::mapping::{Mapping, MappingError};
 use crate::shm::registry::{self, NewProcess};
 use core::ffi::CStr;
