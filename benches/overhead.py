@@ -25,6 +25,10 @@ processor, which takes turns every few milliseconds: what slows one slows the ot
 
     benches/overhead.py --long --together --pairs 5 --only sqlite3,python,git --tools stackbeat-budget-1
 
+With --before another build takes the place of the program alone, so that each figure is what a change costs or saves:
+
+    benches/overhead.py --long --together --pairs 10 --tools stackbeat --before FILE --only sqlite3,python,git,node
+
 With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
 4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
 
@@ -310,11 +314,11 @@ def count_instructions_works():
     return probe.returncode == 0 and probe.stderr[:1].isdigit()
 
 
-def run_together(workload, prefix, folder):
-    """Without and with `prefix` at the same time: wall s, CPU s, None each."""
+def run_together(workload, base, prefix, folder):
+    """With `base` and with `prefix` at the same time: wall s, CPU s, None each."""
     children = []
     begin = time.perf_counter()
-    for words in ([], prefix):
+    for words in (base, prefix):
         stdin = open(workload.stdin) if workload.stdin else subprocess.DEVNULL
         child = subprocess.Popen(words + workload.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  env={**os.environ, **workload.env}, cwd=folder)
@@ -414,6 +418,7 @@ def main():
     parser.add_argument("--tools", help="tools, separated by commas")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, two pairs: does it run?")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
+    parser.add_argument("--before", help="another build of stackbeat, to compare with instead of nothing")
     parser.add_argument("--long", action="store_true", help=f"{LONG} times the work")
     parser.add_argument("--together", action="store_true", help="both of a pair at the same time, on one processor")
     parser.add_argument("--callgrind", action="store_true", help="count the instructions that idle hooks add")
@@ -421,8 +426,12 @@ def main():
     parser.add_argument("--cpus", help="bind everything to these CPUs, as taskset -c takes them")
     options = parser.parse_args()
     options.stackbeat = os.path.abspath(options.stackbeat)
+    options.before = options.before and os.path.abspath(options.before)
     if not os.path.exists(options.stackbeat):
         sys.exit(f"{options.stackbeat}: not there; build it with: cargo build --release -p stackbeat")
+    before = tool_commands(options.before)[0] if options.before else {}
+    if options.before and "stackbeat" not in before:
+        sys.exit(f"{options.before}: not there")
     if options.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
     if options.together:
@@ -464,16 +473,18 @@ def main():
                 ratios = ([], [], [])
                 steady, held = [], []
                 walls, bytes_written = [], 0
-                out = os.path.join(folder, f"out.{name}")
+                out, out_before = os.path.join(folder, f"out.{name}"), os.path.join(folder, f"before.{name}")
+                compared = name in before and name.startswith("stackbeat")
+                base = before[name](out_before) if compared else []
                 try:
                     fixed = 0.0 if name.startswith(("nothing", "stackbeat")) else fixed_cpu(prefix(out), out)
                     for pair in range(pairs):
                         both = {}
                         if options.together:
-                            both[False], both[True] = run_together(workload, prefix(out), folder)
+                            both[False], both[True] = run_together(workload, base, prefix(out), folder)
                         # Who goes first changes from pair to pair.
                         for with_tool in () if options.together else ((False, True), (True, False))[pair % 2]:
-                            both[with_tool] = run_once(workload, prefix(out) if with_tool else [], folder, size, count)
+                            both[with_tool] = run_once(workload, prefix(out) if with_tool else base, folder, size, count)
                         walls.append(both[False][0])
                         for i in range(options.together, 3):
                             if both[True][i] and both[False][i]:
@@ -481,9 +492,13 @@ def main():
                         cost, after = both[True][1] - fixed, 0.0
                         if name.startswith("stackbeat"):
                             cost, after = parts_of_cpu(options.stackbeat, out)
-                        if both[False][1]:
-                            held.append((both[True][1] - after) / both[False][1] - 1)
-                            steady.append(cost / both[False][1] - 1)
+                        plain, plain_after = both[False][1], 0.0
+                        if compared:
+                            plain, plain_after = parts_of_cpu(options.before, out_before)
+                            remove(out_before)
+                        if plain:
+                            held.append((both[True][1] - after) / (both[False][1] - plain_after) - 1)
+                            steady.append(cost / plain - 1)
                         records.append({"workload": workload.name, "tool": name, "without": both[False], "with": both[True], "steady_cpu": cost, "after_cpu": after})
                         bytes_written = remove(out)
                 except (RuntimeError, OSError) as error:
