@@ -61,12 +61,12 @@ impl Slot {
     }
 }
 
-pub fn is_active() -> bool {
+pub(crate) fn is_active() -> bool {
     EVENT.find(c"stackbeat_v1_event").is_some()
 }
 
 #[inline]
-pub fn event(kind: u32, name: &str, value: i64) {
+pub(crate) fn event(kind: u32, name: &str, value: i64) {
     if let Some(address) = EVENT.find(c"stackbeat_v1_event") {
         // SAFETY: the agent's function of this name has this type in every version (v1), and reads
         // `length` bytes at `name`.
@@ -77,7 +77,7 @@ pub fn event(kind: u32, name: &str, value: i64) {
 }
 
 #[inline]
-pub fn capture() {
+pub(crate) fn capture() {
     if let Some(address) = CAPTURE.find(c"stackbeat_v1_capture") {
         // SAFETY: as above; it takes no arguments.
         unsafe { transmute::<usize, Capture>(address)() };

@@ -33,15 +33,15 @@ mod agent {
 
 /// Numbers of `stackbeat.v1.Event.Kind`; `COUNTER` is none of them.
 mod kind {
-    pub const MARK: u32 = 0;
-    pub const SCOPE_BEGIN: u32 = 1;
-    pub const SCOPE_END: u32 = 2;
-    pub const FLOW_BEGIN: u32 = 7;
-    pub const FLOW_STEP: u32 = 8;
-    pub const FLOW_END: u32 = 9;
-    pub const COUNTER: u32 = 10;
-    pub const ASYNC_BEGIN: u32 = 11;
-    pub const ASYNC_END: u32 = 12;
+    pub(crate) const MARK: u32 = 0;
+    pub(crate) const SCOPE_BEGIN: u32 = 1;
+    pub(crate) const SCOPE_END: u32 = 2;
+    pub(crate) const FLOW_BEGIN: u32 = 7;
+    pub(crate) const FLOW_STEP: u32 = 8;
+    pub(crate) const FLOW_END: u32 = 9;
+    pub(crate) const COUNTER: u32 = 10;
+    pub(crate) const ASYNC_BEGIN: u32 = 11;
+    pub(crate) const ASYNC_END: u32 = 12;
 }
 
 /// Whether the program is being recorded (or was when it first asked).

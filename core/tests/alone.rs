@@ -8,7 +8,7 @@ const ALONE: &str = "STACKBEAT_TEST_ALONE";
 
 /// Whether this process is the test's own. If not, the test has run in one, and has passed.
 #[track_caller]
-pub fn is_alone(test: &str) -> bool {
+pub(crate) fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some_and(|name| name == test) {
         return true;
     }

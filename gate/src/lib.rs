@@ -5,7 +5,6 @@
 //! give the same answer. Formulas and their sources: docs/gate/method.md.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 pub mod budget;
 pub mod compare;

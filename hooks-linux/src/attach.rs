@@ -20,7 +20,7 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// # Safety
 /// `path` is a C string; `find_object` is the address of `_dl_find_object` or 0; the thread is at a place where it may call `dlopen`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_object: usize) -> i64 {
+pub(crate) unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_object: usize) -> i64 {
     // SAFETY: by contract.
     let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: by contract.
@@ -74,7 +74,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
 
 /// Leaves the session and puts back what was there before. Gives the number of slots put back.
 #[unsafe(no_mangle)]
-pub extern "C" fn stackbeat_detach() -> i64 {
+pub(crate) extern "C" fn stackbeat_detach() -> i64 {
     let leave = || {
         env::forget();
         let restored = patch::restore();

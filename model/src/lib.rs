@@ -8,7 +8,6 @@
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod call_attribution;
 pub mod call_tree;

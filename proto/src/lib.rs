@@ -8,19 +8,19 @@ pub mod nodes;
 pub mod stream;
 
 /// Types generated from `stackbeat.proto`.
-#[allow(clippy::all, missing_docs, rustdoc::all)]
+#[allow(clippy::all, missing_docs, unreachable_pub, rustdoc::all)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/stackbeat.v1.rs"));
 }
 
 /// Types generated from `perfetto_subset.proto`: what we write of Perfetto's format.
-#[allow(clippy::all, missing_docs, rustdoc::all)]
+#[allow(clippy::all, missing_docs, unreachable_pub, rustdoc::all)]
 pub mod perfetto {
     include!(concat!(env!("OUT_DIR"), "/stackbeat.perfetto.rs"));
 }
 
 /// Types generated from `pprof.proto`.
-#[allow(clippy::all, missing_docs, rustdoc::all)]
+#[allow(clippy::all, missing_docs, unreachable_pub, rustdoc::all)]
 pub mod pprof {
     include!(concat!(env!("OUT_DIR"), "/stackbeat.pprof.rs"));
 }

@@ -8,7 +8,7 @@ use addr2line::gimli::{
 use object::{Object, ObjectSection};
 
 /// The unwind tables of one module.
-pub struct Boundaries<'a> {
+pub(crate) struct Boundaries<'a> {
     header: gimli::ParsedEhFrameHdr<EndianSlice<'a, LittleEndian>>,
     frames: EhFrame<EndianSlice<'a, LittleEndian>>,
     bases: BaseAddresses,
@@ -16,7 +16,7 @@ pub struct Boundaries<'a> {
 
 impl<'a> Boundaries<'a> {
     /// `None` when the module has no binary search table of its unwind entries.
-    pub fn open(elf: &Elf<'a>) -> Option<Boundaries<'a>> {
+    pub(crate) fn open(elf: &Elf<'a>) -> Option<Boundaries<'a>> {
         let header = elf.section_by_name(".eh_frame_hdr")?;
         let frames = elf.section_by_name(".eh_frame")?;
         let mut bases = BaseAddresses::default()
@@ -38,7 +38,7 @@ impl<'a> Boundaries<'a> {
     }
 
     /// The function that contains an address.
-    pub fn function(&self, svma: u64) -> Option<Function> {
+    pub(crate) fn function(&self, svma: u64) -> Option<Function> {
         let entry = self
             .header
             .table()?
@@ -53,7 +53,7 @@ impl<'a> Boundaries<'a> {
 
 /// What the unwind tables say about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub(crate) struct Function {
     pub start: u64,
     /// It is the code that signal handlers return to.
     pub returns_from_signal: bool,

@@ -79,7 +79,7 @@ struct SectionHead {
 }
 
 /// Sections by name.
-pub type Sections = Vec<(String, Vec<u8>)>;
+pub(crate) type Sections = Vec<(String, Vec<u8>)>;
 
 impl Identity {
     /// `None`: the file has no build id that can name a file, or has gone.

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use typed_arena::Arena;
 
 /// Files opened for one module. They live as long as the module's names are being looked up.
-pub type Files = Arena<ElfFile>;
+pub(crate) type Files = Arena<ElfFile>;
 /// Section contents and file images made in memory.
-pub type Buffers = Arena<Vec<u8>>;
+pub(crate) type Buffers = Arena<Vec<u8>>;
 
 /// The largest `.gnu_debugdata` that is unpacked: it holds one symbol table.
 const LARGEST_DEBUGDATA_BYTES: u64 = 256 << 20;
 
 /// The separate debug file of `binary` (found at `path`), when one is installed and belongs to it.
-pub fn separate<'a>(
+pub(crate) fn separate<'a>(
     path: &Path,
     binary: &Elf<'a>,
     debug_roots: &[PathBuf],
@@ -56,7 +56,7 @@ pub fn separate<'a>(
 }
 
 /// The file that `dwz` moved common DWARF of several debug files into.
-pub fn supplementary<'a>(
+pub(crate) fn supplementary<'a>(
     debug_path: &Path,
     debug: &Elf<'a>,
     debug_roots: &[PathBuf],
@@ -72,7 +72,7 @@ pub fn supplementary<'a>(
 }
 
 /// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file.
-pub fn mini_debug_info(binary: &Elf<'_>) -> Option<Vec<u8>> {
+pub(crate) fn mini_debug_info(binary: &Elf<'_>) -> Option<Vec<u8>> {
     let section = binary.section_by_name(".gnu_debugdata")?;
     let mut unpacked = Bounded(Vec::new());
     lzma_rs::xz_decompress(&mut section.data().ok()?, &mut unpacked).ok()?;

@@ -36,7 +36,7 @@ pub fn demangle(symbol: &str) -> String {
 }
 
 /// Whether a name is mangled, so that it says more than a plain one.
-pub fn is_mangled(symbol: &str) -> bool {
+pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")
 }
 

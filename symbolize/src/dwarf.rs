@@ -24,7 +24,7 @@ type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 const ORIGINS: usize = 4;
 
 /// The DWARF of one module.
-pub struct Dwarf<'a> {
+pub(crate) struct Dwarf<'a> {
     context: addr2line::Context<Reader<'a>>,
     files: &'a Files,
     buffers: &'a Buffers,
@@ -33,7 +33,7 @@ pub struct Dwarf<'a> {
 
 /// One frame as DWARF knows it.
 #[derive(Debug, Default)]
-pub struct DwarfFrame {
+pub(crate) struct DwarfFrame {
     /// Linkage name when there is one, else the name with the namespaces that the function stands in.
     pub name: Option<String>,
     /// File and line being executed.
@@ -48,7 +48,7 @@ pub struct DwarfFrame {
 impl<'a> Dwarf<'a> {
     /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None` when
     /// it has none. What is unpacked for it is kept in the cache.
-    pub fn open(
+    pub(crate) fn open(
         elf: &Elf<'a>,
         supplementary: Option<&Elf<'a>>,
         cache: Option<(&SymbolCache, Identity)>,
@@ -77,7 +77,7 @@ impl<'a> Dwarf<'a> {
     }
 
     /// The frames at an address, innermost first; empty when DWARF does not cover it.
-    pub fn frames(&self, svma: u64) -> Vec<DwarfFrame> {
+    pub(crate) fn frames(&self, svma: u64) -> Vec<DwarfFrame> {
         let mut out = Vec::new();
         // The call before address 0 (see `Names::at`): addr2line adds one to what it looks for.
         if svma == u64::MAX {

@@ -7,14 +7,14 @@ use std::io;
 use std::path::Path;
 
 /// A parsed ELF file; its contents are read as they are asked for.
-pub type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
+pub(crate) type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
 
 /// A section of such a file.
-pub type Section<'a> = object::Section<'a, 'a, &'a ReadCache<Source>>;
+pub(crate) type Section<'a> = object::Section<'a, 'a, &'a ReadCache<Source>>;
 
 /// Where the bytes of an object file come from.
 #[derive(Debug)]
-pub enum Source {
+pub(crate) enum Source {
     File(File),
     Memory(io::Cursor<Vec<u8>>),
 }
@@ -39,11 +39,11 @@ impl io::Seek for Source {
 
 /// An object file that is open, and what was read of it so far.
 #[derive(Debug)]
-pub struct ElfFile(ReadCache<Source>);
+pub(crate) struct ElfFile(ReadCache<Source>);
 
 impl ElfFile {
     /// Opens a regular file. Anything else could block (a FIFO) or never end (a device).
-    pub fn open(path: &Path) -> io::Result<ElfFile> {
+    pub(crate) fn open(path: &Path) -> io::Result<ElfFile> {
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -51,18 +51,18 @@ impl ElfFile {
     }
 
     /// An object file that is not on disk: the vDSO, or an unpacked `.gnu_debugdata`.
-    pub fn from_memory(image: Vec<u8>) -> ElfFile {
+    pub(crate) fn from_memory(image: Vec<u8>) -> ElfFile {
         ElfFile(ReadCache::new(Source::Memory(io::Cursor::new(image))))
     }
 
-    pub fn parse(&self) -> object::Result<Elf<'_>> {
+    pub(crate) fn parse(&self) -> object::Result<Elf<'_>> {
         object::File::parse(&self.0)
     }
 }
 
 /// The vDSO's image as the kernel maps it into every process: read from our own memory.
 #[cfg(target_os = "linux")]
-pub fn vdso_image() -> io::Result<Vec<u8>> {
+pub(crate) fn vdso_image() -> io::Result<Vec<u8>> {
     use std::io::{Read, Seek};
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let range = maps

@@ -24,12 +24,12 @@ const MOST_NAMES: usize = 2 << 20;
 
 /// When the bytes of a file were written: each length with the time from which on what it adds holds, ns.
 #[derive(Debug, Default)]
-pub struct Growth {
+pub(crate) struct Growth {
     steps: Vec<(u64, u64)>,
 }
 
 impl Growth {
-    pub fn add(&mut self, map: &v1::JitMap) {
+    pub(crate) fn add(&mut self, map: &v1::JitMap) {
         if self.steps.last().is_some_and(|last| map.bytes < last.0) {
             self.steps.clear();
         }
@@ -44,7 +44,7 @@ impl Growth {
 }
 
 /// Where the run-time compiler of a process leaves its map.
-pub fn map_of(folder: &Path, pid: u32) -> PathBuf {
+pub(crate) fn map_of(folder: &Path, pid: u32) -> PathBuf {
     folder.join(format!("perf-{pid}.map"))
 }
 
@@ -53,7 +53,7 @@ type Timeline = Vec<(u64, Option<u32>)>;
 
 /// The names of some addresses of one process.
 #[derive(Debug, Default)]
-pub struct JitNames {
+pub(crate) struct JitNames {
     pub names: Vec<String>,
     /// Of each address, in their order. The first entry is a name that also holds before its time.
     pub timelines: Vec<Timeline>,
@@ -64,7 +64,7 @@ pub struct JitNames {
 impl JitNames {
     /// Looks these addresses up, which are sorted and distinct. `None` when there is no map, or when it is older than
     /// `not_before` and so belongs to an earlier process of that number.
-    pub fn open(
+    pub(crate) fn open(
         path: &Path,
         not_before: Option<SystemTime>,
         growth: &Growth,

@@ -50,7 +50,7 @@ pub enum ModuleError {
 /// outermost first, to `found` with the position in `addresses`. An address that nothing is known
 /// about is not handed over. `goes_on` is asked now and then, with the number of addresses done, and ends
 /// the search by false.
-pub fn symbolize(
+pub(crate) fn symbolize(
     path: &str,
     build_id: &[u8],
     options: &Options,
@@ -174,7 +174,7 @@ fn section_end(binary: &Elf<'_>, svma: u64) -> Option<u64> {
 }
 
 /// The last part of a path, as modules are shown.
-pub fn base_name(path: &str) -> &str {
+pub(crate) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
 /// The stubs of one module, read when an address lies among them.
-pub struct Plt<'a> {
+pub(crate) struct Plt<'a> {
     elf: &'a Elf<'a>,
     /// Ranges of the sections.
     ranges: Vec<(u64, u64)>,
@@ -24,7 +24,7 @@ pub struct Plt<'a> {
 type Stubs = Vec<(u64, String)>;
 
 impl<'a> Plt<'a> {
-    pub fn of(elf: &'a Elf<'a>) -> Plt<'a> {
+    pub(crate) fn of(elf: &'a Elf<'a>) -> Plt<'a> {
         let sections = sections(elf);
         Plt {
             elf,
@@ -37,7 +37,7 @@ impl<'a> Plt<'a> {
 
     /// The stub that contains an address: `Some(None)` for one whose target is not known (the
     /// resolver's own entry), `None` outside the PLT.
-    pub fn find(&self, svma: u64) -> Option<Option<(u64, &str)>> {
+    pub(crate) fn find(&self, svma: u64) -> Option<Option<(u64, &str)>> {
         let inside = self.ranges.iter().find(|r| (r.0..r.1).contains(&svma))?;
         let stubs = self.stubs.get_or_init(|| read(self.elf));
         let after = stubs.partition_point(|stub| stub.0 <= svma);

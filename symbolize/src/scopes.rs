@@ -12,7 +12,7 @@ type UnitScopes = HashMap<UnitOffset, Rc<str>>;
 
 /// The scopes of a module's units, each read when it is first asked for.
 #[derive(Debug, Default)]
-pub struct Scopes {
+pub(crate) struct Scopes {
     units: RefCell<HashMap<Place, Rc<UnitScopes>>>,
 }
 
@@ -22,7 +22,7 @@ type Place = (Option<gimli::UnitSectionOffset>, Option<u64>);
 impl Scopes {
     /// The path of the namespaces and types that the function at `offset` stands in; `None` when it stands
     /// in none, or has a linkage name.
-    pub fn of(&self, unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> Option<Rc<str>> {
+    pub(crate) fn of(&self, unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> Option<Rc<str>> {
         let place = (
             Some(unit.header.offset()),
             unit.dwo_id.map(|dwo_id| dwo_id.0),

@@ -12,7 +12,7 @@ const NESTING: usize = 16;
 
 /// The symbol tables of a module's file, its debug file and its mini debug info, merged.
 #[derive(Debug, Default)]
-pub struct SymbolTable<'a> {
+pub(crate) struct SymbolTable<'a> {
     tables: Vec<(&'a Elf<'a>, bool)>,
     entries: Vec<Entry>,
 }
@@ -30,14 +30,14 @@ struct Entry {
 
 /// A symbol that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub(crate) struct Found<'a> {
     pub start: u64,
     pub name: &'a str,
 }
 
 impl<'a> SymbolTable<'a> {
     /// Adds the function symbols of a file. Call `finish` when all have been added.
-    pub fn add(&mut self, elf: &'a Elf<'a>) {
+    pub(crate) fn add(&mut self, elf: &'a Elf<'a>) {
         for dynamic in [false, true] {
             let table = self.tables.len() as u32;
             self.tables.push((elf, dynamic));
@@ -62,7 +62,7 @@ impl<'a> SymbolTable<'a> {
 
     /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol. Afterwards these addresses
     /// (ascending) can be searched, and no others.
-    pub fn finish(&mut self, addresses: &[u64], text_end: impl Fn(u64) -> Option<u64>) {
+    pub(crate) fn finish(&mut self, addresses: &[u64], text_end: impl Fn(u64) -> Option<u64>) {
         // To sort a large table takes longer than everything else; most of it is far from all addresses.
         if addresses.len() < self.entries.len() / (2 * NESTING) {
             self.keep_near(addresses);
@@ -108,7 +108,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// The function that contains an address. Of several names for one address the public one wins.
-    pub fn find(&self, svma: u64) -> Option<Found<'a>> {
+    pub(crate) fn find(&self, svma: u64) -> Option<Found<'a>> {
         let after = self.entries.partition_point(|e| e.start <= svma);
         let candidates = &self.entries[after.saturating_sub(NESTING)..after];
         let best = candidates
@@ -125,7 +125,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// Whether some symbol at `start` has this name.
-    pub fn has_alias(&self, start: u64, name: &str) -> bool {
+    pub(crate) fn has_alias(&self, start: u64, name: &str) -> bool {
         self.aliases(start).any(|(_, alias)| alias == name)
     }
 

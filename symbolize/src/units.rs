@@ -12,7 +12,7 @@ type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// Shortens `dwarf` to the units for these addresses (ascending). Leaves it as it is where that cannot be done or
 /// is not worth it.
-pub fn keep_only<'a>(
+pub(crate) fn keep_only<'a>(
     dwarf: &mut gimli::Dwarf<Reader<'a>>,
     addresses: &[u64],
     buffers: &'a Buffers,

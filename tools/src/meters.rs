@@ -103,7 +103,7 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    pub fn new(trace: &Trace) -> Meters {
+    pub(crate) fn new(trace: &Trace) -> Meters {
         let length_ns = trace.end_ns().saturating_sub(trace.start_ns());
         Meters {
             steps_max: WAIT_STEPS_MAX,
@@ -112,7 +112,7 @@ impl Meters {
     }
 
     /// With buckets of `width_ns`, each with the time in waits that passed in it.
-    pub fn with_width(trace: &Trace, width_ns: u64) -> Meters {
+    pub(crate) fn with_width(trace: &Trace, width_ns: u64) -> Meters {
         Meters {
             origin_ns: trace.start_ns(),
             width_ns,
@@ -124,12 +124,17 @@ impl Meters {
     }
 
     /// The length of a bucket.
-    pub fn width_ns(&self) -> u64 {
+    pub(crate) fn width_ns(&self) -> u64 {
         self.width_ns
     }
 
     /// Takes a thread's next segment; `emit` gets the readings of buckets that are complete.
-    pub fn add(&mut self, trace: &Trace, segment: &Segment, emit: &mut Emit<'_>) -> io::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        trace: &Trace,
+        segment: &Segment,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
         let thread = segment.thread.0 as usize;
         if self.threads.len() <= thread {
             self.threads.resize_with(thread + 1, ThreadMeter::default);
@@ -190,7 +195,7 @@ impl Meters {
     }
 
     /// The thread has ended: hands out its last readings, the very last with its totals.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         trace: &Trace,
         thread: ThreadIndex,
@@ -212,7 +217,7 @@ impl Meters {
 
     /// The readings of each process, summed over its threads and over the images for which `first_image` gives
     /// the same one. Complete when all threads are finished.
-    pub fn processes(
+    pub(crate) fn processes(
         &self,
         first_image: impl Fn(ProcessIndex) -> ProcessIndex,
     ) -> Vec<(ProcessIndex, Vec<Reading>)> {

@@ -1,6 +1,6 @@
 //! For tests: golden files, and a made-up report with every kind of thing in it.
 
-pub mod browser;
+pub(crate) mod browser;
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ use crate::summary::system_calls::CallSites;
 use crate::summary::timeline::{Bar, Timeline};
 
 /// Compares a text with `tools/tests/golden/NAME`; `STACKBEAT_BLESS=1` writes the file instead.
-pub fn golden(name: &str, text: &str) {
+pub(crate) fn golden(name: &str, text: &str) {
     golden_at(&format!("tests/golden/{name}"), text);
 }
 
 /// As [`golden`], with a path from the package's folder.
-pub fn golden_at(name: &str, text: &str) {
+pub(crate) fn golden_at(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("STACKBEAT_BLESS").is_some() {
         fs::write(&path, text).expect("the golden file can be written");
@@ -134,11 +134,11 @@ impl Author {
 }
 
 /// Start of the made-up recording.
-pub const START_NS: u64 = 5_000_000_000;
+pub(crate) const START_NS: u64 = 5_000_000_000;
 
 /// A server with two workers, and a child process: all causes of interest, a gap, losses, names with
 /// characters that a page must not take for markup.
-pub fn report() -> Report {
+pub(crate) fn report() -> Report {
     let mut author = Author {
         profile: Profile::default(),
         timeline: Timeline::new(100_000),
@@ -217,7 +217,7 @@ pub fn report() -> Report {
 }
 
 /// A long recording of many threads with many stacks: more than a page carries.
-pub fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
+pub(crate) fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
     let mut author = Author {
         profile: Profile::default(),
         timeline: Timeline::new(bar_budget),

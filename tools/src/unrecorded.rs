@@ -49,12 +49,12 @@ impl From<&UnrecordedProgram> for UnrecordedRow {
 }
 
 /// The rows of a trace or a recording.
-pub fn rows(programs: &[UnrecordedProgram]) -> Vec<UnrecordedRow> {
+pub(crate) fn rows(programs: &[UnrecordedProgram]) -> Vec<UnrecordedRow> {
     programs.iter().map(UnrecordedRow::from).collect()
 }
 
 /// What ran unrecorded, in one line; `None`: nothing.
-pub fn text(rows: &[UnrecordedRow], unseen_ns: u64) -> Option<String> {
+pub(crate) fn text(rows: &[UnrecordedRow], unseen_ns: u64) -> Option<String> {
     if rows.is_empty() {
         return None;
     }

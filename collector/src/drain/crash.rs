@@ -72,7 +72,7 @@ impl Crash {
 }
 
 /// A process, as crashes name it.
-pub fn process_name(pid: u32, file: &str) -> String {
+pub(crate) fn process_name(pid: u32, file: &str) -> String {
     let name = Path::new(file).file_name().unwrap_or_default();
     match name.to_string_lossy() {
         name if name.is_empty() => format!("process {pid}"),

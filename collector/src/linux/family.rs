@@ -16,7 +16,7 @@ use crate::session::storage::Storage;
 const ROUNDS: usize = 16;
 
 /// The living descendants of a process, without this one and its own.
-pub fn descendants(pid: u32) -> Vec<u32> {
+pub(super) fn descendants(pid: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for (child, parent) in procfs::parents() {
         children.entry(parent).or_default().push(child);
@@ -35,7 +35,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 }
 
 /// Attaches to all descendants of `target`. The mapping is `target`'s again afterwards.
-pub fn attach(
+pub(super) fn attach(
     target: &Target,
     allow_seccomp: bool,
     agent: &Path,

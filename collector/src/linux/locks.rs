@@ -41,7 +41,7 @@ const RWLOCK_WRITER: u64 = 24;
 
 /// A thread that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockWait {
+pub(super) struct LockWait {
     /// Index of its entry, and which wait of it this is.
     pub entry: u32,
     blocking_section: u32,
@@ -69,7 +69,7 @@ impl LockWait {
     }
 
     /// How long it has waited, ns.
-    pub fn waited_ns(&self, shared: &Shared) -> u64 {
+    pub(super) fn waited_ns(&self, shared: &Shared) -> u64 {
         let now = clock::now(shared.clock_source());
         shared.cycles_to_ns(now.saturating_sub(self.begin))
     }
@@ -80,7 +80,7 @@ const MOST_TOLD_CIRCLES: usize = 1024;
 
 /// Reads locks in the memory of the session's processes.
 #[derive(Debug)]
-pub struct Locks {
+pub(super) struct Locks {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
     /// By upid; `None`: not ours to read.
@@ -91,7 +91,7 @@ pub struct Locks {
 
 impl Locks {
     /// `mapping_name` is the file name of the session's mapping.
-    pub fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> Locks {
+    pub(super) fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> Locks {
         Locks {
             shared,
             mapping_name: mapping_name.to_vec(),
@@ -101,7 +101,7 @@ impl Locks {
     }
 
     /// All threads that wait for a mutex or a rwlock now.
-    pub fn waits(&mut self) -> Vec<LockWait> {
+    pub(super) fn waits(&mut self) -> Vec<LockWait> {
         let shared = Arc::clone(&self.shared);
         registry::threads(&shared.mapping)
             .filter_map(|(index, entry)| self.wait(index, entry))
@@ -158,7 +158,7 @@ impl Locks {
     }
 
     /// Who waits for which lock, and where, for a client.
-    pub fn reply(&mut self) -> LocksReply {
+    pub(super) fn reply(&mut self) -> LocksReply {
         let mut waits = self.waits();
         let deadlocks: Vec<Vec<usize>> = cycles(&waits)
             .into_iter()
@@ -237,7 +237,7 @@ impl Locks {
     }
 
     /// Tells the trace of deadlocks among the threads of these entries that it has not been told of.
-    pub fn poll(&mut self, entries: impl Iterator<Item = u32>) {
+    pub(super) fn poll(&mut self, entries: impl Iterator<Item = u32>) {
         if self.memories.len() > MOST_MEMORIES {
             self.memories.clear();
         }
@@ -276,7 +276,7 @@ impl Locks {
 }
 
 /// Whether the thread of this entry waits for a mutex or a rwlock.
-pub fn is_at_lock(entry: &ThreadEntry) -> bool {
+pub(super) fn is_at_lock(entry: &ThreadEntry) -> bool {
     lock_wait(entry).is_some()
 }
 
@@ -295,7 +295,7 @@ fn lock_wait(entry: &ThreadEntry) -> Option<(Probe, u64)> {
 
 /// Waits in a circle, each for a lock that the next one's thread holds. Each thread waits for one lock only,
 /// so each is in one circle at most.
-pub fn cycles(waits: &[LockWait]) -> Vec<Vec<usize>> {
+pub(super) fn cycles(waits: &[LockWait]) -> Vec<Vec<usize>> {
     let of_tid: HashMap<u32, usize> = waits.iter().enumerate().map(|(i, w)| (w.tid, i)).collect();
     let next = |i: usize| match waits[i].owner_tid {
         0 => None,

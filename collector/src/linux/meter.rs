@@ -44,7 +44,7 @@ const LIMITS_NS: u64 = 1_000_000_000;
 
 /// The thread that reads.
 #[derive(Debug)]
-pub struct Meter {
+pub(super) struct Meter {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     go_on: mpsc::Sender<()>,
@@ -52,7 +52,11 @@ pub struct Meter {
 
 impl Meter {
     /// Begins to read each `period`. `mapping_name` is the file name of the session's mapping.
-    pub fn start(shared: Arc<Shared>, mapping_name: &[u8], period: Duration) -> io::Result<Meter> {
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        mapping_name: &[u8],
+        period: Duration,
+    ) -> io::Result<Meter> {
         let (go_on, stop) = mpsc::channel();
         let mapping_name = mapping_name.to_vec();
         let thread = thread::Builder::new()
@@ -74,7 +78,7 @@ impl Meter {
     }
 
     /// Ends it; what was read is handed to the drain.
-    pub fn stop(self) {
+    pub(super) fn stop(self) {
         drop(self.go_on);
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);

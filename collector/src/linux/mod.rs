@@ -8,9 +8,9 @@
 //!   counters; `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
-pub mod attach;
-pub mod attached;
-pub mod death;
+pub(crate) mod attach;
+pub(crate) mod attached;
+pub(crate) mod death;
 mod family;
 mod group_sentinel;
 mod locks;
@@ -18,13 +18,13 @@ mod meter;
 mod off_cpu;
 mod procfs;
 mod program;
-pub mod record;
+pub(crate) mod record;
 mod remote_unwind;
 mod sampler;
 mod sharing;
 mod spawn;
 mod supervise;
-pub mod system;
+pub(crate) mod system;
 mod systrace;
 mod ticker;
 mod transfers;

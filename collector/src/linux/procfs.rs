@@ -12,11 +12,11 @@ use crate::drain::system::name_of_file;
 
 /// Notices the end of a process.
 #[derive(Debug)]
-pub struct Watch(OwnedFd);
+pub(super) struct Watch(OwnedFd);
 
 impl Watch {
     /// `None` when there is no such process (any more), or the kernel has no pidfds (before 5.3).
-    pub fn open(pid: u32) -> Option<Watch> {
+    pub(super) fn open(pid: u32) -> Option<Watch> {
         // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
@@ -25,7 +25,7 @@ impl Watch {
     }
 
     /// Whether all its threads have ended.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut polled = libc::pollfd {
             fd: self.0.as_raw_fd(),
             events: libc::POLLIN,
@@ -39,7 +39,7 @@ impl Watch {
 /// Who has a pid that an agent named. An agent in a pid namespace of its own (a sandbox) names a number
 /// that means somebody else here, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub(super) enum Identity {
     /// A process that has the session's mapping mapped. Of one that does not let us look: that it descends from
     /// such a process, or from `first_pid`, in our pid namespace.
     Ours,
@@ -52,7 +52,7 @@ pub enum Identity {
 /// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
 /// program: kernels count pids up, so that one of its descendants has a lower one only after the
 /// numbers have begun anew; and none has started before.
-pub fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
+pub(super) fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
     let maps = match fs::read(format!("/proc/{pid}/maps")) {
         // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -105,7 +105,7 @@ fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
 }
 
 /// The parent: the second field behind the name (proc(5), stat).
-pub fn parent(pid: u32) -> Option<u32> {
+pub(super) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -113,7 +113,7 @@ pub fn parent(pid: u32) -> Option<u32> {
 }
 
 /// The parent of a process, its parent, and so on.
-pub fn ancestors(pid: u32) -> Vec<u32> {
+pub(super) fn ancestors(pid: u32) -> Vec<u32> {
     // The parent of a parent that has ended meanwhile may be anybody.
     const GENERATIONS: usize = 1024;
     std::iter::successors(parent(pid), |pid| parent(*pid))
@@ -124,7 +124,7 @@ pub fn ancestors(pid: u32) -> Vec<u32> {
 
 /// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
 /// dumpable belongs to root here (proc(5), /proc/pid).
-pub fn may_be_inspected(pid: u32) -> bool {
+pub(super) fn may_be_inspected(pid: u32) -> bool {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
@@ -145,7 +145,7 @@ fn has_started_before(pid: u32, other: u32) -> bool {
 }
 
 /// When a process started.
-pub fn started_at(pid: u32) -> Option<SystemTime> {
+pub(super) fn started_at(pid: u32) -> Option<SystemTime> {
     let ticks = start_ticks(pid)?;
     // SAFETY: asks for a number.
     let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
@@ -155,7 +155,7 @@ pub fn started_at(pid: u32) -> Option<SystemTime> {
 }
 
 /// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
-pub fn is_kernel_thread(pid: u32) -> bool {
+pub(super) fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let flags = stat
@@ -165,7 +165,7 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 }
 
 /// Every process and its parent.
-pub fn parents() -> Vec<(u32, u32)> {
+pub(super) fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -176,33 +176,33 @@ pub fn parents() -> Vec<(u32, u32)> {
 }
 
 /// The pid that was given out last (proc(5), loadavg).
-pub fn last_pid() -> Option<u32> {
+pub(super) fn last_pid() -> Option<u32> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().last()?.parse().ok()
 }
 
 /// Whether a process with this pid exists.
-pub fn exists(pid: u32) -> bool {
+pub(super) fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
     let asked = unsafe { libc::kill(pid as libc::pid_t, 0) };
     asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 /// Whether a pid is that of a process, not of one of its further threads, which are numbered with them.
-pub fn is_process(pid: u32) -> bool {
+pub(super) fn is_process(pid: u32) -> bool {
     // A thread has no descriptor of this kind (pidfd_open(2), PIDFD_THREAD aside).
     Watch::open(pid).is_some()
 }
 
 /// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
 /// CPUCLOCK_SCHED)).
-pub fn process_clock(pid: u32) -> libc::clockid_t {
+pub(super) fn process_clock(pid: u32) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
 }
 
 /// CPU time of a process so far, also of one that has ended and nobody has waited for.
-pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+pub(super) fn process_cpu_ns(pid: u32) -> Option<u64> {
     match platform::clock_ns(process_clock(pid)) {
         0 => None,
         ns => Some(ns),
@@ -210,7 +210,7 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
 }
 
 /// Whether a process is in a pid namespace below ours, so that it has another pid for itself.
-pub fn is_in_other_pid_namespace(pid: u32) -> bool {
+pub(super) fn is_in_other_pid_namespace(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .unwrap_or_default()
         .lines()
@@ -219,7 +219,7 @@ pub fn is_in_other_pid_namespace(pid: u32) -> bool {
 }
 
 /// The command line, empty when it cannot be read.
-pub fn command_line(pid: u32) -> Vec<String> {
+pub(super) fn command_line(pid: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let Some(bytes) = bytes.strip_suffix(b"\0") else {
         return Vec::new();
@@ -232,20 +232,20 @@ pub fn command_line(pid: u32) -> Vec<String> {
 
 /// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the rights of a
 /// debugger.
-pub fn has_in_environment(pid: u32, entry: &[u8]) -> bool {
+pub(super) fn has_in_environment(pid: u32, entry: &[u8]) -> bool {
     let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|b| *b == 0).any(|e| e == entry)
 }
 
 /// The path of the executable, empty when it cannot be read.
-pub fn executable(pid: u32) -> String {
+pub(super) fn executable(pid: u32) -> String {
     fs::read_link(format!("/proc/{pid}/exe"))
         .map(|path| path.to_string_lossy().into_owned())
         .unwrap_or_default()
 }
 
 /// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
-pub fn started_as(pid: u32) -> String {
+pub(super) fn started_as(pid: u32) -> String {
     let auxv = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let entries = auxv
@@ -262,7 +262,7 @@ pub fn started_as(pid: u32) -> String {
 }
 
 /// The path of the file that is mapped at an address, while it is.
-pub fn mapped_file(pid: u32, address: u64) -> Option<String> {
+pub(super) fn mapped_file(pid: u32, address: u64) -> Option<String> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let maps = String::from_utf8_lossy(&maps);
     maps.lines().find_map(|line| {
@@ -278,13 +278,13 @@ pub fn mapped_file(pid: u32, address: u64) -> Option<String> {
 
 /// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of fs/proc/base.c).
 /// The kernel has this number at hand.
-pub fn thread_count(pid: u32) -> Option<u64> {
+pub(super) fn thread_count(pid: u32) -> Option<u64> {
     let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
     links.checked_sub(2)
 }
 
 /// The name of a thread.
-pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+pub(super) fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -292,7 +292,7 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
 
 /// What a thread is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InCall {
+pub(super) enum InCall {
     /// On a processor, or ready for one.
     Running,
     /// Not running, in a system call.
@@ -311,7 +311,7 @@ pub enum InCall {
 /// # Errors
 ///
 /// When the thread is gone, or we have not these rights.
-pub fn in_call(pid: u32, tid: u32) -> io::Result<InCall> {
+pub(super) fn in_call(pid: u32, tid: u32) -> io::Result<InCall> {
     let mut text = [0; 256];
     let read = read_task(pid, tid, "syscall", &mut text)?;
     parse_in_call(read).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -348,7 +348,7 @@ fn parse_in_call(text: &str) -> Option<InCall> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
+pub(super) fn state(pid: u32, tid: u32) -> io::Result<u8> {
     let mut text = [0; 128];
     let read = read_task(pid, tid, "stat", &mut text)?;
     // Behind the name, which ends with the last parenthesis.
@@ -363,7 +363,7 @@ pub fn state(pid: u32, tid: u32) -> io::Result<u8> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
+pub(super) fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
     let mut text = [0; 128];
     parse_is_waiting(read_task(pid, tid, "stat", &mut text)?)
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -384,7 +384,7 @@ fn parse_is_waiting(read: &str) -> Option<bool> {
 }
 
 /// Whether a process has a thread with this tid; true when that cannot be told.
-pub fn has_thread(pid: u32, tid: u32) -> bool {
+pub(super) fn has_thread(pid: u32, tid: u32) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
 }
 
@@ -394,7 +394,7 @@ pub fn has_thread(pid: u32, tid: u32) -> bool {
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
     signal_set("SigPnd:", pid, tid)
 }
 
@@ -403,7 +403,7 @@ pub fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn blocked_signals(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn blocked_signals(pid: u32, tid: u32) -> io::Result<u64> {
     signal_set("SigBlk:", pid, tid)
 }
 
@@ -416,7 +416,7 @@ fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
 }
 
 /// CPU time of a thread in user mode, ns, to one tick of the kernel's (field 14 of proc_pid_stat(5)).
-pub fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
     let mut text = [0; 1024];
     let read = read_task(pid, tid, "stat", &mut text)?;
     // After the name, which may hold anything, stands the state, which is the third field.
@@ -431,14 +431,14 @@ pub fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
 }
 
 /// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
-pub fn seccomp_filters(pid: u32) -> u32 {
+pub(super) fn seccomp_filters(pid: u32) -> u32 {
     let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
     stackbeat_core::platform::sandbox::Status::parse(&text).filters
 }
 
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scheduled {
+pub(super) struct Scheduled {
     /// Time on a processor and time ready for one, ns.
     pub run_ns: u64,
     pub ready_ns: u64,
@@ -451,7 +451,7 @@ pub struct Scheduled {
 /// # Errors
 ///
 /// When the thread is gone, or the kernel counts nothing.
-pub fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
+pub(super) fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
     let mut text = [0; 128];
     let mut words = read_task(pid, tid, "schedstat", &mut text)?.split_ascii_whitespace();
     let mut next = || {
@@ -470,7 +470,7 @@ pub fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
+pub(super) fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
     let mut text = [0; 4096];
     let text = read_task(pid, tid, "status", &mut text)?;
     let number = |name: &str| {

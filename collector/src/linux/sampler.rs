@@ -13,7 +13,7 @@ mod adopt;
 mod busy;
 mod idle;
 mod kernel;
-pub mod kernel_clock;
+pub(super) mod kernel_clock;
 mod signals;
 mod unregistered;
 mod unregistered_threads;
@@ -48,7 +48,7 @@ const COOL_AFTER: u32 = 4;
 /// hooks only now and then, at each so many ticks, to see whether that has changed.
 const HOOK_SHARE_WHOLE: u32 = 256;
 const HOOK_SHARE_WORTH: u32 = 192;
-pub const HOOK_TRIAL: u64 = 16;
+pub(super) const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long and does not pend will not come any more: the program took it by
 /// sigwait or signalfd. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
@@ -134,7 +134,7 @@ struct Process {
 
 /// The sampler's state.
 #[derive(Debug, Default)]
-pub struct Sampler {
+pub(super) struct Sampler {
     /// By class and phase: threads that were active of late.
     hot: [[Vec<Thread>; PHASES]; CLASSES],
     /// Those that the kernel's clock is to sample, and that it does not know yet.
@@ -183,7 +183,7 @@ pub struct Sampler {
 impl Sampler {
     /// `interrupt` false: only keeps the books that ticking needs. `mapping_name` is the file name of
     /// the session's mapping.
-    pub fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
+    pub(super) fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
         Sampler {
             interrupt,
             has_barriers: platform::barrier_everywhere(),
@@ -193,7 +193,7 @@ impl Sampler {
     }
 
     /// Bit set of the phases of a class that have threads.
-    pub fn phases(&self, class: usize) -> u32 {
+    pub(super) fn phases(&self, class: usize) -> u32 {
         let occupied = self.hot[class].iter().enumerate();
         occupied.fold(0, |mask, (phase, threads)| {
             mask | u32::from(!threads.is_empty()) << phase
@@ -221,7 +221,7 @@ impl Sampler {
     }
 
     /// Whether ticks are any thread's.
-    pub fn has_ticks(&self) -> bool {
+    pub(super) fn has_ticks(&self) -> bool {
         !self.idle.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
     }
 
@@ -231,19 +231,19 @@ impl Sampler {
     }
 
     /// Threads of a class that were active of late.
-    pub fn hot_threads(&self, class: usize) -> usize {
+    pub(super) fn hot_threads(&self, class: usize) -> usize {
         self.hot[class].iter().map(Vec::len).sum()
     }
 
     /// Whether hooks are worth waiting for: threads of this class and phase captured by one of late,
     /// or may have begun to.
-    pub fn expects_hooks(&self, class: usize, phase: usize, is_trial: bool) -> bool {
+    pub(super) fn expects_hooks(&self, class: usize, phase: usize, is_trial: bool) -> bool {
         let threads = &self.hot[class][phase];
         !threads.is_empty() && (is_trial || threads.iter().any(Thread::is_worth_waiting_for))
     }
 
     /// Whether all those have taken notice of the last tick for whose hooks it is worth waiting.
-    pub fn hooks_came(
+    pub(super) fn hooks_came(
         &self,
         mapping: &Mapping,
         class: usize,
@@ -263,7 +263,7 @@ impl Sampler {
     /// The tick word of this class and phase is about to advance: looks for running threads whose next
     /// hook would come too late. Follow with [`Sampler::announce`], and when the words have advanced with
     /// [`Sampler::send`].
-    pub fn poll_running(
+    pub(super) fn poll_running(
         &mut self,
         shared: &Shared,
         (class, phase): (usize, usize),
@@ -290,7 +290,7 @@ impl Sampler {
 
     /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
     /// call that it would disturb get none.
-    pub fn announce(&mut self, shared: &Shared) {
+    pub(super) fn announce(&mut self, shared: &Shared) {
         self.running.retain(|thread| {
             let entry = shared.mapping.thread(thread.entry);
             let may_send =
@@ -301,7 +301,7 @@ impl Sampler {
     }
 
     /// Sends the signals that were announced, to those who still wait for them.
-    pub fn send(&mut self, shared: &Shared) {
+    pub(super) fn send(&mut self, shared: &Shared) {
         let mut running = std::mem::take(&mut self.running);
         for thread in running.drain(..) {
             let Some(entry) = shared.mapping.thread(thread.entry) else {
@@ -332,7 +332,7 @@ impl Sampler {
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
     /// notice of it. `waited`: they were given the time for hooks. Gives how many were active.
-    pub fn step(
+    pub(super) fn step(
         &mut self,
         shared: &Shared,
         (class, phase): (usize, usize),
@@ -498,24 +498,24 @@ impl Sampler {
     }
 
     /// The program's live processes: upid and pid.
-    pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
         let ours = self.processes.values().filter(|p| p.is_ours);
         ours.map(|p| (p.upid, p.pid))
     }
 
     /// CPU time of each by its upid, ns: a clock is read when its process' turn comes.
-    pub fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub(super) fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
         self.processes()
             .map(|(utid, pid)| (utid, platform::clock_ns(process_clock(pid))))
     }
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
-    pub fn program_cpu_ns(&self) -> u64 {
+    pub(super) fn program_cpu_ns(&self) -> u64 {
         self.cpu_ns_of(|_| true)
     }
 
     /// The same of threads on ticks that may run without giving a sign. Where single threads of a process are on ticks, only these.
-    pub fn cpu_ns_on_ticks(&self) -> u64 {
+    pub(super) fn cpu_ns_on_ticks(&self) -> u64 {
         let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
         let hot = self.hot.iter().flatten().flatten();
         let blocked_outside_hooks = self.idle.values().filter(|thread| thread.due_ns != 0);

@@ -13,7 +13,7 @@ use crate::session::storage::{SHARED_MEMORY, Storage};
 
 /// Where the mapping lies, for us and for the process.
 #[derive(Debug)]
-pub struct Place {
+pub(super) struct Place {
     /// The folder as the process sees it, if that is another one; kept open, so that it can be reached when
     /// the process is gone.
     other: Option<(PathBuf, OwnedFd)>,
@@ -21,7 +21,7 @@ pub struct Place {
 
 impl Place {
     /// A process with mounts of its own (a container) gets the mapping into a folder that it sees.
-    pub fn choose(target: &Target, options: &mut Options) -> Result<Place, AttachError> {
+    pub(super) fn choose(target: &Target, options: &mut Options) -> Result<Place, AttachError> {
         if !target.other_mounts || options.mapping_folder.is_some() {
             return Ok(Place { other: None });
         }
@@ -47,7 +47,7 @@ impl Place {
     }
 
     /// The mapping's path as the process sees it.
-    pub fn inside(&self, storage: &Storage) -> PathBuf {
+    pub(super) fn inside(&self, storage: &Storage) -> PathBuf {
         match &self.other {
             Some((folder, _)) => folder.join(storage.path.file_name().unwrap_or_default()),
             None => storage.path.clone(),
@@ -56,7 +56,7 @@ impl Place {
 }
 
 /// Lets a process' user open the mapping.
-pub fn give(storage: &Storage, target: &Target) -> Result<(), AttachError> {
+pub(super) fn give(storage: &Storage, target: &Target) -> Result<(), AttachError> {
     let (user, group) = target.user;
     let owner = std::fs::metadata(&storage.path).map(|m| m.uid());
     if owner.is_ok_and(|owner| owner == user) {

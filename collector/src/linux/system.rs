@@ -5,7 +5,7 @@ use crate::drain::system::{Image, System, Usage, Watch};
 
 /// The system that a session's processes run on.
 #[derive(Debug)]
-pub struct Linux {
+pub(crate) struct Linux {
     /// File name of the session's mapping, and pid of the program: they tell whose pids are ours.
     mapping_name: Vec<u8>,
     first_pid: u32,
@@ -13,7 +13,7 @@ pub struct Linux {
 
 impl Linux {
     /// Of a session that is about to begin: pids from `first_pid` on are the program's.
-    pub fn of_session(mapping_name: &[u8], first_pid: u32) -> Linux {
+    pub(crate) fn of_session(mapping_name: &[u8], first_pid: u32) -> Linux {
         Linux {
             mapping_name: mapping_name.to_vec(),
             first_pid,
@@ -21,7 +21,7 @@ impl Linux {
     }
 
     /// Of one that is over, where nobody asks whose pids are ours.
-    pub fn of_the_dead() -> Linux {
+    pub(crate) fn of_the_dead() -> Linux {
         Linux::of_session(b"", 0)
     }
 }

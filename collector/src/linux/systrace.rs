@@ -25,7 +25,7 @@ const FILE_SYSTEMS: [i64; 2] = [0x7472_6163, 0x6462_6720];
 
 /// Tells the agents where to write, if that was asked for. What does not work is a warning: the trace has the same
 /// events.
-pub fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
+pub(super) fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
     let path = match options.systrace.as_ref()? {
         Systrace::At(path) => path.clone(),
         Systrace::Usual => usual(),

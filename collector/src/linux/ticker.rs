@@ -70,7 +70,7 @@ struct Schedule {
 /// Runs until the session stops.
 ///
 /// `cpu_before`: CPU time that this process had used when the session began.
-pub fn run(
+pub(super) fn run(
     shared: &Shared,
     mut sampler: Sampler,
     budget: Option<Budget>,
@@ -262,7 +262,7 @@ pub fn run(
 
 /// A session that counts calls, before its program starts: the words hold a value that sends every hook to
 /// its slow path, where it is counted, and captures are an endless time apart.
-pub fn count_all_calls(shared: &Shared) {
+pub(super) fn count_all_calls(shared: &Shared) {
     let control = shared.mapping.control();
     for (class, interval) in control.interval_cycles.iter().enumerate() {
         interval.store(u64::MAX, stackbeat_core::sync::Ordering::Relaxed);

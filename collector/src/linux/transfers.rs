@@ -31,16 +31,16 @@ const BYTES_READ_AT: usize = 2;
 
 /// Amounts of one process so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfers([u64; LINES.len()]);
+pub(super) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
     /// `None`: there is no such process, it may not be looked at (it has another user), or the kernel does not count.
-    pub fn of_process(pid: u32) -> Option<Transfers> {
+    pub(super) fn of_process(pid: u32) -> Option<Transfers> {
         parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
     }
 
     /// What came since an earlier look.
-    pub fn since(self, before: Transfers) -> Transfers {
+    pub(super) fn since(self, before: Transfers) -> Transfers {
         let mut amounts = self.0;
         for (amount, before) in amounts.iter_mut().zip(before.0) {
             *amount = amount.saturating_sub(before);
@@ -49,7 +49,7 @@ impl Transfers {
     }
 
     /// Without what agents read themselves.
-    pub fn without_agents(mut self, control: &Control) -> Transfers {
+    pub(super) fn without_agents(mut self, control: &Control) -> Transfers {
         let calls = u64::from(control.own_read_calls.load(Ordering::Relaxed));
         let bytes = control.own_read_bytes.load(Ordering::Relaxed);
         for (at, own) in [(READ_CALLS_AT, calls), (BYTES_READ_AT, bytes)] {
@@ -59,7 +59,7 @@ impl Transfers {
     }
 
     /// As counters of the whole program, with one value each.
-    pub fn counters(self, time_ns: u64) -> impl Iterator<Item = CounterBatch> {
+    pub(super) fn counters(self, time_ns: u64) -> impl Iterator<Item = CounterBatch> {
         let mut counters = Counters::default();
         for ((_, name, unit), amount) in LINES.into_iter().zip(self.0) {
             let value = i64::try_from(amount).unwrap_or(i64::MAX);

@@ -28,7 +28,7 @@ const LONGEST_POLL_NS: u64 = 2_000_000_000;
 
 /// Answers questions.
 #[derive(Debug)]
-pub struct UnixPeers {
+pub(super) struct UnixPeers {
     /// `None`: not made yet.
     socket: Option<io::Result<OwnedFd>>,
     /// Questions that there had been at the last look.
@@ -39,7 +39,7 @@ pub struct UnixPeers {
 }
 
 impl UnixPeers {
-    pub fn new() -> UnixPeers {
+    pub(super) fn new() -> UnixPeers {
         UnixPeers {
             socket: None,
             asked: 0,
@@ -49,7 +49,7 @@ impl UnixPeers {
     }
 
     /// Answers what is open; one load when nothing is.
-    pub fn step(&mut self, mapping: &Mapping, now_ns: u64) {
+    pub(super) fn step(&mut self, mapping: &Mapping, now_ns: u64) {
         let asked = mapping.control().peers_asked.load(Ordering::Acquire);
         let is_new = asked != self.asked;
         let is_time = self.distance_ns != 0 && now_ns >= self.next_ns;
@@ -70,7 +70,7 @@ impl UnixPeers {
     }
 
     /// When to look again if nobody asks before.
-    pub fn next_ns(&self) -> u64 {
+    pub(super) fn next_ns(&self) -> u64 {
         match self.distance_ns {
             0 => u64::MAX,
             _ => self.next_ns,

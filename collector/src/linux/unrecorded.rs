@@ -51,7 +51,7 @@ const NOT_KNOWN: u64 = u64::MAX;
 
 /// The thread that looks.
 #[derive(Debug)]
-pub struct TreeWatch {
+pub(super) struct TreeWatch {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     go_on: mpsc::Sender<()>,
@@ -64,7 +64,7 @@ impl TreeWatch {
     /// `started`: what is started as the program; `None`: it ran before the session, so what it used until now is not the
     /// session's.
     /// `session_path`: the mapping, as the program's environment names it.
-    pub fn start(
+    pub(super) fn start(
         session: Arc<Session>,
         session_path: &Path,
         started: Option<Started>,
@@ -112,13 +112,13 @@ impl TreeWatch {
     }
 
     /// Processes besides the program itself that ran without an agent at the last look.
-    pub fn living(&self) -> u32 {
+    pub(super) fn living(&self) -> u32 {
         self.living.load(Ordering::Relaxed)
     }
 
     /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own process at its
     /// end, where it is known.
-    pub fn stop(self, program_cpu: Option<Duration>) {
+    pub(super) fn stop(self, program_cpu: Option<Duration>) {
         if let Some(cpu) = program_cpu {
             let ns = cpu.as_nanos() as u64;
             self.program_cpu_ns.store(ns, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl TreeWatch {
 /// What is known of a program before it runs without an agent: it may end before the next look. Of the one that the recorder
 /// starts that is known before it starts.
 #[derive(Clone, Debug, Default)]
-pub struct Started {
+pub(super) struct Started {
     executable: String,
     started_as: String,
     command_line: Vec<String>,
@@ -584,7 +584,7 @@ impl Tree {
 }
 
 impl Started {
-    pub fn new(program: &Program, command: &[OsString]) -> Started {
+    pub(super) fn new(program: &Program, command: &[OsString]) -> Started {
         let path = fs::canonicalize(program.path()).unwrap_or_else(|_| program.path().into());
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         Started {

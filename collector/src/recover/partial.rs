@@ -16,7 +16,7 @@ use crate::drain::nodes::SeedNode;
 
 /// A partial trace.
 #[derive(Debug, Default)]
-pub struct Partial {
+pub(super) struct Partial {
     pub header: Option<v1::SessionHeader>,
     /// Where the header's packet ends and where the last complete packet ends.
     header_end: u64,
@@ -33,7 +33,7 @@ pub struct Partial {
 
 impl Partial {
     /// Reads a trace as far as it goes.
-    pub fn read(path: &Path) -> io::Result<Partial> {
+    pub(super) fn read(path: &Path) -> io::Result<Partial> {
         let mut partial = Partial::default();
         let mut reader = PacketReader::new(File::open(path)?);
         let mut events = HashSet::new();
@@ -151,14 +151,14 @@ impl Partial {
     }
 
     /// Adds this trace's readings of the clocks.
-    pub fn add_clocks(&self, converter: &mut Converter) {
+    pub(super) fn add_clocks(&self, converter: &mut Converter) {
         for clock in &self.clocks {
             converter.add(clock.cycles, clock.monotonic_ns);
         }
     }
 
     /// Copies everything after the header, as it is.
-    pub fn copy_packets(&self, path: &Path, to: &mut impl Write) -> io::Result<u64> {
+    pub(super) fn copy_packets(&self, path: &Path, to: &mut impl Write) -> io::Result<u64> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::Start(self.header_end))?;
         let length = self.good_end.saturating_sub(self.header_end);

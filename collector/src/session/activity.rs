@@ -38,12 +38,18 @@ struct Wanted {
 
 /// The signs that were taken, by part.
 #[derive(Debug, Default)]
-pub struct Activity(Mutex<[Wanted; PARTS]>);
+pub(crate) struct Activity(Mutex<[Wanted; PARTS]>);
 
 impl Activity {
     /// Puts the entries that a part should look at into `into` (replacing what is there), in their order. True:
     /// these are all that were ever used.
-    pub fn take(&self, mapping: &Mapping, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
+    pub(crate) fn take(
+        &self,
+        mapping: &Mapping,
+        part: Part,
+        now_ns: u64,
+        into: &mut Vec<u32>,
+    ) -> bool {
         into.clear();
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let control = mapping.control();

@@ -22,7 +22,7 @@ use crate::drain::crash::Crash;
 const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// What a dump was written for, unless somebody asked for it, and how it ended.
-pub type Ended = (Option<String>, Result<DumpReply, String>);
+pub(crate) type Ended = (Option<String>, Result<DumpReply, String>);
 
 /// A dump on its way.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct UnderWay {
 
 /// Dumps one after the other, beside the recording.
 #[derive(Debug)]
-pub struct AutoDump {
+pub(crate) struct AutoDump {
     session: Arc<Session>,
     rules: Dumps,
     symbolize: bool,
@@ -53,7 +53,7 @@ pub struct AutoDump {
 }
 
 impl AutoDump {
-    pub fn new(session: Arc<Session>, rules: Dumps, symbolize: bool) -> AutoDump {
+    pub(crate) fn new(session: Arc<Session>, rules: Dumps, symbolize: bool) -> AutoDump {
         AutoDump {
             session,
             rules,
@@ -70,7 +70,7 @@ impl AutoDump {
     }
 
     /// A dump is asked for. While one is under way, another one follows it, however often it is asked for.
-    pub fn want(&mut self) {
+    pub(crate) fn want(&mut self) {
         if self.under_way.is_some() {
             self.once_more = true;
         } else {
@@ -79,7 +79,7 @@ impl AutoDump {
     }
 
     /// Looks after what was wanted and what has been done since the last call.
-    pub fn attend(&mut self, progress: &mut dyn FnMut(&Progress)) {
+    pub(crate) fn attend(&mut self, progress: &mut dyn FnMut(&Progress)) {
         self.take_reasons();
         if let Some((reason, result)) = self.ended() {
             progress(&Progress::Dumped { reason, result });
@@ -126,7 +126,7 @@ impl AutoDump {
     }
 
     /// The program itself has ended: by a fault? Its last state is dumped. The drain must still run.
-    pub fn program_ended(&mut self, wait_status: i32) {
+    pub(crate) fn program_ended(&mut self, wait_status: i32) {
         self.await_news();
         self.take_reasons();
         let seen = self.crash.take().and_then(|reason| reason.crash);
@@ -245,7 +245,7 @@ impl AutoDump {
     }
 
     /// Finishes what is under way or wanted. The drain must still run.
-    pub fn finish(mut self) -> Vec<Ended> {
+    pub(crate) fn finish(mut self) -> Vec<Ended> {
         // Children may have died after the program.
         self.await_news();
         self.take_reasons();

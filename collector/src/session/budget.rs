@@ -33,7 +33,7 @@ const COUNTER_POLLS: u32 = 10;
 
 /// The state of the ticker's thread that is about cost.
 #[derive(Debug)]
-pub struct Keeper {
+pub(crate) struct Keeper {
     pace: Pace,
     /// The intervals asked for by class.
     asked_ns: [u64; CLASSES],
@@ -85,7 +85,7 @@ struct Told {
 
 impl Keeper {
     /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the session began.
-    pub fn new(
+    pub(crate) fn new(
         budget: Option<Budget>,
         has_counters: bool,
         asked_ns: [u64; CLASSES],
@@ -110,12 +110,12 @@ impl Keeper {
     }
 
     /// The interval in force for one that was asked for, ns.
-    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
+    pub(crate) fn interval_ns(&self, asked_ns: u64) -> u64 {
         self.pace.interval_ns(asked_ns)
     }
 
     /// Another interval was asked for, which whoever did it has said in the trace.
-    pub fn asked(&mut self, class: usize, asked_ns: u64) {
+    pub(crate) fn asked(&mut self, class: usize, asked_ns: u64) {
         if std::mem::replace(&mut self.asked_ns[class], asked_ns) != asked_ns {
             self.told.classes[class] = asked_ns;
         }
@@ -123,7 +123,7 @@ impl Keeper {
 
     /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and below: the
     /// live ones, by utid, and their CPU time, ns.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u64)>,
@@ -141,7 +141,11 @@ impl Keeper {
     }
 
     /// What was used before says nothing about the time after it: the end of a pause.
-    pub fn start_over(&mut self, shared: &Shared, processes: impl Iterator<Item = (u32, u64)>) {
+    pub(crate) fn start_over(
+        &mut self,
+        shared: &Shared,
+        processes: impl Iterator<Item = (u32, u64)>,
+    ) {
         let now = now_ns();
         self.costs.poll(shared, processes, now, 0.0);
         self.poll_after(now, FIRST_POLL_NS);
@@ -154,7 +158,7 @@ impl Keeper {
     }
 
     /// The ticker woke up and met this many active threads. `asked_ns`: the intervals asked for by class.
-    pub fn woke(
+    pub(crate) fn woke(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u64)>,
@@ -187,7 +191,7 @@ impl Keeper {
     }
 
     /// The session ends: hands over what the trace does not have yet.
-    pub fn finish(mut self, shared: &Shared) {
+    pub(crate) fn finish(mut self, shared: &Shared) {
         self.write(shared);
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a tick.
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -14,7 +14,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// CPU time of this process so far.
-pub fn own_cpu() -> Duration {
+pub(crate) fn own_cpu() -> Duration {
     Duration::from_nanos(stackbeat_core::platform::clock_ns(
         libc::CLOCK_PROCESS_CPUTIME_ID,
     ))

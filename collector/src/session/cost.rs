@@ -22,7 +22,7 @@ const LEAST_LOAD: u64 = 10;
 
 /// What a thread cost, and used, in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadCost {
+pub(super) struct ThreadCost {
     pub utid: u32,
     pub entry: u32,
     pub cpu_ns: u64,
@@ -37,7 +37,7 @@ const MOST_NS: u64 = 3_600_000_000_000;
 
 /// A stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub(super) struct Cost {
     /// How long it lasted.
     pub wall_ns: u64,
     /// Processor time of the program, what was taken away from it included.
@@ -53,17 +53,17 @@ pub struct Cost {
 }
 
 impl Cost {
-    pub fn captures_ns(&self) -> u64 {
+    pub(super) fn captures_ns(&self) -> u64 {
         self.threads.iter().map(|t| t.capture_ns).sum()
     }
 
     /// Those of waits that were records because of their length.
-    pub fn waits_ns(&self) -> u64 {
+    pub(super) fn waits_ns(&self) -> u64 {
         self.threads.iter().map(|t| t.waits_ns).sum()
     }
 
     /// All of it.
-    pub fn total_ns(&self) -> u64 {
+    pub(super) fn total_ns(&self) -> u64 {
         self.captures_ns() + self.ticker_ns + self.besides_ns + self.hooks_ns
     }
 }
@@ -79,7 +79,7 @@ struct Seen {
 
 /// Reads the totals now and then.
 #[derive(Debug, Default)]
-pub struct Costs {
+pub(super) struct Costs {
     threads: Kept<Seen>,
     processes: HashMap<u32, u64>,
     wall_ns: u64,
@@ -89,7 +89,7 @@ pub struct Costs {
 
 impl Costs {
     /// `recorder_ns`: CPU time that this process had used when the session began.
-    pub fn new(recorder_ns: u64) -> Costs {
+    pub(super) fn new(recorder_ns: u64) -> Costs {
         Costs {
             recorder_ns,
             ..Costs::default()
@@ -98,7 +98,7 @@ impl Costs {
 
     /// What came together since the last look. `processes`: the live ones, by upid, and their CPU time, ns. `active`:
     /// threads that were active, on average.
-    pub fn poll(
+    pub(super) fn poll(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u64)>,
@@ -129,7 +129,7 @@ impl Costs {
     }
 
     /// Whether the thread lived at the last look.
-    pub fn has(&self, utid: u32) -> bool {
+    pub(super) fn has(&self, utid: u32) -> bool {
         self.threads.has(utid)
     }
 

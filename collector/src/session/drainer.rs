@@ -45,7 +45,7 @@ const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
 /// Everything the drain owns.
 #[derive(Debug)]
-pub struct DrainThread {
+pub(crate) struct DrainThread {
     shared: Arc<Shared>,
     pub drainer: Drainer,
     pub writer: Writer,
@@ -61,7 +61,7 @@ pub struct DrainThread {
 }
 
 impl DrainThread {
-    pub fn new(shared: Arc<Shared>, drainer: Drainer, writer: Writer) -> DrainThread {
+    pub(crate) fn new(shared: Arc<Shared>, drainer: Drainer, writer: Writer) -> DrainThread {
         DrainThread {
             shared,
             drainer,
@@ -86,7 +86,7 @@ impl DrainThread {
     }
 
     /// Until the session stops.
-    pub fn run(mut self) -> DrainThread {
+    pub(crate) fn run(mut self) -> DrainThread {
         let (mut shortest, mut distance) = (FASTEST, FASTEST);
         while !self.shared.stopping() {
             self.shared.sleep(shortest, distance.max(shortest));
@@ -205,7 +205,7 @@ impl DrainThread {
     }
 
     /// Publishes the status, and now and then the summary.
-    pub fn tell(&mut self, error: Option<&io::Error>) {
+    pub(crate) fn tell(&mut self, error: Option<&io::Error>) {
         let (written, lost) = self.drainer.lifecycle.written_and_lost();
         // What was written while this pass copied is stored as well.
         let written = written.max(self.drainer.totals.stored.saturating_add(lost));
@@ -244,7 +244,7 @@ impl DrainThread {
     }
 
     /// Everything that is left, whatever the mode.
-    pub fn last_pass(&mut self) -> io::Result<()> {
+    pub(crate) fn last_pass(&mut self) -> io::Result<()> {
         self.closing = true;
         self.drainer.lifecycle.closing = true;
         self.pass()
@@ -252,7 +252,7 @@ impl DrainThread {
 }
 
 /// What a failure means for the summary.
-pub fn outcome_of(error: &io::Error) -> summary::Outcome {
+pub(crate) fn outcome_of(error: &io::Error) -> summary::Outcome {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => summary::Outcome::DiskFull,
         _ => summary::Outcome::WriteError,

@@ -79,7 +79,7 @@ impl Frozen {
 
 /// What to write.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub(super) struct Window {
     pub output: PathBuf,
     pub overwrite: bool,
     /// Only this long before `before_ns` (`None`: now); `None`: everything.
@@ -93,7 +93,7 @@ pub struct Window {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub(super) struct Written {
     pub samples: u64,
     pub threads: u64,
     pub bytes: u64,
@@ -106,7 +106,7 @@ pub struct Written {
 /// # Errors
 ///
 /// When the session's trace cannot be read or the output cannot be written.
-pub fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
+pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
     if window.output.exists() && same(&window.output, &frozen.trace) {
         return Err(io::Error::other("is the session's own trace"));

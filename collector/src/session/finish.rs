@@ -24,7 +24,7 @@ use stackbeat_symbolize::{SymbolCache, Symbolizer};
 
 /// How the program ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     pub pid: u32,
     /// `None`: it was not our child, so nobody told us.
     pub wait_status: Option<i32>,
@@ -35,7 +35,7 @@ pub struct Ended {
 
 /// The parts of a session that its end needs.
 #[derive(Debug)]
-pub struct Finisher<'a> {
+pub(crate) struct Finisher<'a> {
     pub options: &'a Options,
     pub shared: &'a Shared,
     pub storage: Storage,
@@ -49,7 +49,7 @@ pub struct Finisher<'a> {
 
 impl Finisher<'_> {
     /// Writes what is left. A failure to write leaves the mapping for `recover`.
-    pub fn finish(
+    pub(crate) fn finish(
         mut self,
         mut drain: DrainThread,
         ended: Ended,
@@ -346,7 +346,7 @@ impl Finisher<'_> {
 
 /// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
 /// Gives how many addresses were left out, and why modules have no names.
-pub fn add_names(
+pub(crate) fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
@@ -394,7 +394,7 @@ pub fn add_names(
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.
-pub fn add_footer(
+pub(crate) fn add_footer(
     drainer: &Drainer,
     writer: &mut Writer,
     end_ns: u64,
@@ -462,7 +462,7 @@ fn drops(drainer: &Drainer, shared: &Shared) -> Vec<(Cause, u64)> {
 }
 
 /// Takes back an output that nothing was recorded into.
-pub fn remove_output(path: &Path) {
+pub(crate) fn remove_output(path: &Path) {
     if path.metadata().is_ok_and(|m| m.is_file()) {
         // What cannot be removed is an empty trace, which is valid.
         let _ = std::fs::remove_file(path);

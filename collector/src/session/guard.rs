@@ -34,13 +34,13 @@ static GUARDED: [Slot; SLOTS] = [const {
 
 /// Guards a mapping until it is dropped, which must be before the mapping is.
 #[derive(Debug)]
-pub struct Guard {
+pub(super) struct Guard {
     slot: Option<usize>,
 }
 
 impl Guard {
     /// Guards this mapping.
-    pub fn new(mapping: &Mapping) -> Guard {
+    pub(super) fn new(mapping: &Mapping) -> Guard {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
         let free = |slot: &Slot| !slot.is_taken.swap(true, Ordering::AcqRel);
@@ -56,7 +56,7 @@ impl Guard {
     }
 
     /// Whether the file has been cut off so far; gives it its length back if it is too short now.
-    pub fn was_cut(&self) -> bool {
+    pub(super) fn was_cut(&self) -> bool {
         let Some(slot) = self.slot.and_then(|i| GUARDED.get(i)) else {
             return false;
         };

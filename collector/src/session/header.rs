@@ -13,7 +13,7 @@ use super::options::{Chosen, Options};
 use crate::drain::clock_packet;
 
 /// The header for a session that starts now.
-pub fn header(
+pub(crate) fn header(
     options: &Options,
     session_id: [u8; 16],
     start: &Snapshot,
@@ -85,7 +85,7 @@ pub fn header(
 }
 
 /// The recorded command.
-pub fn command_line(options: &Options) -> Vec<String> {
+pub(crate) fn command_line(options: &Options) -> Vec<String> {
     let arguments = options.command.iter();
     arguments
         .map(|a| a.to_string_lossy().into_owned())
@@ -100,7 +100,7 @@ fn cpu_model() -> String {
 }
 
 /// Sixteen random bytes.
-pub fn session_id() -> [u8; 16] {
+pub(crate) fn session_id() -> [u8; 16] {
     let mut id = [0u8; 16];
     // SAFETY: writes at most 16 bytes into the array.
     let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };

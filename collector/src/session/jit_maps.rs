@@ -31,7 +31,7 @@ const SPREAD_NS: u64 = 50_000_000;
 
 /// The maps of the program's processes.
 #[derive(Debug, Default)]
-pub struct JitMaps {
+pub(crate) struct JitMaps {
     /// By the process' upid.
     maps: HashMap<u32, Map>,
     next_poll_ns: u64,
@@ -49,7 +49,7 @@ struct Map {
 
 impl JitMaps {
     /// Looks, if it is time. `processes`: upid and pid of those that live.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         shared: &Shared,
         processes: impl Iterator<Item = (u32, u32)>,
@@ -95,7 +95,7 @@ impl JitMaps {
     }
 
     /// Tells how the maps have grown.
-    pub fn poll(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn poll(&mut self, shared: &Shared, now_ns: u64) {
         for (upid, map) in &mut self.maps {
             let before_ns = std::mem::replace(&mut map.polled_ns, now_ns);
             let Some((bytes, age_ns)) = length(map.pid).filter(|found| found.0 != map.bytes) else {

@@ -10,7 +10,7 @@ use super::shared::Shared;
 
 /// What a part of the recorder keeps of each live thread.
 #[derive(Debug, Default)]
-pub struct Kept<T> {
+pub(crate) struct Kept<T> {
     /// By utid.
     threads: HashMap<u32, T>,
     /// By entry, the thread that it belonged to when it was looked at.
@@ -18,17 +18,17 @@ pub struct Kept<T> {
 }
 
 impl<T> Kept<T> {
-    pub fn has(&self, utid: u32) -> bool {
+    pub(crate) fn has(&self, utid: u32) -> bool {
         self.threads.contains_key(&utid)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
     /// Looks at the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's utid and what
     /// was kept of that, and gives what is to be kept. Threads that have ended are forgotten.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         shared: &Shared,
         part: Part,

@@ -21,17 +21,17 @@ pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
 /// Shortest distance between two readings of counters, ns.
 pub const MIN_COUNTERS_NS: u64 = 10_000_000;
 /// Shortest wait that may be called long, ns: what a wake-up takes anyway.
-pub const MIN_LONG_WAIT_NS: u64 = 10_000;
+pub(crate) const MIN_LONG_WAIT_NS: u64 = 10_000;
 /// Part of the program's CPU time that intervals below a millisecond may cost where nothing else is said, percent.
-pub const SHORT_INTERVALS_PERCENT: f64 = 5.0;
+pub(crate) const SHORT_INTERVALS_PERCENT: f64 = 5.0;
 /// A declared budget stretches intervals up to it, ns.
-pub const LONGEST_STRETCHED_NS: u64 = 100_000_000;
+pub(crate) const LONGEST_STRETCHED_NS: u64 = 100_000_000;
 /// Most frames that one capture may keep.
 pub const MAX_DEPTH: u32 = 1024;
 /// Smallest pool of sub-buffers, bytes.
-pub const MIN_BUFFER_BYTES: u64 = 64 << 10;
+pub(crate) const MIN_BUFFER_BYTES: u64 = 64 << 10;
 /// Largest pool of sub-buffers, bytes.
-pub const MAX_BUFFER_BYTES: u64 = 16 << 30;
+pub(crate) const MAX_BUFFER_BYTES: u64 = 16 << 30;
 
 /// What is to say when threads are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum ClockChoice {
 
 /// What says when the threads of a session are sampled.
 #[derive(Debug)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     pub clock: SamplingClock,
     /// Whatever the clock is, processes begin on ticks.
     pub begins_on_ticks: bool,

@@ -63,7 +63,7 @@ const MOST_EVERY: u32 = 64;
 
 /// What is in force, and what it is derived from.
 #[derive(Debug)]
-pub struct Pace {
+pub(super) struct Pace {
     /// `None`: intervals are kept as asked for.
     budget: Option<Budget>,
     stretch: f64,
@@ -81,7 +81,7 @@ pub struct Pace {
 
 impl Pace {
     /// `asked_ns`: the shortest interval asked for.
-    pub fn new(budget: Option<Budget>, asked_ns: u64) -> Pace {
+    pub(super) fn new(budget: Option<Budget>, asked_ns: u64) -> Pace {
         let declared = budget.filter(|b| b.is_declared && asked_ns < b.longest_ns);
         let stretch = declared.map_or(1.0, |budget| {
             let fits_ns = WORST_TICK_NS * 100.0 / budget.percent;
@@ -99,12 +99,12 @@ impl Pace {
     }
 
     /// So much was spent on the program before there was anything to measure it by, ns.
-    pub fn owe(&mut self, ns: u64) {
+    pub(super) fn owe(&mut self, ns: u64) {
         self.owed_ns += ns as f64;
     }
 
     /// The interval in force for one that was asked for, ns.
-    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
+    pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         match self.budget {
             Some(budget) if asked_ns < budget.longest_ns => {
                 ((asked_ns as f64 * self.stretch) as u64).clamp(asked_ns, budget.longest_ns)
@@ -114,28 +114,28 @@ impl Pace {
     }
 
     /// The length from which on a wait is a record, for an interval that was asked for, ns.
-    pub fn wait_ns(&self, asked_ns: u64) -> u64 {
+    pub(super) fn wait_ns(&self, asked_ns: u64) -> u64 {
         let ns = (asked_ns as f64 * self.waits_stretch) as u64;
         ns.clamp(asked_ns, self.interval_ns(asked_ns))
     }
 
     /// One in how many ticks a thread takes notice of.
-    pub fn every(&self, utid: u32) -> u32 {
+    pub(super) fn every(&self, utid: u32) -> u32 {
         self.every.get(&utid).copied().unwrap_or(1)
     }
 
     /// How many times later than usual looks may come that nobody waits for.
-    pub fn leisure(&self) -> u32 {
+    pub(super) fn leisure(&self) -> u32 {
         self.leisure
     }
 
     /// Whether the budget cannot be kept with hooks that only count.
-    pub fn has_to_unpatch(&self) -> bool {
+    pub(super) fn has_to_unpatch(&self) -> bool {
         self.costly_hooks_ns >= HOOKS_NS
     }
 
     /// Takes a stretch of the recording into account. `shortest_ns`: the shortest interval asked for.
-    pub fn adjust(&mut self, cost: &Cost, shortest_ns: u64) {
+    pub(super) fn adjust(&mut self, cost: &Cost, shortest_ns: u64) {
         let Some(budget) = self.budget.filter(|b| shortest_ns < b.longest_ns) else {
             return;
         };
@@ -228,7 +228,7 @@ impl Pace {
     }
 
     /// Forgets threads that have ended.
-    pub fn retain(&mut self, lives: impl Fn(u32) -> bool) {
+    pub(super) fn retain(&mut self, lives: impl Fn(u32) -> bool) {
         self.every.retain(|utid, _| lives(*utid));
     }
 }

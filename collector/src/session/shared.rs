@@ -116,7 +116,7 @@ figures! {
 }
 
 /// Adds to a figure.
-pub fn count(figure: &AtomicU64, amount: u64) {
+pub(crate) fn count(figure: &AtomicU64, amount: u64) {
     figure.fetch_add(amount, Ordering::Relaxed);
 }
 

@@ -15,9 +15,9 @@ use super::error::{RecordError, Warning};
 use super::options::Options;
 
 /// Where shared memory is by default.
-pub const SHARED_MEMORY: &str = "/dev/shm";
+pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 /// What the names of our files there begin with.
-pub const PREFIX: &str = "stackbeat.";
+pub(crate) const PREFIX: &str = "stackbeat.";
 /// Sub-buffers get bigger in big pools, so that there are not too many to look at.
 const BUFFER_BYTES: u32 = 4096;
 const MAX_BUFFERS: u64 = 16_384;
@@ -26,14 +26,14 @@ const CALL_ROWS: u32 = 4096;
 
 /// A mapping with its file, which is removed when this is dropped unless it was kept.
 #[derive(Debug)]
-pub struct Storage {
+pub(crate) struct Storage {
     pub path: PathBuf,
     keep: bool,
 }
 
 impl Storage {
     /// Leaves the file for `recover`.
-    pub fn keep(&mut self) {
+    pub(crate) fn keep(&mut self) {
         self.keep = true;
     }
 }
@@ -48,7 +48,7 @@ impl Drop for Storage {
 }
 
 /// The capacities for these options.
-pub fn capacity(options: &Options) -> Capacity {
+pub(crate) fn capacity(options: &Options) -> Capacity {
     let bytes = options.buffer_bytes;
     let mut buffer_bytes = BUFFER_BYTES;
     while bytes / u64::from(buffer_bytes) > MAX_BUFFERS && buffer_bytes < 1 << 20 {
@@ -78,7 +78,7 @@ fn buffers_asked_for(options: &Options, buffer_bytes: u32) -> u32 {
 const OWN_SPACE: u64 = 128 << 20;
 
 /// Makes the mapping, in /dev/shm or in what can take its place.
-pub fn create(
+pub(crate) fn create(
     options: &Options,
     session_id: [u8; 16],
 ) -> Result<(Mapping, Storage, Option<Warning>), RecordError> {
@@ -122,7 +122,7 @@ pub fn create(
 
 /// /dev/shm, then folders of our own that are tmpfs on most systems, then any writable one: slower
 /// under load (stalls when the disk is written), but it works.
-pub fn default_folders() -> Vec<PathBuf> {
+pub(crate) fn default_folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(SHARED_MEMORY)];
     folders.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
     folders.push(std::env::temp_dir());
@@ -211,7 +211,7 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
 }
 
 /// Says what dates records, and how many cycles the intervals and a long wait have.
-pub fn set_clock(
+pub(crate) fn set_clock(
     mapping: &Mapping,
     source: ClockSource,
     long_wait_ns: Option<u64>,

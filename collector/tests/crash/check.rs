@@ -12,7 +12,7 @@ use super::writer::{leaf, seal};
 
 /// Sums over all rounds.
 #[derive(Debug, Default)]
-pub struct Totals {
+pub(super) struct Totals {
     pub written: u64,
     pub rows: u64,
     pub lost: u64,
@@ -20,7 +20,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub fn add(&mut self, other: &Totals) {
+    pub(super) fn add(&mut self, other: &Totals) {
         self.written += other.written;
         self.rows += other.rows;
         self.lost += other.lost;
@@ -47,7 +47,11 @@ macro_rules! ensure {
 }
 
 /// Checks a trace against the notes of the program: (utid, records finished).
-pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Totals, String> {
+pub(super) fn check(
+    path: &Path,
+    notes: &[(u32, u64)],
+    from_mapping: u64,
+) -> Result<Totals, String> {
     let mut threads: HashMap<u32, Thread> = HashMap::new();
     let mut nodes: HashMap<u32, (u32, u64, u32)> = HashMap::new();
     let mut upids = Vec::new();
@@ -124,7 +128,7 @@ pub fn check(path: &Path, notes: &[(u32, u64)], from_mapping: u64) -> Result<Tot
 }
 
 /// The summary in the header says what happened, although nothing could be appended any more.
-pub fn says_disk_full(path: &Path) -> Result<(), String> {
+pub(super) fn says_disk_full(path: &Path) -> Result<(), String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     let first = PacketReader::new(file).next().ok_or("an empty file")?;
     let Some(packet::Body::Header(header)) = first.map_err(|e| e.to_string())?.1.body else {

@@ -8,7 +8,7 @@ use stackbeat_collector::record;
 use stackbeat_collector::session::{Options, Progress};
 
 /// Stands before the program's pid.
-pub const STARTED: &str = "program ";
+pub(super) const STARTED: &str = "program ";
 
 /// Not a test: the collector.
 #[test]

@@ -16,25 +16,25 @@ use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record::{RecordKind, flags, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 
-pub const THREADS: usize = 16;
+pub(super) const THREADS: usize = 16;
 /// Records that share one stack, and stacks of one thread.
-pub const SAME_STACK: u64 = 16;
-pub const STACKS: u64 = 64;
+pub(super) const SAME_STACK: u64 = 16;
+pub(super) const STACKS: u64 = 64;
 
 /// What a record must carry besides its number.
-pub fn seal(utid: u32, number: u64) -> u64 {
+pub(super) fn seal(utid: u32, number: u64) -> u64 {
     (u64::from(utid) << 48 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The address of the leaf of record `number`.
-pub fn leaf(utid: u32, number: u64) -> u64 {
+pub(super) fn leaf(utid: u32, number: u64) -> u64 {
     0x10_0000 + u64::from(utid) * 0x1000 + number / SAME_STACK % STACKS * 16
 }
 
 /// How many records each thread has finished, kept outside of the mapping: per thread its utid and
 /// the count.
 #[derive(Debug)]
-pub struct Notes(&'static [[AtomicU64; 2]; THREADS]);
+pub(super) struct Notes(&'static [[AtomicU64; 2]; THREADS]);
 
 impl Notes {
     fn map(path: &Path) -> Notes {
@@ -64,7 +64,7 @@ impl Notes {
     }
 
     /// (utid, records finished) of the threads that began.
-    pub fn read(path: &Path) -> Vec<(u32, u64)> {
+    pub(super) fn read(path: &Path) -> Vec<(u32, u64)> {
         let notes = Notes::map(path);
         notes
             .0

@@ -164,7 +164,7 @@ struct Pace {
 
 impl State {
     /// Forgets: the next allocation or call draws. `seed` sets the thread apart from others, whose entry is new.
-    pub fn reset(&mut self, block: &Block, seed: u64) {
+    pub(super) fn reset(&mut self, block: &Block, seed: u64) {
         self.random = seed | 1;
         for pace in &mut self.pace {
             *pace = Pace {
@@ -178,14 +178,14 @@ impl State {
     }
 
     /// Nothing is captured now.
-    pub fn rest(&mut self, kind: Kind, block: &Block, entry: &ThreadEntry) {
+    pub(super) fn rest(&mut self, kind: Kind, block: &Block, entry: &ThreadEntry) {
         let next = kind.counter(entry).saturating_add(kind.idle());
         kind.next(block, entry).store(next, Ordering::Relaxed);
         self.pace[kind.number()].taken = kind.counter(entry);
     }
 
     /// Draws when the next sample of this kind is taken. `Some`: one is due now, and stands for so many of what is counted.
-    pub fn draw(
+    pub(super) fn draw(
         &mut self,
         kind: Kind,
         block: &Block,
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// At a tick: a thread that has come to allocate less, or to make fewer calls, than before is not waited for as long.
-    pub fn catch_up(&mut self, block: &Block, entry: &ThreadEntry, interval_ns: u32) {
+    pub(super) fn catch_up(&mut self, block: &Block, entry: &ThreadEntry, interval_ns: u32) {
         for kind in Kind::all() {
             let pace = &mut self.pace[kind.number()];
             if pace.mean != 0 && pace.is_late(entry, interval_ns) {

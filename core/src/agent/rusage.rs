@@ -23,12 +23,12 @@ pub(super) struct State {
 
 impl State {
     /// Forgets: the next capture reads.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.captures = 0;
     }
 
     /// Now and then, more often at first: for what changes rarely (the thread's name).
-    pub fn is_time_for_a_look(&self) -> bool {
+    pub(super) fn is_time_for_a_look(&self) -> bool {
         self.captures.is_multiple_of(128) || self.captures.is_power_of_two()
     }
 
@@ -37,7 +37,7 @@ impl State {
     ///
     /// Where switches cannot be seen: a thread that was off the CPU since the last capture has been
     /// switched away from, and only its counters tell whether it gave the CPU up or had it taken away.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         waited: bool,
         cycles: u64,

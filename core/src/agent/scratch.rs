@@ -53,7 +53,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// The part of the stack that a walk may read directly.
-    pub fn bounds(&self) -> StackBounds {
+    pub(super) fn bounds(&self) -> StackBounds {
         // SAFETY: the bounds are those of the calling thread's own stack, which outlives the
         // capture. A walk reads only at or above its stack pointer, and looks whether that lies
         // inside first.

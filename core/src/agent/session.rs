@@ -20,19 +20,19 @@ pub(super) const ALWAYS: u64 = Category::Sampler.bit() | Category::User.bit();
 
 /// `proto::v1::process::Origin`.
 pub(super) mod origin {
-    pub const STARTED: u32 = 0;
-    pub const FORKED: u32 = 1;
-    pub const EXECED: u32 = 2;
-    pub const ATTACHED: u32 = 3;
+    pub(crate) const STARTED: u32 = 0;
+    pub(crate) const FORKED: u32 = 1;
+    pub(crate) const EXECED: u32 = 2;
+    pub(crate) const ATTACHED: u32 = 3;
 }
 
 /// States of the agent.
 pub(super) mod state {
-    pub const OFF: u32 = 0;
-    pub const STARTING: u32 = 1;
-    pub const ACTIVE: u32 = 2;
+    pub(crate) const OFF: u32 = 0;
+    pub(crate) const STARTING: u32 = 1;
+    pub(crate) const ACTIVE: u32 = 2;
     /// For good: an internal error, or a child that is not to be followed.
-    pub const DISABLED: u32 = 3;
+    pub(crate) const DISABLED: u32 = 3;
 }
 
 pub(super) struct Agent {

@@ -177,7 +177,7 @@ mod imp {
     /// number is no address of a program's.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn address() -> *const Block {
+    pub(super) fn address() -> *const Block {
         const ADDRESS_BITS: u32 = 47;
         let pointer = word::<0>();
         if pointer.wrapping_sub(1) >> ADDRESS_BITS != 0 || pointer != word::<16>() {
@@ -189,14 +189,14 @@ mod imp {
     /// For callers whose thread pointer is libc's for certain.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn registered_address() -> *const Block {
+    pub(super) fn registered_address() -> *const Block {
         at(word::<0>())
     }
 
     /// The first word of the block, by the segment register alone: as libc reaches for its own.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn first_word() -> usize {
+    pub(super) fn first_word() -> usize {
         let word;
         // SAFETY: initial-exec access as the psABI gives it. The library is loaded before libc, so this lies between the
         // thread pointer and what libc reads; an attached one lies in the room that libc leaves for such, in each thread's block.
@@ -230,7 +230,7 @@ mod imp {
     /// Threads that do without libc may have no thread pointer. Asked without a system call, which a filter might answer
     /// with a signal; where the kernel does not let programs ask, there is one.
     #[cfg(target_arch = "x86_64")]
-    pub fn has_thread_pointer() -> bool {
+    pub(super) fn has_thread_pointer() -> bool {
         /// arch/x86/include/uapi/asm/hwcap2.h.
         const HWCAP2_FSGSBASE: libc::c_ulong = 2;
         // SAFETY: reads the auxiliary vector; the instruction is there if that says so.
@@ -255,7 +255,7 @@ mod imp {
     }
 
     #[cfg(target_arch = "x86_64")]
-    pub fn thread_pointer() -> usize {
+    pub(super) fn thread_pointer() -> usize {
         word::<0>()
     }
 

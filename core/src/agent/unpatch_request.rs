@@ -11,7 +11,7 @@ static TAKE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// False when it could not be done at once: then it is tried again in a later hook.
-pub type Take = fn(u64) -> bool;
+pub(super) type Take = fn(u64) -> bool;
 
 /// From here on `take` is called with the categories that are to go, on any thread, in a hook; it may not wait for a
 /// lock and leaves errno alone.

@@ -148,7 +148,7 @@ pub(super) struct Long {
 
 impl Long {
     /// What to write down of it.
-    pub fn waited(&self, wait: &Wait, result: i64) -> Waited {
+    pub(super) fn waited(&self, wait: &Wait, result: i64) -> Waited {
         let thread = || self.waker?.thread(session::mapping()?);
         let (waker_utid, waker_tid) = thread().unwrap_or((0, 0));
         Waited {

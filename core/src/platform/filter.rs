@@ -109,25 +109,25 @@ const MEMORY_WORDS: usize = 16;
 
 /// Classes and modes of instructions.
 mod code {
-    pub const LD: u16 = 0x00;
-    pub const LDX: u16 = 0x01;
-    pub const ST: u16 = 0x02;
-    pub const STX: u16 = 0x03;
-    pub const ALU: u16 = 0x04;
-    pub const JMP: u16 = 0x05;
-    pub const RET: u16 = 0x06;
-    pub const MISC: u16 = 0x07;
-    pub const CLASS: u16 = 0x07;
+    pub(super) const LD: u16 = 0x00;
+    pub(super) const LDX: u16 = 0x01;
+    pub(super) const ST: u16 = 0x02;
+    pub(super) const STX: u16 = 0x03;
+    pub(super) const ALU: u16 = 0x04;
+    pub(super) const JMP: u16 = 0x05;
+    pub(super) const RET: u16 = 0x06;
+    pub(super) const MISC: u16 = 0x07;
+    pub(super) const CLASS: u16 = 0x07;
 
-    pub const IMM: u16 = 0x00;
-    pub const ABS: u16 = 0x20;
-    pub const MEM: u16 = 0x60;
-    pub const LEN: u16 = 0x80;
+    pub(super) const IMM: u16 = 0x00;
+    pub(super) const ABS: u16 = 0x20;
+    pub(super) const MEM: u16 = 0x60;
+    pub(super) const LEN: u16 = 0x80;
     /// The operand is X instead of the constant.
-    pub const X: u16 = 0x08;
+    pub(super) const X: u16 = 0x08;
     /// `ret`: the result is A instead of the constant.
-    pub const A: u16 = 0x10;
-    pub const TXA: u16 = 0x80;
+    pub(super) const A: u16 = 0x10;
+    pub(super) const TXA: u16 = 0x80;
 }
 
 /// What a program says of a call. `instruction` gives those of the program by their index; the program has `length`.

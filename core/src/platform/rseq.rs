@@ -116,20 +116,20 @@ mod imp {
         (&raw const EMPTY).expose_provenance() as u64
     }
 
-    pub fn arm() {
+    pub(super) fn arm() {
         if let Some(place) = place() {
             place.store(token(), Ordering::Relaxed);
         }
     }
 
-    pub fn disarm() {
+    pub(super) fn disarm() {
         if let Some(place) = place() {
             place.store(0, Ordering::Relaxed);
         }
     }
 
     #[inline(always)]
-    pub fn rearm() -> bool {
+    pub(super) fn rearm() -> bool {
         let Some(place) = place() else {
             return false;
         };
@@ -141,11 +141,11 @@ mod imp {
     }
 
     #[inline(always)]
-    pub fn was_switched() -> Option<bool> {
+    pub(super) fn was_switched() -> Option<bool> {
         place().map(|place| place.load(Ordering::Relaxed) != token())
     }
 
-    pub fn init() -> bool {
+    pub(super) fn init() -> bool {
         let (offset, size) = (weak_address!("__rseq_offset"), weak_address!("__rseq_size"));
         if offset == 0 || size == 0 {
             return false;

@@ -26,7 +26,7 @@ extern "C" fn note(context: *mut c_void, addresses: *mut Vec<u64>) -> c_int {
 }
 
 /// The bounds of the current thread's stack.
-pub fn bounds() -> StackBounds {
+pub(super) fn bounds() -> StackBounds {
     // SAFETY: plain queries about the calling thread, whose stack it is.
     unsafe {
         let mut attributes = core::mem::zeroed();
@@ -42,7 +42,7 @@ pub fn bounds() -> StackBounds {
 /// What a walk and libgcc say of the same place. The first address, which is in the walking function
 /// itself, is left out.
 #[derive(Debug)]
-pub struct Comparison {
+pub(super) struct Comparison {
     pub ours: Vec<u64>,
     pub libgcc: Vec<u64>,
     pub end: WalkEnd,
@@ -52,7 +52,7 @@ pub struct Comparison {
 
 /// Walks from here both ways.
 #[inline(never)]
-pub fn compare(walker: &mut NativeWalker, bounds: &StackBounds) -> Comparison {
+pub(super) fn compare(walker: &mut NativeWalker, bounds: &StackBounds) -> Comparison {
     let mut libgcc = Vec::with_capacity(1024);
     let registers = Registers::here();
     let end = walker.walk_stack(&registers, bounds, true, 512);

@@ -25,12 +25,12 @@ pub(crate) use poll::{events_came, polled, polls, selected, selects, waits_for_e
 const SLOTS: usize = 16_384;
 /// What is known of a descriptor.
 mod state {
-    pub const UNKNOWN: u32 = 0;
+    pub(super) const UNKNOWN: u32 = 0;
     /// Nobody waits for a thread through it: a file, a terminal, a timer.
-    pub const APART: u32 = 1;
-    pub const BLOCKING: u32 = 2;
-    pub const NONBLOCKING: u32 = 3;
-    pub const POLL: u32 = 4;
+    pub(super) const APART: u32 = 1;
+    pub(super) const BLOCKING: u32 = 2;
+    pub(super) const NONBLOCKING: u32 = 3;
+    pub(super) const POLL: u32 = 4;
 }
 
 /// Standard input, output and error.

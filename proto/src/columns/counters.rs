@@ -23,7 +23,7 @@ pub(super) struct Units {
 
 impl Units {
     /// Those that fit the pace of these samples.
-    pub fn of(rows: &[SampleRow]) -> Units {
+    pub(super) fn of(rows: &[SampleRow]) -> Units {
         Units {
             allocations: usual(rows, |row| row.allocations),
             allocated_bytes: usual(rows, |row| row.allocated_bytes),
@@ -31,11 +31,11 @@ impl Units {
         }
     }
 
-    pub fn to_bits(self) -> u32 {
+    pub(super) fn to_bits(self) -> u32 {
         self.allocations | self.allocated_bytes << 8 | self.live << 16
     }
 
-    pub fn from_bits(bits: u32) -> Units {
+    pub(super) fn from_bits(bits: u32) -> Units {
         Units {
             allocations: bits & 63,
             allocated_bytes: bits >> 8 & 63,
@@ -45,7 +45,7 @@ impl Units {
 
     /// Frees, given what is left of the other two. No higher than they are.
     #[inline(always)]
-    pub fn frees(&self, allocations: u64, live: u64) -> u64 {
+    pub(super) fn frees(&self, allocations: u64, live: u64) -> u64 {
         if self.allocations | self.live != 0 && live as i64 >= 0 {
             allocations.saturating_sub(live)
         } else {

@@ -9,12 +9,12 @@ use super::{ColumnError, SampleRow};
 pub(super) struct Kind(pub u32);
 
 impl Kind {
-    pub const ARG: u32 = 1 << 8;
-    pub const RUSAGE: u32 = 2 << 8;
-    pub const WAKER: u32 = 4 << 8;
-    pub const DURATION: u32 = 1 << 16;
+    pub(super) const ARG: u32 = 1 << 8;
+    pub(super) const RUSAGE: u32 = 2 << 8;
+    pub(super) const WAKER: u32 = 4 << 8;
+    pub(super) const DURATION: u32 = 1 << 16;
 
-    pub fn has(self, bit: u32) -> bool {
+    pub(super) fn has(self, bit: u32) -> bool {
         self.0 & bit != 0
     }
 }

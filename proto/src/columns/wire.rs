@@ -11,30 +11,30 @@ use crate::v1::SampleBatch;
 
 /// Numbers of the fields of `SampleBatch` that are columns.
 pub(super) mod field {
-    pub const TIME: usize = 4;
-    pub const CPU: usize = 5;
-    pub const NODE: usize = 7;
-    pub const KIND_RUNS: usize = 8;
-    pub const ALLOCATIONS: usize = 9;
-    pub const ALLOCATED_BYTES: usize = 10;
-    pub const LIVE: usize = 11;
-    pub const DURATION_AT: usize = 12;
-    pub const DURATION: usize = 13;
-    pub const ARG_AT: usize = 14;
-    pub const ARG: usize = 15;
-    pub const RESULT: usize = 16;
-    pub const RUSAGE_AT: usize = 17;
-    pub const MINOR_FAULTS: usize = 18;
-    pub const MAJOR_FAULTS: usize = 19;
-    pub const VOLUNTARY_SWITCHES: usize = 20;
-    pub const INVOLUNTARY_SWITCHES: usize = 21;
-    pub const WAKER_AT: usize = 22;
-    pub const WAKER_TID: usize = 23;
-    pub const RECORD_AT: usize = 24;
-    pub const RECORD_SKIP: usize = 25;
-    pub const KINDS: usize = 28;
-    pub const KIND_STEPS: usize = 29;
-    pub const USAGE: usize = 30;
+    pub(crate) const TIME: usize = 4;
+    pub(crate) const CPU: usize = 5;
+    pub(crate) const NODE: usize = 7;
+    pub(crate) const KIND_RUNS: usize = 8;
+    pub(crate) const ALLOCATIONS: usize = 9;
+    pub(crate) const ALLOCATED_BYTES: usize = 10;
+    pub(crate) const LIVE: usize = 11;
+    pub(crate) const DURATION_AT: usize = 12;
+    pub(crate) const DURATION: usize = 13;
+    pub(crate) const ARG_AT: usize = 14;
+    pub(crate) const ARG: usize = 15;
+    pub(crate) const RESULT: usize = 16;
+    pub(crate) const RUSAGE_AT: usize = 17;
+    pub(crate) const MINOR_FAULTS: usize = 18;
+    pub(crate) const MAJOR_FAULTS: usize = 19;
+    pub(crate) const VOLUNTARY_SWITCHES: usize = 20;
+    pub(crate) const INVOLUNTARY_SWITCHES: usize = 21;
+    pub(crate) const WAKER_AT: usize = 22;
+    pub(crate) const WAKER_TID: usize = 23;
+    pub(crate) const RECORD_AT: usize = 24;
+    pub(crate) const RECORD_SKIP: usize = 25;
+    pub(crate) const KINDS: usize = 28;
+    pub(crate) const KIND_STEPS: usize = 29;
+    pub(crate) const USAGE: usize = 30;
 }
 
 /// What a column is called in messages.
@@ -183,12 +183,12 @@ pub(super) struct Values<'a> {
 const CONTINUES: u64 = 0x8080_8080_8080_8080;
 
 impl Values<'_> {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.at >= self.end
     }
 
     /// How many values are left: each ends with the one byte whose highest bit is not set.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.bytes[self.at..self.end]
             .iter()
             .filter(|byte| **byte < 0x80)
@@ -197,7 +197,7 @@ impl Values<'_> {
 
     /// The next value; `None` behind the last one and where bytes are no varint.
     #[inline(always)]
-    pub fn take(&mut self) -> Option<u64> {
+    pub(super) fn take(&mut self) -> Option<u64> {
         let word = self
             .bytes
             .get(self.at..self.at + 8)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_sarif::sarif::Sarif;
 
 /// Checks both reports of a gate: their form, and that they tell of at least so many failures, or of none.
-pub fn are_valid(sarif: &Path, junit: &Path, least_failures: usize) {
+pub(super) fn are_valid(sarif: &Path, junit: &Path, least_failures: usize) {
     let failures = is_sarif(sarif);
     assert!(failures >= least_failures, "{failures} results");
     assert_eq!(failures == 0, least_failures == 0, "{failures} results");

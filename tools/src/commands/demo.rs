@@ -4,6 +4,10 @@
 //! example, so that an installed `stackbeat` needs neither its sources nor a compiler.
 
 // A link to the file in `examples`, so that this package contains it.
+#[allow(
+    unreachable_pub,
+    reason = "the examples crate has the same file, and there it is public"
+)]
 mod kitchen;
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The command line's definition as completions and as a manual page.
 
 /// Prints the completions for one shell.
-pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
+pub(crate) fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
     let mut text = Vec::new();
     clap_complete::generate(
         shell,
@@ -14,7 +14,7 @@ pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<u8> {
 }
 
 /// Prints one manual page with all commands.
-pub fn print_man_page() -> anyhow::Result<u8> {
+pub(crate) fn print_man_page() -> anyhow::Result<u8> {
     let mut text = Vec::new();
     let mut command = crate::settings::definition();
     command.build();

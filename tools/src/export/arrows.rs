@@ -13,7 +13,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub const fn category(self) -> &'static str {
+    pub(super) const fn category(self) -> &'static str {
         match self {
             Kind::Wakeup => "wakeup",
             Kind::ThreadStart => "thread start",
@@ -36,7 +36,7 @@ pub(super) struct Arrow {
 
 impl Arrow {
     /// The end of a wait.
-    pub fn wakeup(wait: &LongWait, waker: ThreadIndex) -> Arrow {
+    pub(super) fn wakeup(wait: &LongWait, waker: ThreadIndex) -> Arrow {
         // The woken thread may run before the call that woke it has returned.
         let woken_ns = wait.end_ns;
         let wakes_ns = wait.wake.map_or(woken_ns, |wake| wake.time_ns);
@@ -54,7 +54,7 @@ impl Arrow {
     }
 
     /// The start of a thread.
-    pub fn start(trace: &Trace, thread: ThreadIndex, creator: ThreadIndex) -> Arrow {
+    pub(super) fn start(trace: &Trace, thread: ThreadIndex, creator: ThreadIndex) -> Arrow {
         // A thread is known from its first instruction on; when its creator called for it, is not.
         let time_ns = trace.thread(thread).start_ns;
         let by = trace.thread(creator);
@@ -69,7 +69,7 @@ impl Arrow {
     }
 
     /// What happens at both ends.
-    pub fn texts(&self, trace: &Trace) -> [String; 2] {
+    pub(super) fn texts(&self, trace: &Trace) -> [String; 2] {
         let name = |end: &End| names::thread_name(&trace.thread(end.thread).name);
         let (from, to) = (name(&self.from), name(&self.to));
         match self.kind {

@@ -16,7 +16,7 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    pub fn new(trace: &Trace) -> Identities {
+    pub(super) fn new(trace: &Trace) -> Identities {
         let indices = 0..trace.processes().len() as u32;
         let mut processes: Vec<ProcessIndex> = indices.clone().map(ProcessIndex).collect();
         let mut last_images = processes.clone();
@@ -59,22 +59,22 @@ impl Identities {
     }
 
     /// Stands for all images of the process.
-    pub fn process(&self, process: ProcessIndex) -> ProcessIndex {
+    pub(super) fn process(&self, process: ProcessIndex) -> ProcessIndex {
         self.processes[process.0 as usize]
     }
 
     /// Stands for the main threads of all images of a process, or for the thread itself.
-    pub fn thread(&self, thread: ThreadIndex) -> ThreadIndex {
+    pub(super) fn thread(&self, thread: ThreadIndex) -> ThreadIndex {
         self.threads[thread.0 as usize]
     }
 
     /// The image that names the process.
-    pub fn last_image(&self, process: ProcessIndex) -> ProcessIndex {
+    pub(super) fn last_image(&self, process: ProcessIndex) -> ProcessIndex {
         self.last_images[self.process(process).0 as usize]
     }
 
     /// The thread that names it and its earlier selves.
-    pub fn last_thread(&self, thread: ThreadIndex) -> ThreadIndex {
+    pub(super) fn last_thread(&self, thread: ThreadIndex) -> ThreadIndex {
         self.last_threads[self.thread(thread).0 as usize]
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Separator {
 
 impl Separator {
     /// Call before each element.
-    pub fn next(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn next(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.started {
             out.write_all(b",")?;
         }

@@ -20,19 +20,24 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn new() -> Names {
+    pub(super) fn new() -> Names {
         Names {
             blocking: (0..=u8::MAX).map(|n| blocking_name(ProbeId(n))).collect(),
         }
     }
 
     /// See [`blocking_name`].
-    pub fn blocking(&self, probe: ProbeId) -> &str {
+    pub(super) fn blocking(&self, probe: ProbeId) -> &str {
         &self.blocking[probe.0 as usize]
     }
 
     /// The frames of a stack, outermost first.
-    pub fn frames_into(&self, trace: &Trace, stack: StackIndex, frames: &mut Vec<FrameIndex>) {
+    pub(super) fn frames_into(
+        &self,
+        trace: &Trace,
+        stack: StackIndex,
+        frames: &mut Vec<FrameIndex>,
+    ) {
         frames.clear();
         if stack != StackIndex::NONE {
             frames.extend(trace.stack_frames(stack));

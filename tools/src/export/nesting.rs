@@ -38,14 +38,14 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    pub fn new(thread: ThreadIndex) -> Nesting {
+    pub(super) fn new(thread: ThreadIndex) -> Nesting {
         Nesting {
             slicer: Slicer::new(thread),
         }
     }
 
     /// Takes the thread's next segment.
-    pub fn advance(
+    pub(super) fn advance(
         &mut self,
         trace: &Trace,
         segment: &Segment,
@@ -63,7 +63,7 @@ impl Nesting {
     }
 
     /// Ends what is open where the last segment ended.
-    pub fn finish(&mut self, trace: &Trace, slices: &mut impl Slices) -> io::Result<()> {
+    pub(super) fn finish(&mut self, trace: &Trace, slices: &mut impl Slices) -> io::Result<()> {
         let mut adapter = Adapter {
             slices,
             result: Ok(()),
@@ -167,7 +167,7 @@ pub(super) const ARGUMENT_NAMES: [&str; 20] = [
 impl Closed<'_> {
     /// Hands out what a closed slice is worth saying about, by position in [`ARGUMENT_NAMES`]: the
     /// number of its samples and its self time always, other amounts when they are not 0.
-    pub fn numbered_arguments(
+    pub(super) fn numbered_arguments(
         &self,
         mut each: impl FnMut(usize, i64) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -214,7 +214,7 @@ impl Closed<'_> {
     }
 
     /// Like [`Closed::numbered_arguments`], by name.
-    pub fn arguments(
+    pub(super) fn arguments(
         &self,
         mut each: impl FnMut(&'static str, i64) -> io::Result<()>,
     ) -> io::Result<()> {

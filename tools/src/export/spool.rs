@@ -35,7 +35,11 @@ pub(super) struct Spool {
 
 impl Spool {
     /// Reads the whole trace into a temporary file in `folder`, or the system's folder for them.
-    pub fn fill(trace: &Trace, selection: &Selection, folder: Option<&Path>) -> Result<Spool> {
+    pub(super) fn fill(
+        trace: &Trace,
+        selection: &Selection,
+        folder: Option<&Path>,
+    ) -> Result<Spool> {
         let file = match folder {
             Some(folder) => tempfile::tempfile_in(folder),
             None => tempfile::tempfile(),
@@ -69,12 +73,12 @@ impl Spool {
     }
 
     /// The threads that have segments.
-    pub fn threads(&self) -> Vec<ThreadIndex> {
+    pub(super) fn threads(&self) -> Vec<ThreadIndex> {
         self.threads.iter().map(|(thread, _)| *thread).collect()
     }
 
     /// Hands out a thread's segments in order of time. A thread can be read more than once.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         thread: ThreadIndex,
         mut take: impl FnMut(&Segment) -> io::Result<()>,

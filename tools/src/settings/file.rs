@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::{COMMAND, FILE_NAME, FILE_VARIABLE, Given, SETTINGS, Source};
 
 /// What the file says, if there is one.
-pub fn read() -> Result<Vec<Given>> {
+pub(super) fn read() -> Result<Vec<Given>> {
     let Some(path) = find()? else {
         return Ok(Vec::new());
     };
@@ -37,7 +37,7 @@ fn find() -> Result<Option<PathBuf>> {
 }
 
 /// Reads a file's content; everything wrong in it is said with line and column.
-pub fn parse(path: &Path, text: &str) -> Result<Vec<Given>> {
+pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Given>> {
     let at = |offset: usize| place(text, offset);
     let table = match DeTable::parse(text) {
         Ok(table) => table,
@@ -114,7 +114,7 @@ fn as_text(value: &DeValue<'_>) -> Option<String> {
 }
 
 /// `line:column` of a byte, both from 1.
-pub fn place(text: &str, offset: usize) -> String {
+pub(crate) fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;

@@ -21,7 +21,7 @@ pub(crate) struct Branch {
 
 /// Both views of the functions that were asked for.
 #[derive(Debug)]
-pub struct Focus {
+pub(crate) struct Focus {
     pub functions: Vec<FunctionIndex>,
     pub(crate) own: Weights,
     pub(crate) callers: Branch,
@@ -43,7 +43,7 @@ pub(crate) fn heaviest(branch: &Branch, whole_ns: u64) -> Vec<(Label, &Branch)> 
 }
 
 /// Finds the functions with this name, or else with this in their name, and sums their calls up.
-pub fn focus(
+pub(crate) fn focus(
     metadata: &Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,

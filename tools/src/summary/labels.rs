@@ -9,7 +9,7 @@ use crate::summary::functions::SiteRow;
 use crate::summary::metadata::{FunctionName, Metadata};
 
 /// CPU time of the wanted threads that no sample says anything about.
-pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
+pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
     let chosen = profile.threads.iter().enumerate();
     chosen
         .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
@@ -18,7 +18,7 @@ pub fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u6
 }
 
 /// The name, and the module when it is not obvious.
-pub fn function_text(metadata: &Metadata, function: u32) -> String {
+pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     let unknown = FunctionName::default();
     let f = metadata
         .functions
@@ -33,7 +33,7 @@ pub fn function_text(metadata: &Metadata, function: u32) -> String {
 }
 
 /// A label as one name.
-pub fn label_text(metadata: &Metadata, label: Label) -> String {
+pub(crate) fn label_text(metadata: &Metadata, label: Label) -> String {
     match label {
         Label::Root => "all".into(),
         Label::Function(f) => metadata
@@ -78,7 +78,7 @@ pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) ->
 
 /// The innermost names that tell something: the layers of a standard library between a call and the
 /// program's own code are left out.
-pub fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
+pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
     let all: Vec<_> = outwards
         .map(|(_, label)| label_text(metadata, label))

@@ -54,7 +54,7 @@ pub(crate) fn rows<K: std::hash::Hash + Eq + Ord + Clone>(
 
 /// Number and time of waits, and of those whose waker is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Known {
+pub(crate) struct Known {
     pub count: u64,
     pub total_ns: u64,
     pub with_waker: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// A browser with one page open. Ends with this value.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -21,7 +21,7 @@ pub struct Browser {
 }
 
 /// The browser's program, when one is installed.
-pub fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -31,7 +31,7 @@ pub fn program() -> Option<PathBuf> {
 
 impl Browser {
     /// Starts the browser with a window of this size.
-    pub fn start(program: &Path, width: u32, height: u32) -> Browser {
+    pub(crate) fn start(program: &Path, width: u32, height: u32) -> Browser {
         let profile = tempfile::tempdir().expect("a folder for the profile");
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null"])
@@ -89,7 +89,7 @@ impl Browser {
     }
 
     /// Sends a command and waits for its answer.
-    pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next_id += 1;
         let id = self.next_id;
         let mut message = json!({"id": id, "method": method, "params": parameters});
@@ -137,7 +137,7 @@ impl Browser {
     }
 
     /// Opens a file and waits until the page says that it is ready.
-    pub fn open(&mut self, file: &Path) {
+    pub(crate) fn open(&mut self, file: &Path) {
         self.call(
             "Page.navigate",
             json!({"url": format!("file://{}", file.display())}),
@@ -160,7 +160,7 @@ impl Browser {
     }
 
     /// The value of a JavaScript expression; promises are waited for.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let result = self.call(
             "Runtime.evaluate",
             json!({"expression": expression, "returnByValue": true, "awaitPromise": true}),
@@ -174,14 +174,14 @@ impl Browser {
     }
 
     /// Waits until what is to be drawn is drawn.
-    pub fn frame(&mut self) {
+    pub(crate) fn frame(&mut self) {
         self.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))",
         );
     }
 
     /// A picture of the window.
-    pub fn screenshot(&mut self, file: &Path) {
+    pub(crate) fn screenshot(&mut self, file: &Path) {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let coded = shot["data"].as_str().expect("a picture");
         let decoded = Command::new("base64")
@@ -201,7 +201,7 @@ impl Browser {
     }
 
     /// Moves, presses and releases the mouse.
-    pub fn mouse(&mut self, kind: &str, x: f64, y: f64, extra: Value) {
+    pub(crate) fn mouse(&mut self, kind: &str, x: f64, y: f64, extra: Value) {
         let mut event = json!({"type": kind, "x": x, "y": y, "button": "none"});
         for (key, value) in extra.as_object().into_iter().flatten() {
             event[key] = value.clone();
@@ -210,7 +210,7 @@ impl Browser {
     }
 
     /// A click at a point of the window.
-    pub fn click(&mut self, x: f64, y: f64) {
+    pub(crate) fn click(&mut self, x: f64, y: f64) {
         self.mouse("mouseMoved", x, y, json!({}));
         let left = json!({"button": "left", "buttons": 1, "clickCount": 1});
         self.mouse("mousePressed", x, y, left.clone());
@@ -219,7 +219,7 @@ impl Browser {
     }
 
     /// Presses a key that types a character.
-    pub fn key(&mut self, key: &str) {
+    pub(crate) fn key(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {
             let mut event = json!({"type": kind, "key": key});
             if kind == "keyDown" && key.chars().count() == 1 {

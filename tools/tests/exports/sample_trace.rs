@@ -8,7 +8,7 @@ use stackbeat_proto::stream::write_packet;
 use stackbeat_proto::v1::{self, packet::Body};
 
 /// CLOCK_MONOTONIC when the recording starts.
-pub const START_NS: u64 = 5_000_000_000_000;
+pub(super) const START_NS: u64 = 5_000_000_000_000;
 /// Stacks that a thread goes through before it begins again, as programs do.
 const STACKS: usize = 500;
 const INTERVAL_NS: u64 = 1_000_000;
@@ -16,7 +16,7 @@ const TEXT_START: u64 = 0x5555_0000_0000;
 const LIBRARY_START: u64 = 0x7fff_0000_0000;
 
 /// Function names by number; the address of function n is `address(n)`.
-pub const FUNCTIONS: [&str; 10] = [
+pub(super) const FUNCTIONS: [&str; 10] = [
     "main",
     "run<[u8; 4]>(\"a\" & b)",
     "parse",
@@ -92,7 +92,7 @@ impl Nodes {
 }
 
 /// Writes a trace in which each thread has about `samples` samples.
-pub fn write(samples: u64) -> Vec<u8> {
+pub(super) fn write(samples: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let clock = |after_ns: u64| v1::ClockSnapshot {
         cycles: START_NS + after_ns,

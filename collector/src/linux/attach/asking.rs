@@ -25,13 +25,13 @@ const TOLD_AT_ONCE: usize = 1000;
 
 /// Where the slots of the modules of a process lie, for each of the functions.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub(super) struct Slots {
     addresses: [Vec<u64>; 2],
 }
 
 impl Slots {
     /// Looks into the files of all modules; those that cannot be read have none.
-    pub fn find(pid: u32, images: &Images) -> Slots {
+    pub(super) fn find(pid: u32, images: &Images) -> Slots {
         let mut slots = Slots::default();
         for module in &images.modules {
             for (addresses, range) in slots.addresses.iter_mut().zip(sections(pid, module)) {
@@ -47,7 +47,7 @@ impl Slots {
 
     /// Has the agent fill the slots in (`connect`), or empty them, by its function at `fill`. The memory at `list` has room
     /// for a list, below a stack that ends at `stack_end`.
-    pub fn tell(
+    pub(super) fn tell(
         &self,
         borrowed: &mut Borrowed,
         fill: u64,

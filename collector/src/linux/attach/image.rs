@@ -116,14 +116,14 @@ unsafe impl ReadStack for &Images {
 
 /// The functions that a library exports, by address.
 #[derive(Debug, Default)]
-pub struct Functions {
+pub(super) struct Functions {
     /// Start, end and name.
     ranges: Vec<(u64, u64, String)>,
 }
 
 impl Functions {
     /// Those of a module, read from its file as the process sees it.
-    pub fn of(pid: u32, module: &Module) -> Option<Functions> {
+    pub(super) fn of(pid: u32, module: &Module) -> Option<Functions> {
         let data = fs::read(format!("/proc/{pid}/root{}", module.path)).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let mut ranges: Vec<_> = file
@@ -139,7 +139,7 @@ impl Functions {
     }
 
     /// The names of the functions at an address.
-    pub fn at(&self, address: u64) -> impl Iterator<Item = &str> {
+    pub(super) fn at(&self, address: u64) -> impl Iterator<Item = &str> {
         let end = self.ranges.partition_point(|r| r.0 <= address);
         // No exported function of libc is so large that 64 others begin inside of it.
         let candidates = &self.ranges[end.saturating_sub(64)..end];

@@ -39,7 +39,7 @@ const LIST_AT: u64 = 8192;
 
 /// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
 /// the process sees it. `tell` hears of a thread that cannot be given back.
-pub fn attach(
+pub(crate) fn attach(
     target: &Target,
     agent: &Path,
     session: &Path,
@@ -77,7 +77,7 @@ pub fn attach(
 }
 
 /// Has the agent leave. `tell` as for [`attach`].
-pub fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+pub(crate) fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
     attach_step(pid, tell, |images, slots, borrowed, stack| {
         let Some(agent) = images.agent() else {
             return Ok(0);

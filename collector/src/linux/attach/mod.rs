@@ -41,5 +41,6 @@ mod inject {
     }
 }
 
-pub use inject::{attach, detach};
-pub use target::{Target, seen_by};
+pub(crate) use inject::{attach, detach};
+pub use target::Target;
+pub(crate) use target::seen_by;

@@ -19,7 +19,7 @@ const DEPTH: usize = 512;
 
 /// What a thread does, by /proc, before it is stopped. In the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Doing {
+pub(super) enum Doing {
     /// Waits in a call that goes on as if nothing had happened.
     Waiting,
     /// Waits in a call that begins anew, with the whole of its timeout.
@@ -67,7 +67,7 @@ const ANEW: [i64; 5] = [
 ];
 
 /// What a thread does at the moment.
-pub fn doing(pid: u32, tid: u32) -> Doing {
+pub(super) fn doing(pid: u32, tid: u32) -> Doing {
     let (call, arguments) = match procfs::in_call(pid, tid) {
         Ok(InCall::Running) => return Doing::Running,
         Ok(InCall::Call {
@@ -153,7 +153,7 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// Judges stopped threads of one process.
-pub struct Judge<'a> {
+pub(super) struct Judge<'a> {
     images: &'a Images,
     libc: &'a Module,
     functions: &'a Functions,
@@ -175,7 +175,7 @@ enum Frame<'a> {
 }
 
 impl<'a> Judge<'a> {
-    pub fn new(images: &'a Images, libc: &'a Module, functions: &'a Functions) -> Judge<'a> {
+    pub(super) fn new(images: &'a Images, libc: &'a Module, functions: &'a Functions) -> Judge<'a> {
         let executable = images.modules.first();
         let agent = images.agent();
         let own_malloc = executable.is_some_and(|m| images.symbol(m, "malloc").is_some());
@@ -201,7 +201,11 @@ impl<'a> Judge<'a> {
     }
 
     /// Why the thread must not call `dlopen` where it is; `None`: it may.
-    pub fn objection(&mut self, tracee: &Tracee, registers: &Registers) -> Option<&'static str> {
+    pub(super) fn objection(
+        &mut self,
+        tracee: &Tracee,
+        registers: &Registers,
+    ) -> Option<&'static str> {
         let call = registers.orig_rax as i64;
         let in_call = CONTINUED.contains(&call) || ANEW.contains(&call);
         if !in_call && tracee.is_in_restartable_sequence(registers) {

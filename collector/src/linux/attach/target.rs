@@ -101,7 +101,7 @@ impl Target {
 }
 
 /// A path as the process sees it, for us.
-pub fn seen_by(pid: u32, path: &Path) -> PathBuf {
+pub(crate) fn seen_by(pid: u32, path: &Path) -> PathBuf {
     let inside = path.strip_prefix("/").unwrap_or(path);
     PathBuf::from(format!("/proc/{pid}/root")).join(inside)
 }
@@ -114,7 +114,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Why the kernel would not let us trace, when it said no.
-pub fn forbidden(pid: u32) -> AttachError {
+pub(super) fn forbidden(pid: u32) -> AttachError {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     // SAFETY: takes nothing and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;

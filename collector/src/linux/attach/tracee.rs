@@ -69,11 +69,11 @@ const CALL_TIME: Duration = Duration::from_secs(20);
 /// Between two looks at the thread when nobody tells.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-pub type Registers = libc::user_regs_struct;
+pub(super) type Registers = libc::user_regs_struct;
 
 /// What a stopped thread is told to do.
 #[derive(Clone, Copy, Debug)]
-pub enum Stop {
+pub(super) enum Stop {
     /// By our request; in a system call, that call was interrupted.
     Interrupted,
     /// At a system call's begin or end.
@@ -87,7 +87,7 @@ pub enum Stop {
 
 /// A thread that is traced by the calling thread. Dropped, it goes on.
 #[derive(Debug)]
-pub struct Tracee {
+pub(super) struct Tracee {
     pid: u32,
     tid: u32,
     stopped: bool,
@@ -97,7 +97,7 @@ pub struct Tracee {
 
 impl Tracee {
     /// Begins to trace a thread, which goes on.
-    pub fn seize(pid: u32, tid: u32) -> io::Result<Tracee> {
+    pub(super) fn seize(pid: u32, tid: u32) -> io::Result<Tracee> {
         let memory = File::options()
             .read(true)
             .write(true)
@@ -118,7 +118,7 @@ impl Tracee {
 
     /// Stops the thread where a signal would: in a call that can be interrupted, or in its own code.
     /// `None`: not within this time (then the request stays).
-    pub fn interrupt(&mut self, time: Duration) -> io::Result<Option<Stop>> {
+    pub(super) fn interrupt(&mut self, time: Duration) -> io::Result<Option<Stop>> {
         ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;
         let deadline = Instant::now() + time;
         loop {
@@ -188,7 +188,7 @@ impl Tracee {
         Ok(())
     }
 
-    pub fn registers(&self) -> io::Result<Registers> {
+    pub(super) fn registers(&self) -> io::Result<Registers> {
         // SAFETY: plain data for which all zeros is valid.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         ptrace(
@@ -239,7 +239,7 @@ impl Tracee {
     }
 
     /// Whether the stopped thread has faulted and not been told yet: a stop by request comes before that signal.
-    pub fn has_faulted(&self) -> bool {
+    pub(super) fn has_faulted(&self) -> bool {
         let status =
             std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid));
         set_of(&status.unwrap_or_default(), "SigPnd:").is_none_or(|set| set & faults() != 0)
@@ -260,7 +260,7 @@ impl Tracee {
     }
 
     /// Whether the thread is inside a restartable sequence: the kernel would not see that it was left.
-    pub fn is_in_restartable_sequence(&self, registers: &Registers) -> bool {
+    pub(super) fn is_in_restartable_sequence(&self, registers: &Registers) -> bool {
         /// `PTRACE_GET_RSEQ_CONFIGURATION` and its answer (Linux 5.13, include/uapi/linux/ptrace.h).
         const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
         #[repr(C)]
@@ -304,7 +304,11 @@ impl Tracee {
 
     /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` is told when it cannot be
     /// given back.
-    pub fn borrow(&mut self, syscall: u64, held: mpsc::Sender<Held>) -> io::Result<Borrowed<'_>> {
+    pub(super) fn borrow(
+        &mut self,
+        syscall: u64,
+        held: mpsc::Sender<Held>,
+    ) -> io::Result<Borrowed<'_>> {
         let before = Before {
             registers: self.registers()?,
             vectors: self.vectors()?,
@@ -325,7 +329,7 @@ impl Tracee {
     }
 
     /// Lets a stopped thread go and stops tracing it.
-    pub fn release(mut self) -> io::Result<()> {
+    pub(super) fn release(mut self) -> io::Result<()> {
         self.detach(0)
     }
 
@@ -366,7 +370,7 @@ struct Before {
 }
 
 /// A stopped thread that makes calls for us. [`Borrowed::give_back`] puts everything back.
-pub struct Borrowed<'a> {
+pub(super) struct Borrowed<'a> {
     tracee: &'a mut Tracee,
     before: Option<Before>,
     syscall: u64,
@@ -378,7 +382,11 @@ pub struct Borrowed<'a> {
 
 impl Borrowed<'_> {
     /// Makes a system call. Errors of the call itself are negative numbers.
-    pub fn system_call(&mut self, number: i64, arguments: [u64; 6]) -> Result<i64, AttachError> {
+    pub(super) fn system_call(
+        &mut self,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<i64, AttachError> {
         let mut registers = self.base()?;
         registers.rip = self.syscall;
         registers.rax = number as u64;
@@ -395,7 +403,7 @@ impl Borrowed<'_> {
     }
 
     /// Calls a function on a stack that ends at `stack_end`.
-    pub fn call(
+    pub(super) fn call(
         &mut self,
         function: u64,
         arguments: [u64; 2],
@@ -457,23 +465,23 @@ impl Borrowed<'_> {
         }
     }
 
-    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), AttachError> {
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), AttachError> {
         let written = self.tracee.memory.write_all_at(bytes, address);
         written.map_err(|e| self.failed("its memory cannot be written", e))
     }
 
-    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), AttachError> {
+    pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), AttachError> {
         let read = self.tracee.memory.read_exact_at(bytes, address);
         read.map_err(|e| self.failed("its memory cannot be read", e))
     }
 
     /// Whether it can be used. After a call that did not come back in time it runs on in there.
-    pub fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.tracee.stopped
     }
 
     /// Puts registers and mask back and lets the thread go on where it was.
-    pub fn give_back(mut self) -> Result<(), AttachError> {
+    pub(super) fn give_back(mut self) -> Result<(), AttachError> {
         self.restore()
     }
 
@@ -603,7 +611,7 @@ impl Borrowed<'_> {
     }
 
     /// An error with its step.
-    pub fn failed(&self, step: &'static str, source: io::Error) -> AttachError {
+    pub(super) fn failed(&self, step: &'static str, source: io::Error) -> AttachError {
         match source.raw_os_error() {
             // Also the answer of ptrace for a thread that runs.
             Some(libc::ESRCH) if self.tracee.has_ended() => AttachError::Ended {

@@ -38,13 +38,13 @@ struct Source {
 
 /// Everything that there is for one process.
 #[derive(Debug)]
-pub struct Limits {
+pub(super) struct Limits {
     sources: Vec<Source>,
 }
 
 impl Limits {
     /// Finds the group of a process.
-    pub fn of(pid: u32) -> Limits {
+    pub(super) fn of(pid: u32) -> Limits {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         Limits::in_folders(
             &groups,
@@ -143,7 +143,7 @@ impl Limits {
     }
 
     /// Reads all of it; values of the machine and the group belong to no process.
-    pub fn read(&mut self, now_ns: u64, counters: &mut Counters) {
+    pub(super) fn read(&mut self, now_ns: u64, counters: &mut Counters) {
         for source in &mut self.sources {
             if let Some(value) = source.read(now_ns) {
                 counters.push(0, source.name.to_owned(), source.unit, now_ns, value);

@@ -15,7 +15,7 @@ const LEAST_ITERATIONS: u32 = 3;
 
 /// A wait that is in the trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
+pub(super) struct Waiting {
     pub probe: u8,
     /// Tells it from the thread's other waits.
     pub begin: u64,
@@ -32,7 +32,7 @@ struct Told {
 
 /// Watches for what the user wants to be told of.
 #[derive(Debug)]
-pub struct Alarms {
+pub(super) struct Alarms {
     block_ns: Option<u64>,
     causes: Vec<Cause>,
     slow_iteration_ns: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Alarms {
 
 impl Alarms {
     /// Has hooks note slow iterations, if somebody wants to know.
-    pub fn new(rules: &Dumps, shared: &Shared) -> Alarms {
+    pub(super) fn new(rules: &Dumps, shared: &Shared) -> Alarms {
         if let Some(ns) = rules.slow_iteration_ns {
             let cycles = shared.ns_to_cycles(ns).max(1);
             let word = &shared.mapping.control().slow_iteration_cycles;
@@ -59,12 +59,12 @@ impl Alarms {
     }
 
     /// How long a thread may wait before somebody wants to know.
-    pub fn block_ns(&self) -> u64 {
+    pub(super) fn block_ns(&self) -> u64 {
         self.block_ns.unwrap_or(u64::MAX)
     }
 
     /// Looks at the thread of an entry, which may be waiting. Gives when to look again at the latest, ns.
-    pub fn watch(
+    pub(super) fn watch(
         &mut self,
         shared: &Shared,
         at: usize,
@@ -162,7 +162,7 @@ impl Alarms {
     }
 
     /// Wants dumps for what was noticed; what they are about has been told to the drain.
-    pub fn ring(&mut self, shared: &Shared) {
+    pub(super) fn ring(&mut self, shared: &Shared) {
         for reason in self.reasons.drain(..) {
             shared.want_dump(reason);
         }

@@ -52,7 +52,7 @@ const WORK: Duration = Duration::from_millis(1);
 
 /// The thread that looks.
 #[derive(Debug)]
-pub struct Watcher {
+pub(super) struct Watcher {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     go_on: mpsc::Sender<()>,
@@ -61,7 +61,11 @@ pub struct Watcher {
 impl Watcher {
     /// Begins to look. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
     /// wanted for.
-    pub fn start(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> io::Result<Watcher> {
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        mapping_name: &[u8],
+        dumps: &Dumps,
+    ) -> io::Result<Watcher> {
         let (go_on, stop) = mpsc::channel();
         let mut off_cpu = OffCpu::new(shared, mapping_name, dumps);
         let thread = thread::Builder::new()
@@ -78,7 +82,7 @@ impl Watcher {
     }
 
     /// Ends it; what was seen is handed to the drain.
-    pub fn stop(self) {
+    pub(super) fn stop(self) {
         drop(self.go_on);
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);

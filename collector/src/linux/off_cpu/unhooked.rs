@@ -50,7 +50,7 @@ struct Where {
 
 /// What is remembered of a thread that is in no hooked call.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unhooked {
+pub(super) struct Unhooked {
     footprint: Footprint,
     /// When it is looked up next, and how far that is from the look before; 0: with the next pass.
     next_ns: u64,
@@ -67,13 +67,13 @@ pub struct Unhooked {
 
 impl Unhooked {
     /// The probe and the begin of a wait that is in the trace.
-    pub fn known_wait(&self) -> Option<(u8, u64)> {
+    pub(super) fn known_wait(&self) -> Option<(u8, u64)> {
         let place = self.waits.filter(|_| self.is_told)?;
         Some((place.probe as u8, self.since_ns))
     }
 
     /// Whether it is known to wait.
-    pub fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.waits.is_some()
     }
 }

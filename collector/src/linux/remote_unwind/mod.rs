@@ -10,15 +10,15 @@ use stackbeat_core::unwind::elf;
 use stackbeat_core::unwind::full::{self, AllRegisters};
 use stackbeat_core::unwind::rule::Rule;
 
-pub use walker::{Place, Process, Walker};
+pub(super) use walker::{Place, Process, Walker};
 
 /// The memory of a process; takes the rights of a debugger.
-pub fn memory(pid: u32) -> std::io::Result<File> {
+pub(super) fn memory(pid: u32) -> std::io::Result<File> {
     File::open(format!("/proc/{pid}/mem"))
 }
 
 /// Where files are mapped from their begin on: addresses and paths. Names in brackets are the kernel's.
-pub fn first_mappings(pid: u32) -> std::io::Result<Vec<(u64, String)>> {
+pub(super) fn first_mappings(pid: u32) -> std::io::Result<Vec<(u64, String)>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     let maps = String::from_utf8_lossy(&maps);
     let first = |line: &str| {
@@ -118,7 +118,7 @@ impl Module {
 }
 
 /// The address to look up for a pc.
-pub fn lookup(pc: u64, exact: bool) -> u64 {
+pub(super) fn lookup(pc: u64, exact: bool) -> u64 {
     if exact { pc } else { pc.wrapping_sub(1) }
 }
 

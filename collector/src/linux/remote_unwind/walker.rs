@@ -195,7 +195,7 @@ unsafe impl ReadStack for Copy<'_> {
 
 /// Where a thread waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     pub pc: u64,
     pub sp: u64,
     /// 0: not known. A frame that needs it ends the walk.
@@ -208,7 +208,7 @@ pub struct Place {
 
 /// Memory for walks.
 #[derive(Debug)]
-pub struct Walker {
+pub(crate) struct Walker {
     stack: Box<walk::Stack>,
     bytes: Vec<u8>,
     words: Vec<u64>,
@@ -230,7 +230,7 @@ impl Walker {
     /// # Errors
     ///
     /// Those of `process_vm_readv`: the process is gone, or reading is not allowed.
-    pub fn walk(
+    pub(crate) fn walk(
         &mut self,
         process: &Process,
         epoch: u32,

@@ -14,7 +14,7 @@ use crate::session::orders::Order;
 use crate::session::shared::Shared;
 
 /// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
-pub const AT_FIRST_NS: u64 = 1_000_000_000;
+pub(super) const AT_FIRST_NS: u64 = 1_000_000_000;
 /// Distance between two looks, ns; and for each thread that is to be asked about.
 const POLL_NS: u64 = 50_000_000;
 const POLL_EACH_NS: u64 = 2_000_000;
@@ -23,7 +23,7 @@ const MOST_MISSES: u32 = 3;
 
 impl Sampler {
     /// Looks, when it is time, which processes have computed for long.
-    pub fn poll_busy(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn poll_busy(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns < self.next_busy_poll_ns {
             return;
         }
@@ -93,12 +93,12 @@ impl Sampler {
 
     /// Whether threads are waited for to start their timers: their tick words are to move now and then, so that their next hook
     /// captures.
-    pub fn awaits_timers(&self) -> bool {
+    pub(crate) fn awaits_timers(&self) -> bool {
         !self.untimed.is_empty()
     }
 
     /// Looks at those, and interrupts the ones that run.
-    pub fn poll_untimed(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn poll_untimed(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns < self.next_untimed_poll_ns {
             return;
         }

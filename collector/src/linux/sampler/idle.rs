@@ -33,7 +33,7 @@ const MOST_STALE: usize = 4096;
 
 impl Sampler {
     /// Takes newcomers in.
-    pub fn refresh(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn refresh(&mut self, shared: &Shared, now_ns: u64) {
         let mapping = &shared.mapping;
         let announced = mapping.control().announced.load(Ordering::Acquire);
         if announced == self.announced || now_ns < self.next_refresh_ns {
@@ -137,7 +137,7 @@ impl Sampler {
     }
 
     /// Takes newcomers in, and looks for threads that have no entry, where no thread is on ticks. Gives when to do so again, ns.
-    pub fn find_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
+    pub(crate) fn find_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         self.refresh(shared, now_ns);
         // Who wakes up is sampled without being looked at.
         self.activity.clear();
@@ -151,14 +151,14 @@ impl Sampler {
     }
 
     /// Looks for threads that have no entry, when it is time.
-    pub fn poll_unregistered_in_time(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn poll_unregistered_in_time(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns >= self.next_unregistered_poll_ns {
             self.next_unregistered_poll_ns = now_ns + self.poll_unregistered(shared, now_ns);
         }
     }
 
     /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
-    pub fn poll_all(&mut self, shared: &Shared, now_ns: u64) -> bool {
+    pub(crate) fn poll_all(&mut self, shared: &Shared, now_ns: u64) -> bool {
         let mut active = false;
         if now_ns >= self.next_activity_poll_ns {
             for i in self.take_activity(shared, now_ns) {
@@ -247,7 +247,7 @@ impl Sampler {
 
     /// CPU time of the threads that may run without giving a sign, ns, when these are few and of processes that
     /// we may ask about.
-    pub fn blocked_outside_hooks_cpu_ns(&mut self) -> Option<u64> {
+    pub(crate) fn blocked_outside_hooks_cpu_ns(&mut self) -> Option<u64> {
         let hot = || self.hot.iter().flatten().flatten();
         if !self.interrupt || self.blocked_count + hot().count() > FEW {
             return None;
@@ -270,7 +270,7 @@ impl Sampler {
 
     /// After a pause: anybody may be running who does not wait in a hook. `somebody_does`: the program's clocks
     /// say so, which is a reason to ask about thousands, too, though not all the time.
-    pub fn suspect_all(&mut self, somebody_does: bool, now_ns: u64) {
+    pub(crate) fn suspect_all(&mut self, somebody_does: bool, now_ns: u64) {
         self.next_idle_poll_ns = 0;
         self.next_activity_poll_ns = 0;
         if self.blocked_count > SUSPECTS {

@@ -49,7 +49,7 @@ const UNHEARD_NS: u64 = 50_000_000;
 
 /// The events of all threads.
 #[derive(Debug, Default)]
-pub struct KernelClock {
+pub(crate) struct KernelClock {
     threads: Vec<Clocked>,
     next_poll_ns: u64,
     /// `Control::clock_calls` at the last one.
@@ -297,7 +297,7 @@ fn is_too_new(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// The kernel's clock was asked for and cannot be had.
-pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
+pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
     let of = |clock| Chosen {
         clock,
         begins_on_ticks: false,
@@ -335,7 +335,7 @@ pub fn choose(options: &Options) -> Result<Chosen, RecordError> {
 }
 
 /// Whether this process may have events, and the kernel is known to send their signals in time.
-pub fn probe() -> Result<(), WhyNot> {
+pub(crate) fn probe() -> Result<(), WhyNot> {
     let opened = Event::open(0, 1_000_000);
     opened.map_err(|source| WhyNot::Refused {
         advice: advice(&source),
@@ -358,7 +358,7 @@ pub fn probe() -> Result<(), WhyNot> {
 /// # Errors
 /// It may send them in the middle of a system call: where it has no `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`. x86 has it since Linux
 /// 5.9 (arch/x86/Kconfig); of others that is not known here.
-pub fn probe_timers() -> Result<u64, WhyNot> {
+pub(crate) fn probe_timers() -> Result<u64, WhyNot> {
     let release = release();
     match cfg!(target_arch = "x86_64") && !is_older(&release, (5, 9)) {
         true => Ok(tick_ns()),
@@ -425,7 +425,7 @@ fn make_room() {
 impl KernelClock {
     /// Gives events to the threads that want one, ends those of others, puts the periods in force, and puts threads that
     /// cannot have one on ticks. Gives how many threads were active between the last two looks.
-    pub fn follow(
+    pub(crate) fn follow(
         &mut self,
         shared: &Shared,
         sampler: &mut Sampler,
@@ -586,7 +586,7 @@ impl KernelClock {
     }
 
     /// The session is switched off, or ends: nobody waits for an event to stop any more. [`KernelClock::follow`] opens others.
-    pub fn end_all(&mut self, shared: &Shared) {
+    pub(crate) fn end_all(&mut self, shared: &Shared) {
         for clocked in &mut self.threads {
             match live_entry(&shared.mapping, &clocked.thread) {
                 Some(entry) => clocked.end(entry),

@@ -19,7 +19,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub fn of(process: &ProcessEntry) -> Signals {
+    pub(super) fn of(process: &ProcessEntry) -> Signals {
         Signals {
             first: process.signal.load(Ordering::Acquire),
             second: process.second_signal.load(Ordering::Relaxed),
@@ -27,12 +27,12 @@ impl Signals {
     }
 
     /// As a set; signal 1 is bit 0.
-    pub fn set(self) -> u64 {
+    pub(super) fn set(self) -> u64 {
         platform::signal_bit(self.first) | platform::signal_bit(self.second)
     }
 
     /// The one that a thread which blocks these takes at once.
-    pub fn open_to(self, blocked: u64) -> Option<u32> {
+    pub(super) fn open_to(self, blocked: u64) -> Option<u32> {
         let mut signals = [self.first, self.second].into_iter();
         signals.find(|signal| *signal != 0 && blocked & platform::signal_bit(*signal) == 0)
     }

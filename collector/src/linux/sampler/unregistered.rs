@@ -40,7 +40,7 @@ struct Seen {
 pub(super) struct Entry(pub u32, pub u32);
 
 impl Unregistered {
-    pub fn new(pid: u32, was_there: bool) -> Unregistered {
+    pub(super) fn new(pid: u32, was_there: bool) -> Unregistered {
         Unregistered {
             pid,
             was_there,
@@ -49,13 +49,13 @@ impl Unregistered {
     }
 
     /// Whether one more look is to come soon.
-    pub fn is_undecided(&self) -> bool {
+    pub(super) fn is_undecided(&self) -> bool {
         self.entry.is_none() && self.polls < POLLS
     }
 
     /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
     /// too. `since` is the earliest that it may be, for the first look.
-    pub fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
+    pub(super) fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
         let before = self.seen;
         let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
         let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
@@ -74,7 +74,7 @@ impl Unregistered {
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
     /// its end.
-    pub fn is_adopted(&self, shared: &Shared, tid: u32, now: u64) -> bool {
+    pub(super) fn is_adopted(&self, shared: &Shared, tid: u32, now: u64) -> bool {
         let Some(Entry(i, utid)) = self.entry else {
             return false;
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 const PREFIX: &str = "stackbeat/1/";
 
 /// Listens as this session.
-pub fn listen(session: &str) -> io::Result<UnixListener> {
+pub(super) fn listen(session: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&address(session)?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -23,7 +23,7 @@ fn address(session: &str) -> io::Result<SocketAddr> {
 }
 
 /// Sessions that live on this machine (in this network namespace), everybody's.
-pub fn sessions() -> Vec<String> {
+pub(super) fn sessions() -> Vec<String> {
     let table = fs::read("/proc/net/unix").unwrap_or_default();
     sessions_in(&String::from_utf8_lossy(&table))
 }
@@ -43,7 +43,7 @@ fn sessions_in(table: &str) -> Vec<String> {
 }
 
 /// Connects to a session, waiting no longer than `timeout` for anything.
-pub fn connect(session: &str, timeout: Duration) -> io::Result<UnixStream> {
+pub(super) fn connect(session: &str, timeout: Duration) -> io::Result<UnixStream> {
     let stream = new(0)?;
     // Also bounds `connect`, which waits while the backlog is full.
     stream.set_write_timeout(Some(timeout))?;
@@ -52,12 +52,12 @@ pub fn connect(session: &str, timeout: Duration) -> io::Result<UnixStream> {
 }
 
 /// Connects to a session and waits for nothing, now and later: `WouldBlock` where its backlog is full.
-pub fn connect_at_once(session: &str) -> io::Result<UnixStream> {
+pub(super) fn connect_at_once(session: &str) -> io::Result<UnixStream> {
     connected(new(libc::SOCK_NONBLOCK)?, session)
 }
 
 /// Waits until one of these can be read, and not for long.
-pub fn wait_for<'a>(streams: impl Iterator<Item = &'a UnixStream>, longest: Duration) {
+pub(super) fn wait_for<'a>(streams: impl Iterator<Item = &'a UnixStream>, longest: Duration) {
     let mut polled: Vec<libc::pollfd> = streams
         .map(|stream| libc::pollfd {
             fd: stream.as_raw_fd(),
@@ -108,7 +108,7 @@ fn connected(stream: UnixStream, session: &str) -> io::Result<UnixStream> {
 }
 
 /// The effective user on the other side, when it connected or began to listen.
-pub fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
+pub(super) fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
     // SAFETY: plain data for which all zeros is valid.
     let mut peer: libc::ucred = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&peer) as libc::socklen_t;
@@ -129,13 +129,13 @@ pub fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
 }
 
 /// The user of this process.
-pub fn own_uid() -> libc::uid_t {
+pub(super) fn own_uid() -> libc::uid_t {
     // SAFETY: always succeeds.
     unsafe { libc::geteuid() }
 }
 
 /// Whether a user may steer the sessions of another one: they are the same, or it is root.
-pub fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
+pub(super) fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
     user == owner || user == 0
 }
 

@@ -15,7 +15,7 @@ pub(in crate::agent) struct Guard<'a> {
 impl<'a> Guard<'a> {
     /// Enters unless the thread is inside already.
     #[inline(always)]
-    pub fn enter(block: &'a Block) -> Option<Guard<'a>> {
+    pub(crate) fn enter(block: &'a Block) -> Option<Guard<'a>> {
         let sp = own_stack::program_sp(block);
         let held = block.guard.load(Ordering::Relaxed);
         if held != 0 && !Self::is_stale(block, held, sp) {

@@ -41,7 +41,7 @@ pub(in crate::agent) enum More {
 
 impl Request<'_> {
     /// A throttled capture at a moment.
-    pub fn point(probe: Probe) -> Self {
+    pub(crate) fn point(probe: Probe) -> Self {
         Request {
             probe,
             arg: None,

@@ -35,7 +35,7 @@ static OWN: Own = Own {
 };
 
 /// Opens what the session names. Call while the process joins it.
-pub fn start(mapping: &Mapping, threads: Threads) {
+pub(crate) fn start(mapping: &Mapping, threads: Threads) {
     let mut buffer = [0; PATH_BYTES];
     let Some(marker) = mapping.marker(&mut buffer) else {
         return;
@@ -51,7 +51,7 @@ pub fn start(mapping: &Mapping, threads: Threads) {
 }
 
 /// Closes it.
-pub fn stop() {
+pub(crate) fn stop() {
     let number = OWN.number.swap(NONE, Ordering::Relaxed);
     if is_ours(number) {
         platform::close(number);
@@ -60,7 +60,13 @@ pub fn stop() {
 
 /// Writes an event down, if that is asked for. `line` is memory to do it in.
 #[inline(always)]
-pub fn event(control: &Control, kind: u8, name: &[u8], value: i64, line: &mut [u8; LINE_BYTES]) {
+pub(crate) fn event(
+    control: &Control,
+    kind: u8,
+    name: &[u8],
+    value: i64,
+    line: &mut [u8; LINE_BYTES],
+) {
     let number = OWN.number.load(Ordering::Relaxed);
     if number != NONE {
         write(control, number, kind, name, value, line);

@@ -9,7 +9,13 @@ const NUMBER_BYTES: usize = 20;
 /// A line as Android's atrace writes it (system/core/libcutils/trace-dev.inc) and Perfetto reads it
 /// (src/trace_processor/importers/systrace/systrace_parser.h); its length. A step of a flow has no letter there and
 /// becomes an instant.
-pub fn format(kind: u8, pid: u32, name: &[u8], value: i64, to: &mut [u8; LINE_BYTES]) -> usize {
+pub(super) fn format(
+    kind: u8,
+    pid: u32,
+    name: &[u8],
+    value: i64,
+    to: &mut [u8; LINE_BYTES],
+) -> usize {
     let letter = match kind {
         kinds::SCOPE_BEGIN => b'B',
         kinds::SCOPE_END => b'E',

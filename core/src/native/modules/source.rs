@@ -116,7 +116,7 @@ impl Arena {
     const CHUNK: usize = 64 << 10;
 
     /// Fresh zeroed memory aligned to 16; `None` when there is none. At most `CHUNK` bytes.
-    pub fn take(&self, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn take(&self, bytes: usize) -> Option<*mut u8> {
         let bytes = bytes.next_multiple_of(16);
         if bytes > Self::CHUNK {
             return None;

@@ -144,11 +144,11 @@ pub(crate) mod number {
     #[cfg(target_arch = "aarch64")]
     pub const NEWFSTATAT: libc::c_long = 79;
     #[cfg(not(target_arch = "aarch64"))]
-    pub const FSTAT: libc::c_long = libc::SYS_fstat;
+    pub(crate) const FSTAT: libc::c_long = libc::SYS_fstat;
     #[cfg(not(target_arch = "aarch64"))]
-    pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+    pub(crate) const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
     #[cfg(not(target_arch = "aarch64"))]
-    pub const NEWFSTATAT: libc::c_long = libc::SYS_newfstatat;
+    pub(crate) const NEWFSTATAT: libc::c_long = libc::SYS_newfstatat;
 }
 
 /// include/uapi/linux/resource.h; libc lacks it for Android.
@@ -361,8 +361,8 @@ pub fn yield_now() {
 
 /// Commands of membarrier(2), Linux 4.16: include/uapi/linux/membarrier.h.
 mod membarrier {
-    pub const GLOBAL_EXPEDITED: usize = 1 << 1;
-    pub const REGISTER_GLOBAL_EXPEDITED: usize = 1 << 2;
+    pub(super) const GLOBAL_EXPEDITED: usize = 1 << 1;
+    pub(super) const REGISTER_GLOBAL_EXPEDITED: usize = 1 << 2;
 }
 
 /// Lets [`barrier_everywhere`] of other processes reach this one, and its forked children. False where

@@ -20,13 +20,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// What is known.
 mod mode {
     /// No filter, or one that was there before the recording and lets programs start.
-    pub const OPEN: u32 = 0;
+    pub(super) const OPEN: u32 = 0;
     /// There is a filter, and nothing is known but that this library could be loaded under it.
-    pub const LOADER: u32 = 1;
+    pub(super) const LOADER: u32 = 1;
     /// The filters of `WORDS`.
-    pub const FILTERED: u32 = 2;
+    pub(super) const FILTERED: u32 = 2;
     /// No call at all.
-    pub const CLOSED: u32 = 3;
+    pub(super) const CLOSED: u32 = 3;
 }
 
 /// More than the kernel takes for a process (`MAX_INSNS_PER_PATH`, which counts four more for each filter).
@@ -73,14 +73,14 @@ impl UnderWay {
     /// To be called before the look at the filters: [`settle`] sees the call, or the call sees the filter. Not a guard:
     /// a thread that is cancelled here is not to run anything of ours.
     #[inline(always)]
-    pub fn begin() -> UnderWay {
+    pub(crate) fn begin() -> UnderWay {
         let calls = calls_of_thread();
         calls.fetch_add(1, Ordering::SeqCst);
         UnderWay(calls)
     }
 
     #[inline(always)]
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         // A child that nobody announced is noticed inside of a call, and begins with none.
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.fetch_sub(1, Ordering::Release);

@@ -39,12 +39,12 @@ impl Pieces {
     }
 
     /// No items.
-    pub fn none() -> Pieces {
+    pub(super) fn none() -> Pieces {
         Pieces::new(0, 1, 1)
     }
 
     /// Inside a mapping of the whole file, which begins at `base`.
-    pub fn of_whole(
+    pub(super) fn of_whole(
         base: *mut u8,
         offset: usize,
         items: u32,
@@ -61,7 +61,7 @@ impl Pieces {
     }
 
     /// With the pieces of the first `wanted` items mapped.
-    pub fn map(
+    pub(super) fn map(
         fd: i32,
         offset: usize,
         items: u32,
@@ -104,13 +104,13 @@ impl Pieces {
     }
 
     /// Items that are mapped: the first ones.
-    pub fn mapped(&self) -> u32 {
+    pub(super) fn mapped(&self) -> u32 {
         self.mapped.load(Ordering::Acquire)
     }
 
     /// Maps the pieces of the first `wanted` items; where there is no room, fewer.
     #[cold]
-    pub fn extend(&self, wanted: u32) {
+    pub(super) fn extend(&self, wanted: u32) {
         let count = wanted.min(self.items).div_ceil(self.items_in_piece) as usize;
         for i in 1..count {
             let (Some(before), Some(piece)) = (self.list.get(i - 1), self.list.get(i)) else {
@@ -140,7 +140,7 @@ impl Pieces {
 
     /// Where an item lies; `None`: not in what is mapped.
     #[inline]
-    pub fn at(&self, i: u32) -> Option<*mut u8> {
+    pub(super) fn at(&self, i: u32) -> Option<*mut u8> {
         if i >= self.items {
             return None;
         }
@@ -151,19 +151,19 @@ impl Pieces {
     }
 
     /// Whether an address lies in one of the pieces.
-    pub fn contains(&self, address: usize) -> bool {
+    pub(super) fn contains(&self, address: usize) -> bool {
         self.each()
             .any(|(memory, bytes)| address.wrapping_sub(memory.addr()) < bytes)
     }
 
     /// What is mapped.
-    pub fn each(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = (*mut u8, usize)> {
         let all = self.list.iter().enumerate();
         all.map(|(i, piece)| (piece.load(Ordering::Acquire), self.bytes_of(i)))
             .filter(|(memory, _)| !memory.is_null())
     }
 
-    pub fn unmap(&self) {
+    pub(super) fn unmap(&self) {
         for (memory, bytes) in self.each() {
             // SAFETY: the caller drops what refers to it.
             unsafe { platform::unmap(memory, bytes) };

@@ -24,7 +24,7 @@ pub(super) struct State {
 
 impl State {
     /// Whether the walk has not made a step yet.
-    pub fn is(&self, from: &Start) -> bool {
+    pub(super) fn is(&self, from: &Start) -> bool {
         let r = from.registers;
         (self.pc, self.sp, self.fp, self.exact) == (r.pc, r.sp, r.fp, from.exact)
     }

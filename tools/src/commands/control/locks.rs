@@ -40,7 +40,7 @@ struct WaitJson {
 }
 
 /// Asks the session and prints its answer.
-pub fn show(target: &str, json: bool) -> Result<u8> {
+pub(super) fn show(target: &str, json: bool) -> Result<u8> {
     let session = client::find(target)?.session;
     let reply = client::ask(&session, &Request::Locks {})?;
     let locks = reply.locks.unwrap_or_default();

@@ -10,7 +10,7 @@ use super::{Check, Status};
 use crate::{agent, units};
 
 /// Every check, in the order in which things are needed.
-pub fn checks() -> Vec<Check> {
+pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![
         platform(),
         agent_library(),

@@ -13,7 +13,7 @@ use super::view::{self, Gate};
 
 /// What such tools are told.
 #[derive(Debug)]
-pub struct Summary {
+pub(super) struct Summary {
     /// `stackbeat gate`.
     pub tool: &'static str,
     pub verdict: Verdict,
@@ -23,13 +23,13 @@ pub struct Summary {
 
 /// A test case.
 #[derive(Debug)]
-pub struct Case {
+pub(super) struct Case {
     pub name: String,
     pub result: CaseResult,
 }
 
 #[derive(Debug)]
-pub enum CaseResult {
+pub(super) enum CaseResult {
     Passed,
     /// Cannot tell, and why.
     Skipped(String),
@@ -40,7 +40,7 @@ pub enum CaseResult {
 
 /// Something that became worse.
 #[derive(Debug)]
-pub struct Failure {
+pub(super) struct Failure {
     pub headline: String,
     /// What is known of it, one line each.
     pub details: String,
@@ -53,7 +53,7 @@ pub struct Failure {
 
 impl Failure {
     /// A budget that was exceeded, as the line says.
-    pub fn over_budget(line: String) -> Failure {
+    pub(super) fn over_budget(line: String) -> Failure {
         Failure {
             headline: line,
             details: String::new(),
@@ -76,7 +76,7 @@ impl Summary {
 }
 
 /// One test case for each metric of the whole run, and one for each finding beyond those.
-pub fn summary(gate: &Gate) -> Summary {
+pub(super) fn summary(gate: &Gate) -> Summary {
     let outcome = &gate.outcome;
     let case = |finding: &Finding, result: fn(Failure) -> CaseResult, kind: &str| {
         let e = &finding.explanation;
@@ -153,7 +153,7 @@ fn details(gate: &Gate, finding: &Finding) -> String {
 }
 
 /// The file and line of a function, the file relative to the working directory when it is in it.
-pub fn source(sources: &Sources, function: NameId) -> Option<(String, u32)> {
+pub(super) fn source(sources: &Sources, function: NameId) -> Option<(String, u32)> {
     let (file, line) = sources.get(&function)?;
     let here = std::env::current_dir().ok();
     let inside = here.and_then(|here| {
@@ -164,7 +164,7 @@ pub fn source(sources: &Sources, function: NameId) -> Option<(String, u32)> {
 }
 
 /// The report that most CI systems show as test results.
-pub fn junit(summary: &Summary) -> String {
+pub(super) fn junit(summary: &Summary) -> String {
     let class = summary.tool.replace(' ', ".");
     let mut cases = String::new();
     let (mut failures, mut skipped) = (0, 0);
@@ -209,7 +209,7 @@ pub fn junit(summary: &Summary) -> String {
 }
 
 /// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where known.
-pub fn sarif(summary: &Summary) -> Value {
+pub(super) fn sarif(summary: &Summary) -> Value {
     let results: Vec<Value> = summary
         .told()
         .map(|(is_failure, failure)| {
@@ -269,7 +269,7 @@ fn uri(path: &str) -> String {
 
 /// GitHub's workflow commands: an annotation for each failure and notice, and without a failure one line that says how it went.
 /// <https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands>
-pub fn github(summary: &Summary) -> String {
+pub(super) fn github(summary: &Summary) -> String {
     let data = |text: &str| {
         text.replace('%', "%25")
             .replace('\r', "%0D")

@@ -34,7 +34,7 @@ const WEIGHTS: [Metric; 8] = [
 const DRAWN_SHARE: f64 = 0.001;
 
 /// The page of a gate.
-pub fn render(gate: &Gate) -> String {
+pub(super) fn render(gate: &Gate) -> String {
     let mut body = verdict(gate.outcome.verdict, &gate.headline());
     for (number, (word, finding)) in gate.told().enumerate() {
         if number > 0 || !word.is_empty() {
@@ -120,7 +120,7 @@ pub fn render(gate: &Gate) -> String {
 }
 
 /// A page with a differential flame graph below `body`, which is markup.
-pub fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
+pub(super) fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
     // `<` would end the script in which the data stands.
     let data = graph(table, pairing).to_string().replace('<', "\\u003c");
     let script = format!("<script>\nconst DATA = {data};\n{SCRIPT}\n</script>");
@@ -128,7 +128,7 @@ pub fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String 
 }
 
 /// A page of markup and scripts.
-pub fn document(title: &str, body: &str, scripts: &str) -> String {
+pub(super) fn document(title: &str, body: &str, scripts: &str) -> String {
     let parts = [
         ("{{title}}", escape(title)),
         ("{{style}}", STYLE.to_string()),
@@ -140,7 +140,7 @@ pub fn document(title: &str, body: &str, scripts: &str) -> String {
 }
 
 /// The class that gives a verdict its colour.
-pub fn class(verdict: Verdict) -> &'static str {
+pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Regression => "worse",
         Verdict::NoRegression => "better",
@@ -149,7 +149,7 @@ pub fn class(verdict: Verdict) -> &'static str {
 }
 
 /// The verdict as the head of a page.
-pub fn verdict(verdict: Verdict, headline: &str) -> String {
+pub(super) fn verdict(verdict: Verdict, headline: &str) -> String {
     format!(
         "<p class=\"verdict {}\"><b>{}</b> {}</p>",
         class(verdict),
@@ -274,7 +274,7 @@ fn graph(table: &Table, pairing: Pairing) -> Value {
 
 /// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change the direction of
 /// text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -7,7 +7,7 @@ use stackbeat_model::{Trace, TraceError};
 
 /// The traces of a side, each once, in order.
 #[derive(Debug, Default)]
-pub struct Inputs {
+pub(super) struct Inputs {
     pub traces: Vec<PathBuf>,
     /// Files beside them that are called like traces and are none.
     pub others: Vec<TraceError>,
@@ -25,7 +25,7 @@ impl Inputs {
     }
 
     /// What is said of the files that are no traces.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         self.others.iter().map(|other| format!("{other}; left out"))
     }
 }
@@ -35,7 +35,7 @@ impl Inputs {
 /// # Errors
 ///
 /// Nothing is found for one of the inputs, or nothing but files that are no traces. A file that is named is not looked into.
-pub fn traces(flag: &str, inputs: &[String]) -> Result<Inputs> {
+pub(super) fn traces(flag: &str, inputs: &[String]) -> Result<Inputs> {
     let mut found = Inputs::default();
     for input in inputs {
         let path = Path::new(input);
@@ -75,7 +75,7 @@ pub fn traces(flag: &str, inputs: &[String]) -> Result<Inputs> {
 }
 
 /// The traces in a folder and in the folders in it.
-pub fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = |folder: &Path| -> Result<Vec<PathBuf>> {
         let context = || format!("{}: cannot be read", folder.display());
         let list = std::fs::read_dir(folder).with_context(context)?;

@@ -10,7 +10,7 @@ use stackbeat_gate::run::{RoleId, Side};
 use super::view::Gate;
 
 /// The whole object.
-pub fn render(gate: &Gate) -> Value {
+pub(super) fn render(gate: &Gate) -> Value {
     let outcome = &gate.outcome;
     let name = |id| gate.table.names.text(id);
     json!({

@@ -11,7 +11,7 @@ use crate::summary::timeline::Bar;
 use crate::units;
 
 /// Bars of a trace that are kept; what is shorter than a pixel cannot be seen anyway.
-pub const BAR_BUDGET: usize = 20_000;
+pub(super) const BAR_BUDGET: usize = 20_000;
 const WIDTH: f64 = 1160.0;
 const ROW: f64 = 17.0;
 /// Rows of frames below the row of states.
@@ -28,7 +28,7 @@ struct Box {
 }
 
 /// The lanes of two traces, given with their names.
-pub fn render(traces: &[(String, Report); 2]) -> String {
+pub(super) fn render(traces: &[(String, Report); 2]) -> String {
     let length = traces
         .iter()
         .map(|(_, r)| r.metadata.recording.duration_ns)

@@ -8,10 +8,10 @@ use super::view::{self, Gate, amount, change};
 use crate::terminal;
 
 /// GitHub refuses comments above 65,536 characters, GitLab above a million.
-pub const LONGEST: usize = 60_000;
+pub(super) const LONGEST: usize = 60_000;
 
 /// The whole comment.
-pub fn render(gate: &Gate) -> String {
+pub(super) fn render(gate: &Gate) -> String {
     let mut out = String::new();
     let outcome = &gate.outcome;
     let sign = sign(outcome.verdict);
@@ -91,7 +91,7 @@ pub fn render(gate: &Gate) -> String {
 }
 
 /// The verdict at a glance.
-pub fn sign(verdict: Verdict) -> &'static str {
+pub(super) fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Regression => "❌",
         Verdict::NoRegression => "✅",
@@ -100,7 +100,7 @@ pub fn sign(verdict: Verdict) -> &'static str {
 }
 
 /// At most so many bytes of a text.
-pub fn cut(mut text: String, longest: usize) -> String {
+pub(super) fn cut(mut text: String, longest: usize) -> String {
     if text.len() > longest {
         let mut at = longest;
         while !text.is_char_boundary(at) {
@@ -137,7 +137,7 @@ fn table(out: &mut String, gate: &Gate, title: &str, rows: &[(String, &Row)]) {
 }
 
 /// Names come from recorded programs: nothing in them may be markup.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

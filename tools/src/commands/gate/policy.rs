@@ -29,7 +29,7 @@ const GATE_KEYS: [&str; 11] = [
 const BUDGET_KEYS: [&str; 6] = ["function", "thread", "scope", "per", "metric", "max"];
 
 /// The rules that a policy, if there is one, makes of the defaults.
-pub fn read(path: Option<&Path>, rules: Rules) -> Result<Rules> {
+pub(super) fn read(path: Option<&Path>, rules: Rules) -> Result<Rules> {
     let Some(path) = path else { return Ok(rules) };
     let text = fs::read_to_string(path)
         .with_context(|| format!("{}: the policy cannot be read", path.display()))?;

@@ -9,7 +9,7 @@ use crate::table::{Column, Table, shorten};
 use crate::terminal::{Style, clean};
 
 /// The whole text.
-pub fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
+pub(super) fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     let mut out = String::new();
     let outcome = &gate.outcome;
     let verdict = view::verdict_text(outcome.verdict);

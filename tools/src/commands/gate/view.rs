@@ -18,7 +18,7 @@ use crate::units;
 
 /// What a gate compared and found.
 #[derive(Debug)]
-pub struct Gate {
+pub(super) struct Gate {
     pub table: Table,
     pub outcome: Outcome,
     /// Where functions of the candidate are written.
@@ -30,7 +30,7 @@ pub struct Gate {
 
 impl Gate {
     /// `10 against 10 runs`.
-    pub fn sizes(&self) -> String {
+    pub(super) fn sizes(&self) -> String {
         format!(
             "{} against {} runs",
             self.table.baseline_count,
@@ -38,12 +38,12 @@ impl Gate {
         )
     }
 
-    pub fn role(&self, role: RoleId) -> String {
+    pub(super) fn role(&self, role: RoleId) -> String {
         self.table.names.roles()[role.0 as usize].describe()
     }
 
     /// The answer in one line, without the verdict itself.
-    pub fn headline(&self) -> String {
+    pub(super) fn headline(&self) -> String {
         let outcome = &self.outcome;
         match outcome.verdict {
             Verdict::Regression => match outcome.findings.first() {
@@ -119,7 +119,7 @@ impl Gate {
     }
 
     /// Findings and notices, each with the word that stands before it.
-    pub fn told(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
+    pub(super) fn told(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
         let findings = self.outcome.findings.iter().map(|f| ("", f));
         findings.chain(self.outcome.notices.iter().map(|f| ("notice: ", f)))
     }
@@ -160,7 +160,7 @@ impl Gate {
     }
 
     /// What became worse, by how much, how sure.
-    pub fn finding_line(&self, finding: &Finding) -> String {
+    pub(super) fn finding_line(&self, finding: &Finding) -> String {
         let c = &finding.row.comparison;
         let of = match (finding.way, finding.explanation.function) {
             (Way::Function, Some(function)) => format!(" of {}", self.table.names.text(function)),
@@ -201,7 +201,7 @@ impl Gate {
     }
 
     /// `+6.9 … +9.3 %`.
-    pub fn interval(&self, c: &Comparison) -> String {
+    pub(super) fn interval(&self, c: &Comparison) -> String {
         if c.p.is_none() {
             return "exact".into();
         }
@@ -217,7 +217,7 @@ impl Gate {
     }
 
     /// Where a finding sits: the role and the path.
-    pub fn place(&self, finding: &Finding) -> String {
+    pub(super) fn place(&self, finding: &Finding) -> String {
         let e = &finding.explanation;
         let role = e
             .role
@@ -234,7 +234,7 @@ impl Gate {
     }
 
     /// The function to look at and its share of the change.
-    pub fn function(&self, finding: &Finding) -> Option<String> {
+    pub(super) fn function(&self, finding: &Finding) -> Option<String> {
         let e = &finding.explanation;
         let name = self.table.names.text(e.function?);
         Some(format!(
@@ -248,7 +248,7 @@ impl Gate {
     }
 
     /// Evidence, one line each: amounts in the function on both sides, calls that became more.
-    pub fn evidence(&self, finding: &Finding) -> Vec<String> {
+    pub(super) fn evidence(&self, finding: &Finding) -> Vec<String> {
         const SHOWN: usize = 5;
         let e = &finding.explanation;
         // What was followed comes first, then what grew with it.
@@ -313,13 +313,13 @@ impl Gate {
     }
 
     /// Budgets that were exceeded.
-    pub fn budget_lines(&self) -> Vec<String> {
+    pub(super) fn budget_lines(&self) -> Vec<String> {
         over_budget(&self.outcome.budgets)
     }
 
     /// Budgets that nothing was spent of because nothing has their names, those that cannot be judged, and what else is
     /// to be warned of.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = idle_budgets(&self.outcome.budgets);
         warnings.extend(uncounted_budgets(&self.outcome.budgets));
         warnings.extend(self.outcome.warnings.iter().cloned());
@@ -327,7 +327,7 @@ impl Gate {
     }
 
     /// Functions that have another name in each build and were taken for the same, and why.
-    pub fn renamed(&self) -> Vec<String> {
+    pub(super) fn renamed(&self) -> Vec<String> {
         const SHOWN: usize = 5;
         let renamed = || {
             let matches = self.table.matches.iter();
@@ -354,7 +354,7 @@ impl Gate {
     }
 
     /// Metrics that the same cause made worse.
-    pub fn also(&self, finding: &Finding) -> Option<String> {
+    pub(super) fn also(&self, finding: &Finding) -> Option<String> {
         let also = finding.also.iter().filter_map(|metric| {
             let row = self.outcome.whole.iter().find(|r| r.metric == *metric)?;
             Some(format!(
@@ -368,7 +368,7 @@ impl Gate {
     }
 
     /// Rows of the table of the whole run: costs that are worth a line, and what changed.
-    pub fn rows(&self) -> Vec<&Row> {
+    pub(super) fn rows(&self) -> Vec<&Row> {
         let wall = self.outcome.whole.iter().find(|r| r.metric == Metric::Wall);
         let wall_ns = wall.map_or(0.0, |r| r.comparison.baseline_median);
         let shown = |row: &&Row| {
@@ -399,7 +399,7 @@ fn count_change(row: &Row) -> String {
 }
 
 /// A line for each budget that was exceeded.
-pub fn over_budget(budgets: &[BudgetRow]) -> Vec<String> {
+pub(super) fn over_budget(budgets: &[BudgetRow]) -> Vec<String> {
     let exceeded = budgets.iter().filter(|row| row.is_exceeded());
     let line = |row: &BudgetRow| {
         let budget = &row.budget;
@@ -415,7 +415,7 @@ pub fn over_budget(budgets: &[BudgetRow]) -> Vec<String> {
 }
 
 /// A line for each budget that nothing was spent of because nothing has its names.
-pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
+pub(super) fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
     let idle = budgets.iter().filter(|row| row.is_idle);
     let line = |row: &BudgetRow| {
         format!(
@@ -428,7 +428,7 @@ pub fn idle_budgets(budgets: &[BudgetRow]) -> Vec<String> {
 }
 
 /// A line for each budget of something that a run did not count, or not to its end.
-pub fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
+pub(super) fn uncounted_budgets(budgets: &[BudgetRow]) -> Vec<String> {
     let line = |row: &BudgetRow| {
         Some(format!(
             "the budget for {}{} cannot be judged: {}",
@@ -474,7 +474,7 @@ fn evidence_of(confirmation: &Confirmation) -> String {
 }
 
 /// Why a regression that fresh runs did not show again is none.
-pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
+pub(super) fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
     format!(
         "{finding_line}, but {} that: {}; there may be a change too small for so many runs",
         fresh_pairs(confirmation, "did not show"),
@@ -483,18 +483,18 @@ pub fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
 }
 
 /// `CPU time: nginx`.
-pub fn process(row: &ProcessRow) -> String {
+pub(super) fn process(row: &ProcessRow) -> String {
     format!("{}: {}", row.row.metric.title(), row.process)
 }
 
 /// Scopes that are shown, the wall time of each before its other metrics.
-pub fn scopes(outcome: &Outcome) -> impl Iterator<Item = &ScopeRow> {
+pub(super) fn scopes(outcome: &Outcome) -> impl Iterator<Item = &ScopeRow> {
     outcome.scopes.iter().filter(|row| row.is_worth_a_line())
 }
 
 /// `parse header (2,000 calls)`, or `(2,000 → 2,500 calls; system calls: stat 20 → 2,020)`;
 /// of all but the wall time `CPU time: parse header`.
-pub fn scope(row: &ScopeRow) -> String {
+pub(super) fn scope(row: &ScopeRow) -> String {
     const SHOWN: usize = 2;
     if row.row.metric != Metric::Wall {
         return format!("{}: {}", row.row.metric.title(), row.name);
@@ -515,7 +515,7 @@ pub fn scope(row: &ScopeRow) -> String {
 }
 
 /// The verdict for people.
-pub fn verdict_text(verdict: Verdict) -> &'static str {
+pub(super) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::NoRegression => "no regression",
         Verdict::Regression => "REGRESSION",
@@ -524,7 +524,7 @@ pub fn verdict_text(verdict: Verdict) -> &'static str {
 }
 
 /// An amount of a metric.
-pub fn amount(metric: Metric, value: f64) -> String {
+pub(super) fn amount(metric: Metric, value: f64) -> String {
     let rounded = value.round().max(0.0) as u64;
     match metric.unit() {
         Unit::Nanoseconds => units::duration(rounded),
@@ -534,7 +534,7 @@ pub fn amount(metric: Metric, value: f64) -> String {
 }
 
 /// `+8.2 %`, or `new` when there was nothing before.
-pub fn change(relative: f64) -> String {
+pub(super) fn change(relative: f64) -> String {
     if relative.is_finite() {
         format!("{:+.1} %", 100.0 * relative)
     } else {
@@ -543,7 +543,7 @@ pub fn change(relative: f64) -> String {
 }
 
 /// A change as a share of a level; one that is no small part of it as an amount: of what is small, a large share is little.
-pub fn size(metric: Metric, share: f64, level: f64) -> String {
+pub(super) fn size(metric: Metric, share: f64, level: f64) -> String {
     const SMALL: f64 = 0.1;
     match share <= SMALL {
         true => format!("{:.1} %", 100.0 * share),
@@ -561,7 +561,7 @@ fn seen(row: &Row) -> Option<String> {
 
 /// The candidate's amount beside the baseline's median and the change. The change is that of the typical run and not of the
 /// medians, which noise may have moved the other way.
-pub fn candidate(row: &Row) -> String {
+pub(super) fn candidate(row: &Row) -> String {
     let c = &row.comparison;
     let value = match c.p {
         Some(_) => c.baseline_median + c.shift,
@@ -571,7 +571,7 @@ pub fn candidate(row: &Row) -> String {
 }
 
 /// Small ones in full: a p of 0.00001 says something else than one of 0.001.
-pub fn p_value(p: f64) -> String {
+pub(super) fn p_value(p: f64) -> String {
     if p < 0.0001 {
         "<0.0001".into()
     } else {
@@ -580,7 +580,7 @@ pub fn p_value(p: f64) -> String {
 }
 
 /// What stands in the column of p values.
-pub fn p_of(row: &Row) -> String {
+pub(super) fn p_of(row: &Row) -> String {
     match (row.comparison.p, row.adjusted_p) {
         (None, _) => "exact".into(),
         (Some(p), adjusted) => p_value(adjusted.map_or(p, |a| a.max(p))),
@@ -588,7 +588,7 @@ pub fn p_of(row: &Row) -> String {
 }
 
 /// The answer for people.
-pub fn answer(row: &Row) -> String {
+pub(super) fn answer(row: &Row) -> String {
     let c = &row.comparison;
     match c.answer {
         Answer::Higher if row.metric.is_cost() => "worse".into(),

@@ -75,7 +75,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub fn new(
+    pub(super) fn new(
         trace: &'a Trace,
         names: &'a Names,
         libs: &'a Libs,
@@ -103,7 +103,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Also shows these, which are in order of their begins.
-    pub fn with_moments(self, moments: Vec<&'a Moment>) -> Self {
+    pub(super) fn with_moments(self, moments: Vec<&'a Moment>) -> Self {
         Tables { moments, ..self }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Tables<'a> {
         position
     }
 
-    pub fn write(&mut self, spool: &mut Spool, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn write(&mut self, spool: &mut Spool, out: &mut dyn Write) -> io::Result<()> {
         let trace = self.trace;
         let origin_ns = trace.start_ns();
         let thread = trace.thread(self.thread);

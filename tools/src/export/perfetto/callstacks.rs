@@ -39,7 +39,7 @@ pub(super) struct Callstacks {
 }
 
 impl Callstacks {
-    pub fn new(trace: &Trace) -> Callstacks {
+    pub(super) fn new(trace: &Trace) -> Callstacks {
         Callstacks {
             plain: vec![0; trace.stack_count() as usize],
             with_leaf: HashMap::new(),
@@ -56,7 +56,7 @@ impl Callstacks {
     }
 
     /// Opens the sequence and describes the modules.
-    pub fn begin(&mut self, trace: &Trace, packets: &mut Packets<'_>) -> io::Result<()> {
+    pub(super) fn begin(&mut self, trace: &Trace, packets: &mut Packets<'_>) -> io::Result<()> {
         let interval_ns = trace.config().interval_ns;
         let mut interned = pb::InternedData::default();
         // Id 1 is the name and build id of what is in no module.
@@ -114,7 +114,7 @@ impl Callstacks {
         })
     }
 
-    pub fn sample(
+    pub(super) fn sample(
         &mut self,
         trace: &Trace,
         names: &Names,

@@ -81,7 +81,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         owner: Owner,
         reading: &Reading,

@@ -34,7 +34,7 @@ pub(super) struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    pub fn new(out: &'a mut dyn Write) -> Packets<'a> {
+    pub(super) fn new(out: &'a mut dyn Write) -> Packets<'a> {
         Packets {
             out,
             buffer: Vec::with_capacity(2 * FLUSH_BYTES),
@@ -42,7 +42,7 @@ impl<'a> Packets<'a> {
         }
     }
 
-    pub fn write(&mut self, packet: &pb::TracePacket) -> io::Result<()> {
+    pub(super) fn write(&mut self, packet: &pb::TracePacket) -> io::Result<()> {
         self.buffer.push(PACKET_TAG);
         encode_varint(packet.encoded_len() as u64, &mut self.buffer);
         packet.encode_raw(&mut self.buffer);
@@ -55,7 +55,7 @@ impl<'a> Packets<'a> {
     /// A packet of which only the payload (field `field`) and the time differ from others of its
     /// sequence; `common` are its other fields.
     #[inline]
-    pub fn write_payload(
+    pub(super) fn write_payload(
         &mut self,
         common: &[u8],
         time_ns: u64,
@@ -88,7 +88,7 @@ impl<'a> Packets<'a> {
         Ok(())
     }
 
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
@@ -100,18 +100,18 @@ impl<'a> Packets<'a> {
 pub(super) struct Sequence(pub u32);
 
 impl Sequence {
-    pub const SESSION: Sequence = Sequence(1_000_000);
-    pub const COUNTERS: Sequence = Sequence(1_000_001);
-    pub const SAMPLES: Sequence = Sequence(1_000_002);
+    pub(super) const SESSION: Sequence = Sequence(1_000_000);
+    pub(super) const COUNTERS: Sequence = Sequence(1_000_001);
+    pub(super) const SAMPLES: Sequence = Sequence(1_000_002);
     /// The program's own scopes, flows and counters. Below those of threads.
-    pub const PROGRAM: Sequence = Sequence(999_999);
+    pub(super) const PROGRAM: Sequence = Sequence(999_999);
 
-    pub fn thread(thread: ThreadIndex) -> Sequence {
+    pub(super) fn thread(thread: ThreadIndex) -> Sequence {
         Sequence(1_000_003 + thread.0)
     }
 
     /// The fields that all packets with interned data of this sequence share.
-    pub fn common_fields(self) -> Vec<u8> {
+    pub(super) fn common_fields(self) -> Vec<u8> {
         let mut fields = wire::Message::new();
         fields.number(10, u64::from(self.0));
         fields.number(13, u64::from(NEEDS_STATE));
@@ -127,7 +127,7 @@ pub(super) struct Uuids {
 }
 
 impl Uuids {
-    pub fn new(session_id: &[u8], identities: Identities) -> Uuids {
+    pub(super) fn new(session_id: &[u8], identities: Identities) -> Uuids {
         let session = session_id
             .iter()
             .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
@@ -137,42 +137,42 @@ impl Uuids {
         }
     }
 
-    pub fn session(&self) -> u64 {
+    pub(super) fn session(&self) -> u64 {
         self.id(0, 0)
     }
 
-    pub fn process(&self, process: ProcessIndex) -> u64 {
+    pub(super) fn process(&self, process: ProcessIndex) -> u64 {
         self.id(1, self.identities.process(process).0)
     }
 
-    pub fn thread(&self, thread: ThreadIndex) -> u64 {
+    pub(super) fn thread(&self, thread: ThreadIndex) -> u64 {
         self.id(2, self.identities.thread(thread).0)
     }
 
     /// A counter of a process or thread.
-    pub fn counter(&self, owner: u64, counter: usize) -> u64 {
+    pub(super) fn counter(&self, owner: u64, counter: usize) -> u64 {
         mix(owner ^ (counter as u64 + 1)) | 1
     }
 
     /// The track of a thread's own scopes.
-    pub fn scopes(&self, thread: ThreadIndex) -> u64 {
+    pub(super) fn scopes(&self, thread: ThreadIndex) -> u64 {
         self.id(3, self.identities.thread(thread).0)
     }
 
     /// The flow between two threads, by its number in this export.
-    pub fn arrow(&self, number: u32) -> u64 {
+    pub(super) fn arrow(&self, number: u32) -> u64 {
         self.id(4, number)
     }
 
     /// A counter by its name.
-    pub fn named(&self, owner: u64, name: &str) -> u64 {
+    pub(super) fn named(&self, owner: u64, name: &str) -> u64 {
         name.bytes()
             .fold(mix(owner), |hash, byte| mix(hash ^ u64::from(byte)))
             | 1
     }
 
     /// One of the tracks of asynchronous work of a name.
-    pub fn lane(&self, name: u64, lane: usize) -> u64 {
+    pub(super) fn lane(&self, name: u64, lane: usize) -> u64 {
         mix(name ^ self.id(5, lane as u32)) | 1
     }
 
@@ -198,7 +198,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Adds a number; whether it is new.
-    pub fn insert(&mut self, number: usize) -> bool {
+    pub(super) fn insert(&mut self, number: usize) -> bool {
         let (page, word, bit) = (number >> 12, number >> 6 & 63, 1 << (number & 63));
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);

@@ -23,7 +23,7 @@ pub(super) struct Program {
 
 impl Program {
     /// True: it was an event of this kind, and is written.
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         thread: ThreadIndex,
         event: &Event,
@@ -81,7 +81,7 @@ impl Program {
     }
 
     /// Asynchronous work. What overlaps stands on tracks of one name, which Perfetto shows as one.
-    pub fn asynchronous(
+    pub(super) fn asynchronous(
         &mut self,
         all: &[Work],
         uuids: &Uuids,
@@ -123,7 +123,7 @@ impl Program {
     }
 
     /// The values of a counter.
-    pub fn counter(
+    pub(super) fn counter(
         &mut self,
         counter: &Counter,
         uuids: &Uuids,

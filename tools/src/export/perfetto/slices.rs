@@ -47,7 +47,7 @@ struct State {
 }
 
 impl ThreadTrack {
-    pub fn new(thread: ThreadIndex) -> ThreadTrack {
+    pub(super) fn new(thread: ThreadIndex) -> ThreadTrack {
         ThreadTrack {
             thread,
             nesting: Nesting::new(thread),
@@ -63,7 +63,7 @@ impl ThreadTrack {
     }
 
     /// Opens the sequence: defaults, and the names that all threads share.
-    pub fn begin(&self, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
+    pub(super) fn begin(&self, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
         let uuid = uuids.thread(self.thread);
         let sequence = Sequence::thread(self.thread);
         packets.write(&pb::TracePacket {
@@ -83,7 +83,7 @@ impl ThreadTrack {
     }
 
     /// Describes the thread, once for all images of its process.
-    pub fn describe(
+    pub(super) fn describe(
         &self,
         trace: &Trace,
         uuids: &Uuids,
@@ -109,7 +109,7 @@ impl ThreadTrack {
     }
 
     /// Takes the thread's next segment; how many slices were closed.
-    pub fn advance(
+    pub(super) fn advance(
         &mut self,
         trace: &Trace,
         names: &Names,
@@ -128,7 +128,7 @@ impl ThreadTrack {
     }
 
     /// Closes what is open.
-    pub fn finish(
+    pub(super) fn finish(
         &mut self,
         trace: &Trace,
         names: &Names,

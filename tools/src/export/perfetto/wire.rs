@@ -15,31 +15,31 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub const fn new() -> Message {
+    pub(super) const fn new() -> Message {
         Message {
             bytes: [0; CAPACITY],
             length: 0,
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.length = 0;
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
     /// A field of an integer, enum or bool type; negative numbers as two's complement.
     #[inline]
-    pub fn number(&mut self, field: u32, value: u64) {
+    pub(super) fn number(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field << 3));
         self.varint(value);
     }
 
     /// A nested message of two numbers.
     #[inline]
-    pub fn pair(&mut self, field: u32, first: (u32, u64), second: (u32, u64)) {
+    pub(super) fn pair(&mut self, field: u32, first: (u32, u64), second: (u32, u64)) {
         self.varint(u64::from(field << 3 | 2));
         let length_at = self.length;
         self.length += 1;
@@ -51,14 +51,14 @@ impl Message {
 
     /// The beginning of a nested message or string of `length` bytes.
     #[inline]
-    pub fn begin(&mut self, field: u32, length: usize) {
+    pub(super) fn begin(&mut self, field: u32, length: usize) {
         self.varint(u64::from(field << 3 | 2));
         self.varint(length as u64);
     }
 
     /// Bytes that are encoded already.
     #[inline]
-    pub fn append(&mut self, encoded: &[u8]) {
+    pub(super) fn append(&mut self, encoded: &[u8]) {
         self.bytes[self.length..self.length + encoded.len()].copy_from_slice(encoded);
         self.length += encoded.len();
     }

@@ -24,13 +24,18 @@ use crate::summary::timeline::Timeline;
 
 /// The packed numbers, and the functions in the order of their numbers there.
 #[derive(Debug)]
-pub struct Packed {
+pub(super) struct Packed {
     pub bytes: Vec<u8>,
     pub functions: Vec<FunctionIndex>,
 }
 
 /// Packs tree, cells and timeline of `threads` threads.
-pub fn encode(threads: usize, start_ns: u64, pruned: &Pruned, timeline: &Timeline) -> Packed {
+pub(super) fn encode(
+    threads: usize,
+    start_ns: u64,
+    pruned: &Pruned,
+    timeline: &Timeline,
+) -> Packed {
     let mut out = Vec::new();
     let mut functions = Vec::new();
     let mut numbers: HashMap<FunctionIndex, u64> = HashMap::new();

@@ -9,7 +9,7 @@ use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, Tree};
 
 /// A tree that fits, with its cells, and where each old place went.
 #[derive(Debug)]
-pub struct Pruned {
+pub(super) struct Pruned {
     pub tree: Tree,
     pub cells: HashMap<(ThreadIndex, u32), Cell>,
     /// New place by old place.
@@ -19,7 +19,7 @@ pub struct Pruned {
 }
 
 /// Keeps the at most `budget` places that matter most.
-pub fn prune(profile: &Profile, budget: usize) -> Pruned {
+pub(super) fn prune(profile: &Profile, budget: usize) -> Pruned {
     let keep = keep(profile, budget);
     let (tree, moved) = profile.tree.pruned(|place| keep[place]);
     let mut cells: HashMap<(ThreadIndex, u32), Cell> = HashMap::new();

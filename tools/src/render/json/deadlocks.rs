@@ -9,7 +9,7 @@ use crate::summary::metadata::Metadata;
 
 /// A deadlock in JSON (docs/json.md).
 #[derive(Debug, Serialize)]
-pub struct DeadlockJson {
+pub(crate) struct DeadlockJson {
     at_ns: u64,
     threads: Vec<MemberJson>,
 }
@@ -24,7 +24,11 @@ struct MemberJson {
     stack: Vec<String>,
 }
 
-pub fn json(deadlocks: &Deadlocks, metadata: &Metadata, profile: &Profile) -> Vec<DeadlockJson> {
+pub(crate) fn json(
+    deadlocks: &Deadlocks,
+    metadata: &Metadata,
+    profile: &Profile,
+) -> Vec<DeadlockJson> {
     let member = |m: &Member| MemberJson {
         utid: metadata
             .threads

@@ -8,7 +8,7 @@ use crate::summary::metadata::Metadata;
 
 /// A tree as JSON.
 #[derive(Debug, Serialize)]
-pub struct JsonBranch {
+pub(crate) struct JsonBranch {
     name: String,
     wall_ns: u64,
     blocked_ns: u64,
@@ -19,7 +19,7 @@ pub struct JsonBranch {
 }
 
 /// The two trees: callers, callees.
-pub fn json(focus: &Focus, metadata: &Metadata) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
+pub(crate) fn json(focus: &Focus, metadata: &Metadata) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
     let whole = focus.callees.weights.spent.wall_ns;
     (
         json_children(metadata, &focus.callers, whole),

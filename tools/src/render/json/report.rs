@@ -25,7 +25,7 @@ use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
 
 #[derive(Serialize)]
-pub struct ReportJson<'a> {
+pub(crate) struct ReportJson<'a> {
     schema: &'static str,
     recording: Recording,
     totals: Totals,
@@ -181,7 +181,7 @@ struct FocusJson {
 }
 
 /// The JSON of a report.
-pub fn report<'a>(
+pub(crate) fn report<'a>(
     report: &'a Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,

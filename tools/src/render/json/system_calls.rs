@@ -12,7 +12,7 @@ use crate::summary::system_calls::{CallSites, Counted, name};
 
 /// Calls of one kind that a function makes, or bytes that they move.
 #[derive(Serialize)]
-pub struct FunctionJson {
+pub(crate) struct FunctionJson {
     #[serde(flatten)]
     kind: Option<KindJson>,
     #[serde(flatten)]
@@ -24,7 +24,7 @@ pub struct FunctionJson {
 
 /// Calls of one kind that are made at a place, or bytes that they move.
 #[derive(Serialize)]
-pub struct SiteJson {
+pub(crate) struct SiteJson {
     #[serde(flatten)]
     kind: Option<KindJson>,
     count: u64,
@@ -40,7 +40,7 @@ enum KindJson {
 }
 
 /// The functions and the places that make the most calls, or move the most bytes, of each kind.
-pub fn json(
+pub(crate) fn json(
     sites: &CallSites,
     what: Counted,
     metadata: &Metadata,

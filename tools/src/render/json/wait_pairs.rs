@@ -11,7 +11,7 @@ use crate::summary::wait_rows::{Known, known, rows};
 
 /// Long waits in JSON (docs/json.md).
 #[derive(Debug, Serialize)]
-pub struct WaitsJson {
+pub(crate) struct WaitsJson {
     #[serde(flatten)]
     known: Known,
     pairs: Vec<PairJson>,
@@ -41,7 +41,7 @@ struct PairJson {
 }
 
 /// The pairs by total time, at most `top`.
-pub fn json(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, top: usize) -> WaitsJson {
+pub(crate) fn json(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, top: usize) -> WaitsJson {
     let Report {
         metadata, profile, ..
     } = report;

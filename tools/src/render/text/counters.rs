@@ -9,7 +9,7 @@ use crate::table::{Column, Table};
 use crate::units::{bytes, count, duration};
 
 /// The table of scopes; empty when there are none.
-pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
+pub(crate) fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
     let mut out = String::new();
     if rows.is_empty() {
         return out;
@@ -55,7 +55,11 @@ pub fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
 }
 
 /// The table of counters; empty when there are none.
-pub fn counter_table(rows: &[CounterRow], processes: &[(u32, String)], layout: &Layout) -> String {
+pub(crate) fn counter_table(
+    rows: &[CounterRow],
+    processes: &[(u32, String)],
+    layout: &Layout,
+) -> String {
     let mut out = String::new();
     if rows.is_empty() {
         return out;

@@ -13,7 +13,7 @@ use crate::terminal::clean;
 use crate::units::duration;
 
 /// The text; empty when there was none.
-pub fn text(
+pub(crate) fn text(
     deadlocks: &Deadlocks,
     metadata: &Metadata,
     profile: &Profile,

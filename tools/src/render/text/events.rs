@@ -10,7 +10,7 @@ use crate::table::{Column, Table};
 use crate::units::duration;
 
 /// The table, with where its thread was below an event that says so; empty when nothing happened.
-pub fn table(
+pub(crate) fn table(
     metadata: &Metadata,
     profile: &Profile,
     threads: &[(u32, String)],

@@ -1,7 +1,7 @@
 //! An interval as text.
 
 /// An interval of a share: `1.2 … 4.5 %`; empty when there is none.
-pub fn text(interval: Option<(f64, f64)>) -> String {
+pub(crate) fn text(interval: Option<(f64, f64)>) -> String {
     interval.map_or_else(String::new, |(low, high)| {
         format!("{:.1} … {:.1} %", low * 100.0, high * 100.0)
     })

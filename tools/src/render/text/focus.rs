@@ -15,7 +15,7 @@ use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
 
 /// The text for `--function NAME`.
-pub fn report(
+pub(crate) fn report(
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     name: &str,

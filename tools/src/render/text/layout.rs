@@ -6,18 +6,18 @@ use crate::terminal::Style;
 
 /// How the text is laid out.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     pub width: Option<usize>,
     pub style: Style,
     /// Lines per table.
     pub top: usize,
 }
 
-pub fn title(out: &mut String, layout: &Layout, text: &str) {
+pub(crate) fn title(out: &mut String, layout: &Layout, text: &str) {
     let _ = writeln!(out, "\n{}", layout.style.bold(text));
 }
 
-pub fn more(out: &mut String, layout: &Layout, total: usize) {
+pub(crate) fn more(out: &mut String, layout: &Layout, total: usize) {
     if total > layout.top {
         let text = format!("  … and {} more (--top 0 shows all)", total - layout.top);
         let _ = writeln!(out, "{}", layout.style.dim(&text));

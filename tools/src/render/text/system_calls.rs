@@ -13,7 +13,7 @@ use crate::table::{Column, Table};
 use crate::units::{bytes, count, percent};
 
 /// Who makes the calls of each kind, or moves the bytes; empty where it is not known.
-pub fn site_table(
+pub(crate) fn site_table(
     sites: &CallSites,
     what: Counted,
     metadata: &Metadata,
@@ -64,7 +64,11 @@ pub fn site_table(
 }
 
 /// The threads that make the most; nothing where none makes any, or none are known.
-pub fn table(metadata: &Metadata, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
+pub(crate) fn table(
+    metadata: &Metadata,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
     let threads = metadata.threads.iter().enumerate();
     let mut rows: Vec<_> = threads
         .filter(|(index, _)| wanted(ThreadIndex(*index as u32)))

@@ -22,7 +22,7 @@ use crate::terminal::clean;
 use crate::units::{bytes, count, duration, percent, plural};
 
 /// The whole report.
-pub fn report(
+pub(crate) fn report(
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
@@ -71,7 +71,7 @@ pub fn report(
 }
 
 /// `3 processes`, and how many programs they executed where that is more.
-pub fn processes(count: usize, programs: usize) -> String {
+pub(crate) fn processes(count: usize, programs: usize) -> String {
     let processes = plural(count as u64, "process", "processes");
     match programs > count {
         true => format!("{processes} ({programs} programs)"),
@@ -80,7 +80,7 @@ pub fn processes(count: usize, programs: usize) -> String {
 }
 
 /// What was recorded, in two lines, and what was not.
-pub fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -> String {
+pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -> String {
     let r = &metadata.recording;
     let samples: u64 = profile.threads.iter().map(|t| t.metrics.samples).sum();
     let mut out = String::new();
@@ -379,7 +379,7 @@ fn site_table(
 }
 
 /// What the trace does not have. Always there, so that nobody has to wonder.
-pub fn drops(metadata: &Metadata, layout: &Layout) -> String {
+pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
     let r = &metadata.recording;
     let mut out = String::new();
     title(&mut out, layout, "Losses");

@@ -12,7 +12,11 @@ use crate::table::{Column, Table};
 use crate::units::{count, duration, percent};
 
 /// The table; empty when nothing waited for long.
-pub fn table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
+pub(crate) fn table(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    layout: &Layout,
+) -> String {
     let Report {
         metadata, profile, ..
     } = report;

@@ -75,7 +75,7 @@ struct Recording<'a> {
 }
 
 impl Program {
-    pub fn new(side: Side, command: &str, args: &AbArgs) -> Result<Program> {
+    pub(super) fn new(side: Side, command: &str, args: &AbArgs) -> Result<Program> {
         let flag = side.name();
         let words = shlex::split(command)
             .filter(|words| !words.is_empty())
@@ -104,7 +104,7 @@ impl Program {
     }
 
     /// From now on another run shares its processor: that which was asked for, or the last one.
-    pub fn share(&mut self) -> Result<()> {
+    pub(super) fn share(&mut self) -> Result<()> {
         self.shares = true;
         if self.cpus.is_none() {
             self.cpus = Some(CpuList::allowed()?.last());
@@ -113,19 +113,19 @@ impl Program {
     }
 
     /// From now on it runs where the kernel places it.
-    pub fn run_alone(&mut self) {
+    pub(super) fn run_alone(&mut self) {
         self.shares = false;
         self.cpus = None;
     }
 
     /// Makes the folder.
-    pub fn make_folder(&self) -> Result<()> {
+    pub(super) fn make_folder(&self) -> Result<()> {
         let context = || format!("{}: cannot be made", self.folder.display());
         fs::create_dir_all(&self.folder).with_context(context)
     }
 
     /// Removes those of an earlier time.
-    pub fn remove_traces(&self) -> Result<()> {
+    pub(super) fn remove_traces(&self) -> Result<()> {
         for old in inputs::in_folder(&self.folder)? {
             fs::remove_file(&old)
                 .with_context(|| format!("{}: cannot be removed", old.display()))?;
@@ -134,7 +134,7 @@ impl Program {
     }
 
     /// Where the trace of a run goes.
-    pub fn trace(&self, number: usize) -> PathBuf {
+    pub(super) fn trace(&self, number: usize) -> PathBuf {
         self.folder.join(format!("{number:03}.beat"))
     }
 
@@ -169,12 +169,12 @@ impl Program {
     }
 
     /// A run that does not count.
-    pub fn warm_up(&self) -> Result<()> {
+    pub(super) fn warm_up(&self) -> Result<()> {
         self.look(|_| Ok(()))
     }
 
     /// Records a run that does not count, and looks at its trace.
-    pub fn look<T>(&self, at: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    pub(super) fn look<T>(&self, at: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         let trace = self.start(self.folder.join("warmup"))?.finish()?;
         let seen = at(&trace);
         let _ = fs::remove_file(&trace);

@@ -7,7 +7,7 @@ use super::view::{Series, Trend, would_see};
 use crate::commands::gate::ci::{Case, CaseResult, Failure, Summary, source};
 
 /// Each metric of the whole run, and what became worse in roles and functions only.
-pub fn summary(trend: &Trend) -> Summary {
+pub(super) fn summary(trend: &Trend) -> Summary {
     Summary {
         tool: "stackbeat trend",
         verdict: trend.verdict(),

@@ -14,7 +14,7 @@ const DEEPEST: usize = 5;
 
 /// A commit that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Commit {
+pub(super) struct Commit {
     /// The short hash, or the name that the traces give it.
     pub name: String,
     /// In full, when a repository knows it.
@@ -25,7 +25,7 @@ pub struct Commit {
 
 /// What orders the commits.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub(super) enum Order {
     Git(Repository),
     /// When the first run of each was started.
     Started,
@@ -33,7 +33,7 @@ pub enum Order {
 
 /// A trace, as far as its commit is concerned.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub(super) struct Source {
     pub path: PathBuf,
     /// What `record --commit` was told; may be empty.
     pub recorded: String,
@@ -42,14 +42,14 @@ pub struct Source {
 
 /// Commits in order, and the commit of each source.
 #[derive(Debug)]
-pub struct Measured {
+pub(super) struct Measured {
     pub order: Order,
     pub commits: Vec<Commit>,
     pub of_source: Vec<usize>,
 }
 
 /// The traces in a folder and in the folders in it, in the order of their paths.
-pub fn traces(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn traces(folder: &Path) -> Result<Vec<PathBuf>> {
     fn walk(folder: &Path, deep: usize, found: &mut Vec<PathBuf>) -> Result<()> {
         let context = || format!("{}: cannot be read", folder.display());
         for entry in std::fs::read_dir(folder).with_context(context)? {
@@ -84,7 +84,7 @@ pub fn traces(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Assigns sources to commits. `repository` is what the user named.
-pub fn measured(
+pub(super) fn measured(
     folder: &Path,
     sources: &[Source],
     repository: Option<&Path>,
@@ -217,7 +217,7 @@ fn without_number(stem: &str) -> &str {
 
 impl Measured {
     /// The place of the first commit that is not older than a named one.
-    pub fn since(&self, name: &str) -> Result<usize> {
+    pub(super) fn since(&self, name: &str) -> Result<usize> {
         let is_it = |commit: &Commit| {
             let hash = commit.hash.as_deref().unwrap_or("");
             commit.name == name || git::is_hash(name) && hash.starts_with(name)
@@ -242,7 +242,7 @@ impl Measured {
     }
 
     /// How many commits lie after one that was measured, up to and with the next; 1 where that is not known.
-    pub fn distance(&self, from: usize, to: usize) -> usize {
+    pub(super) fn distance(&self, from: usize, to: usize) -> usize {
         let hash = |at: usize| self.commits.get(at)?.hash.as_deref();
         match (&self.order, hash(from), hash(to)) {
             (Order::Git(repository), Some(from), Some(to)) => {

@@ -10,13 +10,13 @@ use anyhow::{Context, Result, bail};
 
 /// A repository.
 #[derive(Clone, Debug)]
-pub struct Repository {
+pub(super) struct Repository {
     folder: PathBuf,
 }
 
 /// What people know a commit by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Note {
+pub(super) struct Note {
     /// As short as it is unambiguous.
     pub short: String,
     pub subject: String,
@@ -29,7 +29,7 @@ impl Repository {
     /// # Errors
     ///
     /// When git is missing or knows no repository there.
-    pub fn at(folder: &Path) -> Result<Repository> {
+    pub(super) fn at(folder: &Path) -> Result<Repository> {
         let repository = Repository {
             folder: folder.to_owned(),
         };
@@ -37,7 +37,7 @@ impl Repository {
         Ok(repository)
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -73,7 +73,7 @@ impl Repository {
     }
 
     /// The full hashes of those names that are commits: hashes of seven digits or more, and tags.
-    pub fn commits(&self, names: &[&str]) -> Result<HashMap<String, String>> {
+    pub(super) fn commits(&self, names: &[&str]) -> Result<HashMap<String, String>> {
         let asked: Vec<(&str, String)> = names
             .iter()
             .filter(|name| !name.is_empty() && !name.contains(char::is_control))
@@ -101,7 +101,7 @@ impl Repository {
     }
 
     /// Of these commits, given by full hash, every one after its ancestors; else the older first.
-    pub fn in_order(&self, commits: &[String]) -> Result<Vec<String>> {
+    pub(super) fn in_order(&self, commits: &[String]) -> Result<Vec<String>> {
         let wanted: HashSet<&str> = commits.iter().map(String::as_str).collect();
         let all = self.ask(&["rev-list", "--date-order", "--stdin"], &lines(commits))?;
         let mut found: Vec<String> = all
@@ -114,14 +114,14 @@ impl Repository {
     }
 
     /// Those of these commits that a commit is no descendant of.
-    pub fn not_before(&self, commits: &[String], commit: &str) -> Result<HashSet<String>> {
+    pub(super) fn not_before(&self, commits: &[String], commit: &str) -> Result<HashSet<String>> {
         let input = format!("{}^{commit}\n", lines(commits));
         let after = self.ask(&["rev-list", "--stdin"], &input)?;
         Ok(after.lines().map(String::from).collect())
     }
 
     /// Short hash, subject and time of commits, by full hash.
-    pub fn notes(&self, commits: &[String]) -> Result<HashMap<String, Note>> {
+    pub(super) fn notes(&self, commits: &[String]) -> Result<HashMap<String, Note>> {
         let format = "--format=%H%x00%h%x00%ct%x00%s";
         let text = self.ask(&["log", "--no-walk", format, "--stdin"], &lines(commits))?;
         let note = |line: &str| {
@@ -142,7 +142,7 @@ impl Repository {
     }
 
     /// How many commits a commit has that another has not.
-    pub fn count_between(&self, from: &str, to: &str) -> Result<usize> {
+    pub(super) fn count_between(&self, from: &str, to: &str) -> Result<usize> {
         let text = self.ask(
             &["rev-list", "--count", "--stdin"],
             &format!("{to}\n^{from}\n"),
@@ -160,6 +160,6 @@ fn is_hex(text: &str) -> bool {
 }
 
 /// Whether a name may be a hash, whole or abbreviated.
-pub fn is_hash(name: &str) -> bool {
+pub(super) fn is_hash(name: &str) -> bool {
     (7..=64).contains(&name.len()) && is_hex(name)
 }

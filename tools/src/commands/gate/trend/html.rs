@@ -20,7 +20,7 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 18.0;
 
 /// The page.
-pub fn render(trend: &Trend) -> String {
+pub(super) fn render(trend: &Trend) -> String {
     let mut body = verdict(trend.verdict(), &trend.headline());
     for series in &trend.series {
         let _ = write!(

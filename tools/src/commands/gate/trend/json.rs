@@ -8,7 +8,7 @@ use super::commits::Order;
 use super::view::{Series, Trend};
 
 /// The whole object.
-pub fn render(trend: &Trend) -> Value {
+pub(super) fn render(trend: &Trend) -> Value {
     let commits = trend.commits.iter().map(|c| {
         json!({
             "name": c.name,

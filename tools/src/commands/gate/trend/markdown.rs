@@ -9,7 +9,7 @@ use crate::commands::gate::markdown::{LONGEST, cut, escape, sign};
 use crate::commands::gate::view::{amount, verdict_text};
 
 /// The whole text.
-pub fn render(trend: &Trend) -> String {
+pub(super) fn render(trend: &Trend) -> String {
     let verdict = trend.verdict();
     let mut out = format!(
         "### {} stackbeat trend: {}\n\n{}\n\n",

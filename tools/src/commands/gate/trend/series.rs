@@ -33,7 +33,7 @@ struct Open {
 }
 
 /// Reads the traces, one at a time, and judges each series.
-pub fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
+pub(super) fn read(args: &TrendArgs, rules: &Rules) -> Result<Trend> {
     let mut sources = Vec::new();
     let mut open: BTreeMap<Key, Open> = BTreeMap::new();
     for path in commits::traces(&args.folder)? {

@@ -16,7 +16,7 @@ const SPARKS: usize = 30;
 const SHOWN: usize = 6;
 
 /// The whole text.
-pub fn render(trend: &Trend, width: Option<usize>, style: Style) -> String {
+pub(super) fn render(trend: &Trend, width: Option<usize>, style: Style) -> String {
     let mut out = String::new();
     let verdict = trend.verdict();
     let text = verdict_text(verdict);

@@ -18,7 +18,7 @@ use crate::commands::gate::view::{
 
 /// All series of a folder.
 #[derive(Debug)]
-pub struct Trend {
+pub(super) struct Trend {
     pub folder: String,
     pub order: Order,
     pub commits: Vec<Commit>,
@@ -32,7 +32,7 @@ pub struct Trend {
 
 /// The runs of one program on one machine.
 #[derive(Debug)]
-pub struct Series {
+pub(super) struct Series {
     /// The label, or the program.
     pub what: String,
     pub machine: String,
@@ -50,7 +50,7 @@ pub struct Series {
 
 impl Trend {
     /// The worst of the series. One that ended before the newest commit and was too short for an answer says nothing.
-    pub fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         let of = |verdict| {
             let mut all = self.series.iter().filter(|s| self.counts(s));
             all.any(|s| s.verdict() == verdict)
@@ -63,17 +63,17 @@ impl Trend {
     }
 
     /// Whether a series has a say in the verdict.
-    pub fn counts(&self, series: &Series) -> bool {
+    pub(super) fn counts(&self, series: &Series) -> bool {
         let is_current = series.commits.last() == Some(&(self.commits.len() - 1));
         is_current || series.verdict() != Verdict::CannotTell
     }
 
-    pub fn commit(&self, series: &Series, nth: usize) -> &Commit {
+    pub(super) fn commit(&self, series: &Series, nth: usize) -> &Commit {
         &self.commits[series.commits[nth]]
     }
 
     /// `3f2a1bc Render twice`.
-    pub fn commit_text(&self, series: &Series, nth: usize) -> String {
+    pub(super) fn commit_text(&self, series: &Series, nth: usize) -> String {
         let commit = self.commit(series, nth);
         format!("{} {}", commit.name, commit.subject)
             .trim()
@@ -81,7 +81,7 @@ impl Trend {
     }
 
     /// The answer in one line, without the verdict itself.
-    pub fn headline(&self) -> String {
+    pub(super) fn headline(&self) -> String {
         let verdict = self.verdict();
         let mut deciding = self
             .series
@@ -153,7 +153,7 @@ impl Trend {
     }
 
     /// What is to be known of a series beside its lines.
-    pub fn notes(&self, series: &Series) -> Vec<String> {
+    pub(super) fn notes(&self, series: &Series) -> Vec<String> {
         let mut notes = series.over_budget();
         notes.extend(idle_budgets(&series.budgets));
         notes.extend(uncounted_budgets(&series.budgets));
@@ -196,7 +196,7 @@ impl Trend {
     }
 
     /// What ordered the commits.
-    pub fn order_text(&self) -> String {
+    pub(super) fn order_text(&self) -> String {
         match &self.order {
             Order::Git(repository) => {
                 format!("in the order of {}", repository.folder().display())
@@ -206,7 +206,7 @@ impl Trend {
     }
 
     /// Which commits may be the cause, when not all were measured.
-    pub fn range_text(&self, series: &Series, finding: &Finding) -> Option<String> {
+    pub(super) fn range_text(&self, series: &Series, finding: &Finding) -> Option<String> {
         let distance = *series.distances.get(&finding.commit)?;
         (distance > 1).then(|| {
             format!(
@@ -217,7 +217,7 @@ impl Trend {
     }
 
     /// The command that compares the commits before and from a finding on.
-    pub fn gate_command(&self, series: &Series, finding: &Finding) -> Option<String> {
+    pub(super) fn gate_command(&self, series: &Series, finding: &Finding) -> Option<String> {
         let line = &series.outcome.lines[finding.changes.first()?.line];
         let change = series.change(finding.changes.first()?);
         let (before, after) = line.beside(change);
@@ -249,7 +249,7 @@ impl Trend {
 
 impl Series {
     /// That of its commits, unless the newest spends more than a budget allows, or nobody knows whether it does.
-    pub fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         if self.budgets.iter().any(BudgetRow::is_exceeded) {
             return Verdict::Regression;
         }
@@ -260,12 +260,12 @@ impl Series {
         }
     }
 
-    pub fn over_budget(&self) -> Vec<String> {
+    pub(super) fn over_budget(&self) -> Vec<String> {
         over_budget(&self.budgets)
     }
 
     /// `16 commits, 32 runs`.
-    pub fn sizes(&self) -> String {
+    pub(super) fn sizes(&self) -> String {
         let runs = self.history.runs.iter().flatten().count();
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         format!(
@@ -275,16 +275,16 @@ impl Series {
         )
     }
 
-    pub fn change(&self, place: &Place) -> &Change {
+    pub(super) fn change(&self, place: &Place) -> &Change {
         &self.outcome.lines[place.line].levels.changes[place.change]
     }
 
     /// Lines of the whole run.
-    pub fn whole(&self) -> impl Iterator<Item = &Line> {
+    pub(super) fn whole(&self) -> impl Iterator<Item = &Line> {
         self.outcome.lines.iter().filter(|l| l.what == What::Whole)
     }
 
-    pub fn what_text(&self, what: What) -> String {
+    pub(super) fn what_text(&self, what: What) -> String {
         let role = |role: stackbeat_gate::run::RoleId| {
             self.history.names.roles()[role.0 as usize].describe()
         };
@@ -298,7 +298,7 @@ impl Series {
     }
 
     /// `CPU time of price in main thread of shop`.
-    pub fn line_text(&self, line: &Line) -> String {
+    pub(super) fn line_text(&self, line: &Line) -> String {
         match line.what {
             What::Whole => line.metric.title().to_string(),
             what => format!("{} of {}", line.metric.title(), self.what_text(what)),
@@ -306,13 +306,13 @@ impl Series {
     }
 
     /// `wall time +19.6 % (p = 0.0003)`.
-    pub fn place_text(&self, place: &Place) -> String {
+    pub(super) fn place_text(&self, place: &Place) -> String {
         let line = &self.outcome.lines[place.line];
         format!("{} {}", self.line_text(line), self.size_text(place))
     }
 
     /// `+19.6 % (512 ms → 613 ms, p = 0.0003)`.
-    pub fn size_text(&self, place: &Place) -> String {
+    pub(super) fn size_text(&self, place: &Place) -> String {
         let c = self.change(place);
         let metric = self.outcome.lines[place.line].metric;
         format!(
@@ -325,7 +325,7 @@ impl Series {
     }
 
     /// `100 % in main thread of shop (512 ms → 613 ms)`.
-    pub fn part_text(&self, part: &Part) -> String {
+    pub(super) fn part_text(&self, part: &Part) -> String {
         format!(
             "{:.0} % in {} ({} → {})",
             100.0 * part.share.min(1.0),
@@ -344,7 +344,7 @@ impl Series {
 }
 
 /// What became of a finding.
-pub fn kind(finding: &Finding) -> &'static str {
+pub(super) fn kind(finding: &Finding) -> &'static str {
     match (finding.is_worse, finding.stands, finding.deciding) {
         (true, true, Some(_)) => "worse",
         (true, true, None) => "more counted",
@@ -354,7 +354,7 @@ pub fn kind(finding: &Finding) -> &'static str {
 }
 
 /// How sure a change is.
-pub fn sureness(change: &Change) -> String {
+pub(super) fn sureness(change: &Change) -> String {
     let p = || p_value(change.p.unwrap_or(1.0));
     match change.proof {
         Proof::Exact => "counted exactly".into(),
@@ -365,7 +365,7 @@ pub fn sureness(change: &Change) -> String {
 }
 
 /// `3.2 % over 3 commits would be seen`.
-pub fn would_see(line: &Line) -> String {
+pub(super) fn would_see(line: &Line) -> String {
     match line.levels.smallest_seen {
         Some((share, commits)) if share.is_finite() => {
             let level = line.medians().last().copied().unwrap_or(0.0);
@@ -380,7 +380,7 @@ pub fn would_see(line: &Line) -> String {
 }
 
 /// `▁▁▂▂█`: medians by commit; so many characters at most.
-pub fn sparkline(values: &[f64], width: usize) -> String {
+pub(super) fn sparkline(values: &[f64], width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = width.min(values.len()).max(1);
     let columns = (0..width).map(|at| {
