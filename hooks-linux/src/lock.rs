@@ -134,33 +134,33 @@ unsafe fn released(lock: *const pthread_rwlock_t) -> [u64; 2] {
 const THRD_BUSY: c_int = 1;
 
 hooks! {
-    lock fn pthread_mutex_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock, try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock), if !alone_with(lock);
-    lock fn __pthread_mutex_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock, try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock);
-    lock fn pthread_mutex_timedlock(lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = MutexLock, lock, try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock);
-    lock fn pthread_mutex_clocklock(lock: *mut pthread_mutex_t, clock: clockid_t, deadline: *const timespec) -> c_int = MutexLock, lock, try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock), if valid(clock, deadline);
-    hit fn pthread_mutex_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock;
-    hit fn __pthread_mutex_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock;
-    release fn pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock, lock, of [lock as u64], shared is_shared_mutex(lock), by How::Release;
-    release fn __pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock, lock, of [lock as u64], shared is_shared_mutex(lock), by How::Release;
+    lock fn pthread_mutex_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock) [try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock), if !alone_with(lock)];
+    lock fn __pthread_mutex_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock) [try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock)];
+    lock fn pthread_mutex_timedlock(lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = MutexLock(lock) [try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock)];
+    lock fn pthread_mutex_clocklock(lock: *mut pthread_mutex_t, clock: clockid_t, deadline: *const timespec) -> c_int = MutexLock(lock) [try pthread_mutex_trylock(lock) busy EBUSY, for mutex(lock), if valid(clock, deadline)];
+    hit fn pthread_mutex_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock);
+    hit fn __pthread_mutex_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock);
+    release fn pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock(lock) [of [lock as u64], shared is_shared_mutex(lock), by How::Release];
+    release fn __pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock(lock) [of [lock as u64], shared is_shared_mutex(lock), by How::Release];
 
-    lock fn mtx_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock, try mtx_trylock(lock) busy THRD_BUSY, for mutex(lock);
-    lock fn mtx_timedlock(lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = MutexLock, lock, try mtx_trylock(lock) busy THRD_BUSY, for mutex(lock);
-    hit fn mtx_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock, lock;
-    release fn mtx_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock, lock, of [lock as u64], shared is_shared_mutex(lock), by How::Release;
+    lock fn mtx_lock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock) [try mtx_trylock(lock) busy THRD_BUSY, for mutex(lock)];
+    lock fn mtx_timedlock(lock: *mut pthread_mutex_t, deadline: *const timespec) -> c_int = MutexLock(lock) [try mtx_trylock(lock) busy THRD_BUSY, for mutex(lock)];
+    hit fn mtx_trylock(lock: *mut pthread_mutex_t) -> c_int = MutexLock(lock);
+    release fn mtx_unlock(lock: *mut pthread_mutex_t) -> c_int = MutexUnlock(lock) [of [lock as u64], shared is_shared_mutex(lock), by How::Release];
 
-    lock fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead, lock, try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock);
-    lock fn __pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead, lock, try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock);
-    lock fn pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, deadline: *const timespec) -> c_int = RwlockRead, lock, try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock), if valid(CLOCK_REALTIME, deadline);
-    lock fn pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, deadline: *const timespec) -> c_int = RwlockRead, lock, try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock), if valid(clock, deadline);
-    hit fn pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead, lock;
-    lock fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite, lock, try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock);
-    lock fn __pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite, lock, try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock);
-    lock fn pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, deadline: *const timespec) -> c_int = RwlockWrite, lock, try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock), if valid(CLOCK_REALTIME, deadline);
-    lock fn pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, deadline: *const timespec) -> c_int = RwlockWrite, lock, try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock), if valid(clock, deadline);
-    hit fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite, lock;
-    release fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockUnlock, lock, of released(lock), shared is_shared_rwlock(lock), by How::Release;
-    release fn __pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockUnlock, lock, of released(lock), shared is_shared_rwlock(lock), by How::Release;
+    lock fn pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead(lock) [try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock)];
+    lock fn __pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead(lock) [try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock)];
+    lock fn pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, deadline: *const timespec) -> c_int = RwlockRead(lock) [try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock), if valid(CLOCK_REALTIME, deadline)];
+    lock fn pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, deadline: *const timespec) -> c_int = RwlockRead(lock) [try pthread_rwlock_tryrdlock(lock) busy EBUSY, for rwlock_to_read(lock), if valid(clock, deadline)];
+    hit fn pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockRead(lock);
+    lock fn pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite(lock) [try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock)];
+    lock fn __pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite(lock) [try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock)];
+    lock fn pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, deadline: *const timespec) -> c_int = RwlockWrite(lock) [try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock), if valid(CLOCK_REALTIME, deadline)];
+    lock fn pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, deadline: *const timespec) -> c_int = RwlockWrite(lock) [try pthread_rwlock_trywrlock(lock) busy EBUSY, for rwlock_to_write(lock), if valid(clock, deadline)];
+    hit fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockWrite(lock);
+    release fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockUnlock(lock) [of released(lock), shared is_shared_rwlock(lock), by How::Release];
+    release fn __pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int = RwlockUnlock(lock) [of released(lock), shared is_shared_rwlock(lock), by How::Release];
 
-    lock fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int = SpinLock, lock, try pthread_spin_trylock(lock) busy EBUSY;
-    hit fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int = SpinLock, lock;
+    lock fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int = SpinLock(lock) [try pthread_spin_trylock(lock) busy EBUSY];
+    hit fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int = SpinLock(lock);
 }

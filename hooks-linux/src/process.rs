@@ -13,15 +13,15 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    wait fn wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
-    wait fn __wait(status: *mut c_int) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
-    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
-    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
-    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, 0, for agent::end_of_child(0), tells child_ended(status);
-    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait, pid, for agent::end_of_child(pid), tells child_ended(status);
-    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait, id, for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info);
-    wait fn system(command: *const c_char) -> c_int = Wait, 0, for agent::end_of_child(0);
-    hit fn exit(status: c_int) -> () = Exit, status;
+    wait fn wait(status: *mut c_int) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
+    wait fn __wait(status: *mut c_int) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
+    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
+    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
+    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
+    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
+    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait(id) [for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info)];
+    wait fn system(command: *const c_char) -> c_int = Wait(0) [for agent::end_of_child(0)];
+    hit fn exit(status: c_int) -> () = Exit(status);
 }
 
 /// # Safety

@@ -4,34 +4,26 @@
 //!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
 //!   original!(fn … = Probe);                     and `name::called()`, for hooks that are written by hand
 //!   hooks! {
-//!       hit   fn …  = Probe, argument;            count, maybe capture, then the original by a tail call
-//!       release fn … = Probe, argument, of [addresses] shared CONDITION by HOW;
-//!                                                 the original, then count and maybe capture, and tells those that
-//!                                                 wait for the addresses
-//!       wait  fn …  = Probe, argument;            may block: begin, the original, end
-//!       wait  fn …  = Probe, argument, ended by handlers;
-//!                                                 the same; ends after any handler (`interrupted`)
-//!       wait  fn …  = Probe, argument, for AWAITED;
-//!                                                 the same, for something that another thread lets go of
-//!       wait  fn …  = Probe, argument, for AWAITED, tells FUNCTION(an argument);
-//!                                                 the same; the function gets the result and that argument
-//!       wait  fn …  = Probe, argument, reads FILE if CONDITION;
-//!                                                 the same, until somebody writes to what is behind the
-//!                                                 descriptor
-//!       wait  fn …  = Probe, argument, writes FILE;
-//!                                                 may block, and tells those that wait for what is written
-//!       wait  fn …  = Probe, argument, closes FILE;
-//!                                                 the same for the end of what they read
-//!       wait  fn …  = Probe, argument, makes NOTED;
-//!                                                 may block; the result, a descriptor, is noted by a function
-//!       wait  fn …  …, moves FUNCTION(an argument);
-//!                                                 how many bytes it moved: the function gets the result and that
-//!                                                 argument. Otherwise the result says it, where it is an `ssize_t`
-//!       lock  fn …  = Probe, argument, try name(arguments) busy CODE, for AWAITED, if condition;
-//!                                                 tries first; only a failed try is a wait, for the lock
-//!                                                 described; where the condition fails (invalid
-//!                                                 arguments) only the original
+//!       KIND fn … = Probe(argument) [what else it does];
 //!   }
+//!
+//!   hit                                             counts, maybe captures, then the original by a tail call
+//!   release [of [addresses], shared CONDITION, by HOW]
+//!                                                   the original, then counts and maybe captures, and tells those that
+//!                                                   wait for the addresses
+//!   wait                                            may block: begin, the original, end
+//!   wait [ended by handlers]                        the same; ends after any handler (`interrupted`)
+//!   wait [for AWAITED]                              the same, for something that another thread lets go of
+//!   wait [for AWAITED, tells FUNCTION(an argument)] the same; the function gets the result and that argument
+//!   wait [reads FILE if CONDITION]                  the same, until somebody writes to what is behind the descriptor
+//!   wait [writes FILE]                              may block, and tells those that wait for what is written
+//!   wait [closes FILE]                              the same for the end of what they read
+//!   wait [makes NOTED]                              may block; the result, a descriptor, is noted by a function
+//!   wait [… moves FUNCTION(an argument)]            how many bytes it moved: the function gets the result and that
+//!                                                   argument. Otherwise the result says it, where it is an `ssize_t`
+//!   lock [try name(arguments) busy CODE, for AWAITED, if CONDITION]
+//!                                                   tries first; only a failed try is a wait, for the lock described;
+//!                                                   where the condition fails (invalid arguments) only the original
 //! ```
 //!
 //! Hooks are `extern "C-unwind"` and hold nothing that would need a landing pad: a C++ exception, a
@@ -144,9 +136,16 @@ impl Moved for core::ffi::c_int {
     }
 }
 
+/// Makes the hooks of a list.
 macro_rules! hooks {
-    () => {};
-    (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr; $($rest:tt)*) => {
+    ($($kind:ident fn $name:ident $arguments:tt -> $result:ty = $probe:ident $value:tt $([$($words:tt)*])?;)*) => {$(
+        hook! { $kind fn $name $arguments -> $result = $probe $value [$($($words)*)?] }
+    )*};
+}
+
+/// Makes one hook.
+macro_rules! hook {
+    (hit fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) []) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -167,10 +166,8 @@ macro_rules! hooks {
                 }
             }
         }
-        hooks! { $($rest)* }
     };
-    (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
-     of $ids:expr, shared $shared:expr, by $how:expr; $($rest:tt)*) => {
+    (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [of $ids:expr, shared $shared:expr, by $how:expr]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -199,20 +196,28 @@ macro_rules! hooks {
                 result
             }
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr $(, for $awaited:expr)? $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [$(moves $moved:ident($of:ident))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            waited!($name($($arg),*) = $probe, $value $(, for $awaited)? $(, moves $moved($of))?)
+            waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, ended by handlers $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $awaited:expr]) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            waited!($name($($arg),*) = $probe, $value, for $awaited)
+        }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [ended by handlers $(, moves $moved:ident($of:ident))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -226,9 +231,8 @@ macro_rules! hooks {
             wait.end_moving(result as i64, waited!(moved result $(, $moved($of))?));
             result
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, for $awaited:expr, tells $tell:ident($told:ident); $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $awaited:expr, tells $tell:ident($told:ident)]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -240,9 +244,8 @@ macro_rules! hooks {
             unsafe { $tell(result, $told) };
             result
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, reads $file:ident $(if $may_wait:expr)? $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [reads $file:ident $(if $may_wait:expr)? $(, moves $moved:ident($of:ident))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -262,15 +265,14 @@ macro_rules! hooks {
             }
             waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, writes $file:ident $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
-        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by writes($file), then (|_| ()) $(, moves $moved($of))?; $($rest)* }
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [writes $file:ident $(, moves $moved:ident($of:ident))?]) => {
+        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by writes($file), then (|_| ()) $(, moves $moved($of))?] }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, closes $file:ident; $($rest:tt)*) => {
-        hooks! { ends fn $name($($arg: $type),*) -> $result = $probe, $value, by closes($file), then ($crate::descriptor::forget); $($rest)* }
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [closes $file:ident]) => {
+        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by closes($file), then ($crate::descriptor::forget)] }
     };
-    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, by $announce:ident($file:ident), then $before:expr $(, moves $moved:ident($of:ident))?; $($rest:tt)*) => {
+    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [by $announce:ident($file:ident), then $before:expr $(, moves $moved:ident($of:ident))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -293,9 +295,8 @@ macro_rules! hooks {
             $before($file);
             waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
-        hooks! { $($rest)* }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr, makes $noted:ident; $($rest:tt)*) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [makes $noted:ident]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -306,10 +307,8 @@ macro_rules! hooks {
             $crate::descriptor::$noted(result as core::ffi::c_int);
             result
         }
-        hooks! { $($rest)* }
     };
-    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident, $value:expr,
-     try $try:ident($($try_arg:expr),*) busy $busy:expr $(, for $awaited:expr)? $(, if $valid:expr)?; $($rest:tt)*) => {
+    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [try $try:ident($($try_arg:expr),*) busy $busy:expr $(, for $awaited:expr)? $(, if $valid:expr)?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -335,6 +334,5 @@ macro_rules! hooks {
                 result
             }
         }
-        hooks! { $($rest)* }
     };
 }

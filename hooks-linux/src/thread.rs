@@ -10,10 +10,10 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 
 hooks! {
-    wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin, thread, for end_of(thread);
-    wait fn pthread_timedjoin_np(thread: pthread_t, result: *mut *mut c_void, deadline: *const timespec) -> c_int = ThreadJoin, thread, for end_of(thread);
-    wait fn pthread_clockjoin_np(thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, deadline: *const timespec) -> c_int = ThreadJoin, thread, for end_of(thread);
-    wait fn thrd_join(thread: pthread_t, result: *mut c_int) -> c_int = ThreadJoin, thread, for end_of(thread);
+    wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin(thread) [for end_of(thread)];
+    wait fn pthread_timedjoin_np(thread: pthread_t, result: *mut *mut c_void, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for end_of(thread)];
+    wait fn pthread_clockjoin_np(thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for end_of(thread)];
+    wait fn thrd_join(thread: pthread_t, result: *mut c_int) -> c_int = ThreadJoin(thread) [for end_of(thread)];
 }
 
 /// What a thread waits for that joins this one.

@@ -16,22 +16,22 @@ use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(1);
-    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(u32::MAX);
-    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(1);
-    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal, condition, of [condition as u64], shared false, by How::Wake(u32::MAX);
+    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(1)];
+    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(u32::MAX)];
+    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(1)];
+    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(u32::MAX)];
 
-    hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait, semaphore;
-    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost, semaphore, of [semaphore as u64], shared is_shared_semaphore(semaphore), by How::Wake(1);
-    wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet, set, ended by handlers;
-    wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet, set, ended by handlers;
+    hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait(semaphore);
+    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost(semaphore) [of [semaphore as u64], shared is_shared_semaphore(semaphore), by How::Wake(1)];
+    wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet(set) [ended by handlers];
+    wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet(set) [ended by handlers];
 
-    wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive, queue, ended by handlers;
-    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend, queue, ended by handlers, moves all(bytes);
-    wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive, queue;
-    wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive, queue;
-    wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = QueueSend, queue, moves all(bytes);
-    wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = QueueSend, queue, moves all(bytes);
+    wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive(queue) [ended by handlers];
+    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend(queue) [ended by handlers, moves all(bytes)];
+    wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive(queue);
+    wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive(queue);
+    wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = QueueSend(queue) [moves all(bytes)];
+    wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = QueueSend(queue) [moves all(bytes)];
 }
 
 /// What a call has moved that moves all or nothing.
