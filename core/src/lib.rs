@@ -1,5 +1,6 @@
 //! The engine of stackbeat inside the traced program, and the collector's side of what both share.
 //!
+//! - `posix`: the calls that are hooked on every platform, and what their arguments and results mean
 //! - `agent`: what hooks call, from the hot path to a capture
 //! - `shm`: the mapping that agents and the collector share, and both sides of each protocol in it
 //! - `native`: the code of the own process: its modules, and walks of its threads
@@ -21,6 +22,8 @@ pub mod crash_signals;
 #[cfg(not(loom))]
 pub mod native;
 pub mod platform;
+#[cfg(not(loom))]
+pub mod posix;
 pub mod probe;
 pub mod shm;
 pub mod sync;

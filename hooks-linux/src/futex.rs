@@ -4,7 +4,6 @@
 //! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
 //! original with all registers as they came.
 
-use crate::net::in_messages;
 use crate::sandbox;
 use crate::send::send;
 use core::arch::naked_asm;
@@ -12,6 +11,7 @@ use core::ffi::c_long;
 use libc::*;
 use stackbeat_core::agent::{self, Awaited};
 use stackbeat_core::platform::blocking_calls::{self, BLOCKING};
+use stackbeat_core::posix::results::in_messages;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;

@@ -17,6 +17,7 @@
 //! - libraries: `patch/library` (dlopen and its relatives)
 //!
 //! What hooks use:
+//! - `objects`: what glibc's locks and threads are, in the words of the lists
 //! - `descriptor`: what is behind a descriptor, so that a write finds who reads
 //! - `interrupted`: waits that any handler ends
 //! - `env`: the preload and the session in the environment of children
@@ -47,6 +48,7 @@ mod lacking;
 mod lock;
 mod memory;
 mod net;
+mod objects;
 mod patch;
 mod poll;
 mod process;

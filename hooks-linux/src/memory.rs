@@ -1,20 +1,19 @@
 //! Mapping calls of the program.
 
 use core::ffi::{c_char, c_int, c_void};
-use libc::{off_t, off64_t, size_t};
+use libc::{off_t, size_t};
 use stackbeat_core::agent;
 use stackbeat_core::platform::{self, Backing};
 use stackbeat_core::probe::Probe;
 
 hooks! {
-    hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap(bytes);
-    hit fn mmap64(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off64_t) -> *mut c_void = Mmap(bytes);
-    hit fn munmap(address: *mut c_void, bytes: size_t) -> c_int = Munmap(bytes);
-    hit fn mremap(address: *mut c_void, old_bytes: size_t, bytes: size_t, flags: c_int, new_address: *mut c_void) -> *mut c_void = Mremap(bytes);
-    hit fn mprotect(address: *mut c_void, bytes: size_t, protection: c_int) -> c_int = Mprotect(bytes);
-    hit fn pkey_mprotect(address: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int = Mprotect(bytes);
-    hit fn madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes);
-    hit fn posix_madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes);
+    hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap(bytes) [] aka linux [mmap64];
+    hit fn munmap(address: *mut c_void, bytes: size_t) -> c_int = Munmap(bytes) [];
+    hit fn mremap(address: *mut c_void, old_bytes: size_t, bytes: size_t, flags: c_int, new_address: *mut c_void) -> *mut c_void = Mremap(bytes) [];
+    hit fn mprotect(address: *mut c_void, bytes: size_t, protection: c_int) -> c_int = Mprotect(bytes) [];
+    hit fn pkey_mprotect(address: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int = Mprotect(bytes) [];
+    hit fn madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes) [];
+    hit fn posix_madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes) [];
 }
 
 /// Maps zeroed memory for ourselves, past the hook.

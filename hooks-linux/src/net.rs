@@ -3,39 +3,16 @@
 use crate::descriptor;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{
-    MSG_DONTWAIT, MSG_PEEK, addrinfo, hostent, mmsghdr, msghdr, size_t, sockaddr, socklen_t,
-    ssize_t, timespec,
+    MSG_DONTWAIT, addrinfo, hostent, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t,
+    timespec,
 };
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
 
-/// The bytes of the messages that a call has sent or received.
-///
-/// # Safety
-/// There are as many messages as `sent` says, filled in by the call.
-pub(crate) unsafe fn in_messages(sent: c_int, messages: *const mmsghdr) -> i64 {
-    let count = usize::try_from(sent).unwrap_or(0);
-    // SAFETY: by contract.
-    let bytes = (0..count).map(|i| unsafe { (*messages.add(i)).msg_len });
-    bytes.map(i64::from).sum()
-}
-
-/// The bytes that a call has received, unless it left them there.
-///
-/// # Safety
-/// None; hooks call it beside others that have a contract.
-pub(crate) unsafe fn unless_peeked(received: ssize_t, flags: c_int) -> i64 {
-    match flags & MSG_PEEK {
-        0 => received as i64,
-        _ => 0,
-    }
-}
-
 hooks! {
-    wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send(socket) [writes socket];
-    wait fn __send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send(socket) [writes socket];
+    wait fn send(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t = Send(socket) [writes socket] aka glibc [__send];
     wait fn sendto(socket: c_int, buffer: *const c_void, bytes: size_t, flags: c_int, to: *const sockaddr, to_bytes: socklen_t) -> ssize_t = Send(socket) [writes socket];
     wait fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t = Send(socket) [writes socket];
     wait fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = Send(socket) [writes socket, moves in_messages(messages)];
@@ -47,8 +24,8 @@ hooks! {
     wait fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = Recv(socket) [reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags)];
     wait fn recvmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = Recv(socket) [reads socket if flags & MSG_DONTWAIT == 0, moves in_messages(messages)];
 
-    hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt(socket);
-    hit fn setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, bytes: socklen_t) -> c_int = Getsockopt(socket);
+    hit fn getsockopt(socket: c_int, level: c_int, option: c_int, value: *mut c_void, bytes: *mut socklen_t) -> c_int = Getsockopt(socket) [];
+    hit fn setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, bytes: socklen_t) -> c_int = Getsockopt(socket) [];
 }
 
 /// What looks a name or an address up, by sockets of libc's own that no hook sees. The wait ends with 0, or with what went

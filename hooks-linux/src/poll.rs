@@ -10,8 +10,7 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    wait fn aio_suspend(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll(count as c_long);
-    wait fn aio_suspend64(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll(count as c_long);
+    wait fn aio_suspend(list: *const *const c_void, count: c_int, timeout: *const timespec) -> c_int = Poll(count as c_long) [] aka glibc [aio_suspend64];
 }
 
 /// Whether a time in which to wait is not nothing; null: for ever.

@@ -13,44 +13,13 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    wait fn wait(status: *mut c_int) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
-    wait fn __wait(status: *mut c_int) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
-    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
-    wait fn __waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
-    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(0) [for agent::end_of_child(0), tells child_ended(status)];
-    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(pid) [for agent::end_of_child(pid), tells child_ended(status)];
-    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait(id) [for agent::end_of_child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info)];
-    wait fn system(command: *const c_char) -> c_int = Wait(0) [for agent::end_of_child(0)];
-    hit fn exit(status: c_int) -> () = Exit(status);
-}
-
-/// # Safety
-/// What a call of the `wait` family returned, and was given for the status.
-unsafe fn child_ended(pid: pid_t, status: *const c_int) {
-    // SAFETY: null, or filled in where there is a child.
-    let status = unsafe { status.as_ref() };
-    if let Some(status) = status.filter(|_| pid > 0) {
-        agent::child_ended(pid as u32, *status);
-    }
-}
-
-/// # Safety
-/// What `waitid` returned, and was given for the child's change of state.
-unsafe fn child_changed(result: c_int, info: *const siginfo_t) {
-    // SAFETY: null, or filled in; without a child the pid is 0, and these fields are those of SIGCHLD.
-    let child = unsafe {
-        let info = info.as_ref().filter(|_| result == 0);
-        info.map(|info| (info.si_pid(), info.si_code, info.si_status()))
-    };
-    match child {
-        Some((pid, libc::CLD_EXITED, code)) if pid > 0 => {
-            agent::child_ended(pid as u32, (code & 0xff) << 8);
-        }
-        Some((pid, libc::CLD_KILLED | libc::CLD_DUMPED, signal)) if pid > 0 => {
-            agent::child_ended(pid as u32, signal);
-        }
-        _ => {}
-    }
+    wait fn wait(status: *mut c_int) -> pid_t = Wait(0) [for child(0), tells child_ended(status)] aka glibc [__wait];
+    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for child(pid), tells child_ended(status)] aka glibc [__waitpid];
+    wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(0) [for child(0), tells child_ended(status)];
+    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(pid) [for child(pid), tells child_ended(status)];
+    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait(id) [for child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info)];
+    wait fn system(command: *const c_char) -> c_int = Wait(0) [for child(0)];
+    hit fn exit(status: c_int) -> () = Exit(status) [];
 }
 
 extern "C" fn before_fork() {

@@ -7,14 +7,11 @@ use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
 hooks! {
-    wait fn nanosleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(0) [ended by handlers];
-    wait fn __nanosleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(0) [ended by handlers];
+    wait fn nanosleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(0) [ended by handlers] aka glibc [__nanosleep];
     wait fn clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(clock) [ended by handlers];
     wait fn usleep(time_us: useconds_t) -> c_int = Nanosleep(time_us) [ended by handlers];
-    hit fn sched_yield() -> c_int = Yield(0);
-    hit fn __sched_yield() -> c_int = Yield(0);
-    hit fn pthread_yield() -> c_int = Yield(0);
-    hit fn thrd_yield() -> () = Yield(0);
+    hit fn sched_yield() -> c_int = Yield(0) [] aka glibc [__sched_yield pthread_yield];
+    hit fn thrd_yield() -> () = Yield(0) [];
 }
 
 original!(fn sleep(time_s: c_uint) -> c_uint = Nanosleep);

@@ -4,27 +4,29 @@
 //!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
 //!   original!(fn … = Probe);                     and `name::called()`, for hooks that are written by hand
 //!   hooks! {
-//!       KIND fn … = Probe(argument) [what else it does];
-//!   }
+//!       KIND fn … = Probe(argument) [what else it does] aka linux [names] glibc [names];
+//!   }                                               `aka`: other names of the same function
 //!
 //!   hit                                             counts, maybe captures, then the original by a tail call
-//!   release [of [addresses], shared CONDITION, by HOW]
-//!                                                   the original, then counts and maybe captures, and tells those that
-//!                                                   wait for the addresses
+//!   release [OBJECT, by HOW]                        the original, then counts and maybe captures, and tells those that
+//!                                                   wait for the object
 //!   wait                                            may block: begin, the original, end
 //!   wait [ended by handlers]                        the same; ends after any handler (`interrupted`)
-//!   wait [for AWAITED]                              the same, for something that another thread lets go of
-//!   wait [for AWAITED, tells FUNCTION(an argument)] the same; the function gets the result and that argument
+//!   wait [for OBJECT]                               the same, for something that another thread lets go of
+//!   wait [for OBJECT, tells FUNCTION(an argument)]  the same; the function gets the result and that argument
 //!   wait [reads FILE if CONDITION]                  the same, until somebody writes to what is behind the descriptor
 //!   wait [writes FILE]                              may block, and tells those that wait for what is written
 //!   wait [closes FILE]                              the same for the end of what they read
-//!   wait [makes NOTED]                              may block; the result, a descriptor, is noted by a function
+//!   wait [opens]                                    may block; the result is a descriptor of what has a path
 //!   wait [… moves FUNCTION(an argument)]            how many bytes it moved: the function gets the result and that
 //!                                                   argument. Otherwise the result says it, where it is an `ssize_t`
-//!   lock [try name(arguments) busy CODE, for AWAITED, if CONDITION]
-//!                                                   tries first; only a failed try is a wait, for the lock described;
-//!                                                   where the condition fails (invalid arguments) only the original
+//!   lock [try name(arguments) busy CODE, for OBJECT, if CONDITION]
+//!                                                   tries first; only a failed try is a wait, for the object; where
+//!                                                   the condition fails only the original
 //! ```
+//!
+//! Objects (`mutex(lock)`, `thread(thread)`, …) and the conditions of locks are functions of `stackbeat_core::posix::Objects`;
+//! the functions that get a result are those of `stackbeat_core::posix::results`.
 //!
 //! Hooks are `extern "C-unwind"` and hold nothing that would need a landing pad: a C++ exception, a
 //! cancelled thread and a longjmp pass through them. None of them touches errno.
@@ -102,11 +104,11 @@ macro_rules! waited {
         result
     }};
     (moved $result:ident) => {
-        $crate::table::Moved::bytes($result)
+        stackbeat_core::posix::results::Moved::bytes($result)
     };
     (moved $result:ident, $moved:ident($of:ident)) => {
         // SAFETY: the call has ended with this result for this argument of its caller's.
-        unsafe { $moved($result, $of) }
+        unsafe { stackbeat_core::posix::results::$moved($result, $of) }
     };
     (begin $probe:expr, $value:expr) => {
         agent::begin_wait($probe, $value)
@@ -116,31 +118,25 @@ macro_rules! waited {
     };
 }
 
-/// How many bytes a call says that it moved, by its result.
-pub(crate) trait Moved {
-    fn bytes(self) -> i64;
-}
-
-impl Moved for libc::ssize_t {
-    #[inline(always)]
-    fn bytes(self) -> i64 {
-        self as i64
-    }
-}
-
-/// Zero or a descriptor, or -1; no number of bytes.
-impl Moved for core::ffi::c_int {
-    #[inline(always)]
-    fn bytes(self) -> i64 {
-        0
-    }
+/// Asks this platform about an object of the program's.
+macro_rules! object {
+    ($word:ident($($of:expr),*)) => {
+        <$crate::objects::Glibc as stackbeat_core::posix::Objects>::$word($($of),*)
+    };
 }
 
 /// Makes the hooks of a list.
 macro_rules! hooks {
-    ($($kind:ident fn $name:ident $arguments:tt -> $result:ty = $probe:ident $value:tt $([$($words:tt)*])?;)*) => {$(
-        hook! { $kind fn $name $arguments -> $result = $probe $value [$($($words)*)?] }
-    )*};
+    ($($kind:ident fn $name:ident $arguments:tt -> $result:ty = $probe:ident $value:tt $words:tt $(aka $($libc:ident [$($alias:ident)*])+)?;)*) => {
+        #[allow(unused_imports, reason = "not every list names objects")]
+        use stackbeat_core::posix::{Descriptor as _, Object as _};
+        $(
+            hook! { $kind fn $name $arguments -> $result = $probe $value $words }
+            $($($(
+                hook! { $kind fn $alias $arguments -> $result = $probe $value $words }
+            )*)+)?
+        )*
+    };
 }
 
 /// Makes one hook.
@@ -167,7 +163,7 @@ macro_rules! hook {
             }
         }
     };
-    (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [of $ids:expr, shared $shared:expr, by $how:expr]) => {
+    (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [$object:ident($of:expr), by $($how:tt)+]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -177,7 +173,7 @@ macro_rules! hook {
                 $name::called();
                 // SAFETY: the caller's arguments: an object that is there until it is let go of.
                 unsafe {
-                    let wake = agent::announce(&$ids, $shared, $how);
+                    let wake = object!($object($of)).announce(stackbeat_core::shm::waiters::How::$($how)+);
                     let result = $name::call($($arg),*);
                     wake.end(Probe::$probe, $value as u64);
                     result
@@ -185,7 +181,7 @@ macro_rules! hook {
             }
             // SAFETY: the caller's arguments, passed on.
             unsafe {
-                if $ids.iter().any(|id| agent::is_awaited(*id)) {
+                if object!($object($of)).is_awaited() {
                     return awaited($($arg),*);
                 }
                 let result = $name::call($($arg),*);
@@ -207,14 +203,15 @@ macro_rules! hook {
             waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $awaited:expr]) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $object:ident($of:expr)]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            waited!($name($($arg),*) = $probe, $value, for $awaited)
+            // SAFETY: the caller's argument.
+            waited!($name($($arg),*) = $probe, $value, for unsafe { object!($object($of)).awaited() })
         }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [ended by handlers $(, moves $moved:ident($of:ident))?]) => {
@@ -232,16 +229,17 @@ macro_rules! hook {
             result
         }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $awaited:expr, tells $tell:ident($told:ident)]) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $object:ident($of:expr), tells $tell:ident($told:ident)]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            let result = waited!($name($($arg),*) = $probe, $value, for $awaited);
+            // SAFETY: the caller's argument.
+            let result = waited!($name($($arg),*) = $probe, $value, for unsafe { object!($object($of)).awaited() });
             // SAFETY: the call has succeeded or failed with this argument of its caller's.
-            unsafe { $tell(result, $told) };
+            unsafe { stackbeat_core::posix::results::$tell(result, $told) };
             result
         }
     };
@@ -258,7 +256,7 @@ macro_rules! hook {
                 $name::called();
             }
             if true $(&& $may_wait)?
-                && let Some(object) = $crate::descriptor::read($file)
+                && let Some(object) = object!(descriptor($file)).read()
             {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { waiting($($arg,)* object) };
@@ -267,20 +265,20 @@ macro_rules! hook {
         }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [writes $file:ident $(, moves $moved:ident($of:ident))?]) => {
-        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by writes($file), then (|_| ()) $(, moves $moved($of))?] }
+        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by writes($file) $(, moves $moved($of))?] }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [closes $file:ident]) => {
-        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by closes($file), then ($crate::descriptor::forget)] }
+        hook! { ends fn $name($($arg: $type),*) -> $result = $probe($value) [by closes($file), then forget] }
     };
-    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [by $announce:ident($file:ident), then $before:expr $(, moves $moved:ident($of:ident))?]) => {
+    (ends fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [by $announce:ident($file:ident) $(, then $before:ident)? $(, moves $moved:ident($of:ident))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn awaited($($arg: $type),*) -> $result {
-                let wake = $crate::descriptor::$announce($file);
-                $before($file);
+                let wake = object!(descriptor($file)).$announce();
+                $(object!(descriptor($file)).$before();)?
                 let result = waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?);
                 wake.end(Probe::$probe, $value as u64);
                 result
@@ -288,15 +286,15 @@ macro_rules! hook {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            if $crate::descriptor::is_awaited($file) {
+            if object!(descriptor($file)).is_awaited() {
                 // SAFETY: the caller's arguments, passed on.
                 return unsafe { awaited($($arg),*) };
             }
-            $before($file);
+            $(object!(descriptor($file)).$before();)?
             waited!($name($($arg),*) = $probe, $value $(, moves $moved($of))?)
         }
     };
-    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [makes $noted:ident]) => {
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [opens]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -304,11 +302,11 @@ macro_rules! hook {
                 $name::called();
             }
             let result = waited!($name($($arg),*) = $probe, $value);
-            $crate::descriptor::$noted(result as core::ffi::c_int);
+            object!(descriptor(result)).opened();
             result
         }
     };
-    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [try $try:ident($($try_arg:expr),*) busy $busy:expr $(, for $awaited:expr)? $(, if $valid:expr)?]) => {
+    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [try $try:ident($($try_arg:expr),*) busy $busy:ident $(, for $object:ident($of:expr))? $(, if $condition:ident($($asked:expr),*))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
@@ -316,7 +314,7 @@ macro_rules! hook {
             #[inline(never)]
             unsafe extern "C-unwind" fn contended($($arg: $type),*) -> $result {
                 // SAFETY: the caller's arguments; the lock is there.
-                waited!($name($($arg),*) = $probe, $value $(, for unsafe { $awaited })?)
+                waited!($name($($arg),*) = $probe, $value $(, for unsafe { object!($object($of)).awaited() })?)
             }
             if !agent::hit_quietly() {
                 $name::called();
@@ -324,7 +322,7 @@ macro_rules! hook {
             }
             // SAFETY: the caller's arguments; the try function takes the same lock.
             unsafe {
-                if !(true $(&& $valid)?) {
+                if !(true $(&& object!($condition($($asked),*)))?) {
                     return $name::call($($arg),*);
                 }
                 let result = $try::call($($try_arg),*);

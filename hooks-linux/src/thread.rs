@@ -5,25 +5,14 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use libc::{clockid_t, pthread_attr_t, pthread_key_t, pthread_t, timespec};
-use stackbeat_core::agent::{self, Awaited};
+use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::waiters::How;
 
 hooks! {
-    wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin(thread) [for end_of(thread)];
-    wait fn pthread_timedjoin_np(thread: pthread_t, result: *mut *mut c_void, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for end_of(thread)];
-    wait fn pthread_clockjoin_np(thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for end_of(thread)];
-    wait fn thrd_join(thread: pthread_t, result: *mut c_int) -> c_int = ThreadJoin(thread) [for end_of(thread)];
-}
-
-/// What a thread waits for that joins this one.
-fn end_of(thread: pthread_t) -> Awaited {
-    Awaited {
-        id: thread,
-        is_shared: false,
-        owner_tid: 0,
-        how: How::Wake(1),
-    }
+    wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin(thread) [for thread(thread)];
+    wait fn pthread_timedjoin_np(thread: pthread_t, result: *mut *mut c_void, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for thread(thread)];
+    wait fn pthread_clockjoin_np(thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for thread(thread)];
+    wait fn thrd_join(thread: pthread_t, result: *mut c_int) -> c_int = ThreadJoin(thread) [for thread(thread)];
 }
 
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;

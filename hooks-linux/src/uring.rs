@@ -14,11 +14,11 @@ fn waited_for(count: c_uint) -> c_uint {
 }
 
 hooks! {
-    wait fn __io_uring_get_cqe(ring: *mut c_void, completion: *mut *mut c_void, submit: c_uint, count: c_uint, mask: *mut sigset_t) -> c_int = Poll(waited_for(count));
-    wait fn io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) -> c_int = Poll(waited_for(count));
-    wait fn io_uring_submit_and_wait_reg(ring: *mut c_void, completion: *mut *mut c_void, count: c_uint, index: c_int) -> c_int = Poll(waited_for(count));
-    wait fn io_uring_enter(ring: c_uint, submit: c_uint, count: c_uint, flags: c_uint, mask: *mut sigset_t) -> c_int = Poll(waited_for(count));
-    wait fn io_uring_enter2(ring: c_uint, submit: c_uint, count: c_uint, flags: c_uint, argument: *mut c_void, bytes: size_t) -> c_int = Poll(waited_for(count));
+    wait fn __io_uring_get_cqe(ring: *mut c_void, completion: *mut *mut c_void, submit: c_uint, count: c_uint, mask: *mut sigset_t) -> c_int = Poll(waited_for(count)) [];
+    wait fn io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) -> c_int = Poll(waited_for(count)) [];
+    wait fn io_uring_submit_and_wait_reg(ring: *mut c_void, completion: *mut *mut c_void, count: c_uint, index: c_int) -> c_int = Poll(waited_for(count)) [];
+    wait fn io_uring_enter(ring: c_uint, submit: c_uint, count: c_uint, flags: c_uint, mask: *mut sigset_t) -> c_int = Poll(waited_for(count)) [];
+    wait fn io_uring_enter2(ring: c_uint, submit: c_uint, count: c_uint, flags: c_uint, argument: *mut c_void, bytes: size_t) -> c_int = Poll(waited_for(count)) [];
 }
 
 /// Functions that wait by themselves if they are given a time, and otherwise call `__io_uring_get_cqe`.

@@ -1,7 +1,7 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
 use crate::interrupted::Handlers;
-use crate::lock::{is_shared_mutex, valid, word};
+use crate::objects::{Glibc, round_of};
 use crate::signal::crash;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::zeroed;
@@ -10,36 +10,29 @@ use libc::{
     CLOCK_REALTIME, clockid_t, mqd_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, sem_t,
     sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
 };
-use stackbeat_core::agent::{self, Awaited};
+use stackbeat_core::agent;
+use stackbeat_core::posix::{Object, Objects};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
 
 hooks! {
-    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(1)];
-    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(u32::MAX)];
-    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(1)];
-    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [of [condition as u64], shared false, by How::Wake(u32::MAX)];
+    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(1)];
+    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(u32::MAX)];
+    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(1)];
+    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(u32::MAX)];
 
-    hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait(semaphore);
-    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost(semaphore) [of [semaphore as u64], shared is_shared_semaphore(semaphore), by How::Wake(1)];
+    hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait(semaphore) [];
+    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost(semaphore) [semaphore(semaphore), by Wake(1)];
     wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet(set) [ended by handlers];
     wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet(set) [ended by handlers];
 
     wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive(queue) [ended by handlers];
     wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend(queue) [ended by handlers, moves all(bytes)];
-    wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive(queue);
-    wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive(queue);
+    wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive(queue) [];
+    wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive(queue) [];
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = QueueSend(queue) [moves all(bytes)];
     wait fn mq_timedsend(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint, deadline: *const timespec) -> c_int = QueueSend(queue) [moves all(bytes)];
-}
-
-/// What a call has moved that moves all or nothing.
-///
-/// # Safety
-/// None; hooks call it beside others that have a contract.
-pub(crate) unsafe fn all(result: c_int, bytes: size_t) -> i64 {
-    if result == 0 { bytes as i64 } else { 0 }
 }
 
 original!(fn raise(signal: c_int) -> c_int = SignalWait);
@@ -123,17 +116,6 @@ fn first_signals(mask: c_int) -> sigset_t {
     }
 }
 
-/// What a thread waits for that waits for a condition. One that processes share is taken for several: where
-/// its flag stands differs between versions of glibc.
-fn signalled(condition: *const pthread_cond_t) -> Awaited {
-    Awaited {
-        id: condition as u64,
-        is_shared: false,
-        owner_tid: 0,
-        how: How::Wake(1),
-    }
-}
-
 /// Waiting for a condition lets go of the mutex, inside the original: whoever waits for the mutex is told
 /// before.
 macro_rules! condition_waits {
@@ -148,13 +130,12 @@ macro_rules! condition_waits {
             if !agent::hit_quietly() {
                 $name::called();
             }
-            if agent::is_awaited(lock as u64) {
-                // SAFETY: the caller holds the mutex.
-                let is_shared = unsafe { is_shared_mutex(lock) };
-                agent::announce(&[lock as u64], is_shared, How::Release)
-                    .end(Probe::CondWait, condition as u64);
+            // SAFETY: the caller's arguments, and it holds the mutex.
+            let (mutex, signalled) = unsafe { (Glibc::mutex(lock), Glibc::condition(condition)) };
+            if mutex.is_awaited() {
+                mutex.announce(How::Release).end(Probe::CondWait, condition as u64);
             }
-            let wait = agent::begin_wait_for(Probe::CondWait, condition as u64, signalled(condition));
+            let wait = agent::begin_wait_for(Probe::CondWait, condition as u64, signalled.awaited());
             // SAFETY: the caller's arguments, passed on.
             let result = unsafe { $name::call(condition, lock $(, $arg)*) };
             wait.end(result as i64);
@@ -169,49 +150,6 @@ condition_waits! {
     pthread_cond_clockwait(clock: clockid_t, deadline: *const timespec);
     cnd_wait();
     cnd_timedwait(deadline: *const timespec);
-}
-
-/// Whether processes share a semaphore: the second word of glibc's `struct new_sem` (64-bit ABIs, since
-/// 2.21, sysdeps/nptl/internaltypes.h) is not 0 then.
-///
-/// # Safety
-/// `semaphore` is what the caller gave as one.
-unsafe fn is_shared_semaphore(semaphore: *const sem_t) -> bool {
-    // SAFETY: by contract.
-    unsafe { word(semaphore, 8) != 0 }
-}
-
-/// What a thread waits for that waits for a semaphore.
-///
-/// # Safety
-/// `semaphore` is what the caller gave as one.
-unsafe fn posted(semaphore: *const sem_t) -> Awaited {
-    Awaited {
-        id: semaphore as u64,
-        // SAFETY: by contract.
-        is_shared: unsafe { is_shared_semaphore(semaphore) },
-        owner_tid: 0,
-        how: How::Wake(1),
-    }
-}
-
-/// What threads wait for at a barrier until the last one has come: a round of it. And whether processes share
-/// it. The words of glibc's `struct pthread_barrier` (64-bit ABIs, since 2.25, sysdeps/nptl/internaltypes.h):
-/// how many have come in all rounds, the current round, how many make a round, whether it is shared.
-///
-/// # Safety
-/// `barrier` is what the caller gave as one.
-unsafe fn round_of(barrier: *const pthread_barrier_t) -> Awaited {
-    // SAFETY: by contract.
-    let (came, threads, shared) =
-        unsafe { (word(barrier, 0), word(barrier, 8), word(barrier, 12)) };
-    let round = u64::from(came / threads.max(1)) & 0xfff;
-    Awaited {
-        id: barrier as u64 ^ round << 48,
-        is_shared: shared != 0,
-        owner_tid: 0,
-        how: How::Close,
-    }
 }
 
 original!(fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int = BarrierWait);
@@ -260,7 +198,7 @@ macro_rules! semaphore_waits {
                     return 0;
                 }
                 *libc::__errno_location() = error;
-                let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, posted($first));
+                let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, Glibc::semaphore($first).awaited());
                 let result = $name::call($first $(, $arg)*);
                 wait.end(result as i64);
                 result
@@ -271,8 +209,8 @@ macro_rules! semaphore_waits {
 
 semaphore_waits! {
     sem_wait(semaphore: *mut sem_t) if true;
-    sem_timedwait(semaphore: *mut sem_t, deadline: *const timespec) if valid(CLOCK_REALTIME, deadline);
-    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, deadline: *const timespec) if valid(clock, deadline);
+    sem_timedwait(semaphore: *mut sem_t, deadline: *const timespec) if Glibc::accepts(CLOCK_REALTIME, deadline);
+    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, deadline: *const timespec) if Glibc::accepts(clock, deadline);
 }
 
 // On x86-64 glibc still has the condition variables of its first years beside those of today.
