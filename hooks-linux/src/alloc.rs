@@ -9,39 +9,12 @@ use libc::size_t;
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-macro_rules! allocations {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident, $bytes:expr;)*) => {$(
-        original!(fn $name($($arg: $type),*) -> $result = $probe);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            #[cold]
-            #[inline(never)]
-            unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
-                $name::called();
-                agent::allocated(Probe::$probe, $bytes);
-                // SAFETY: the caller's arguments, passed on.
-                unsafe { $name::call($($arg),*) }
-            }
-            // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
-            unsafe {
-                if agent::allocated_quietly($bytes) {
-                    $name::call($($arg),*)
-                } else {
-                    due($($arg),*)
-                }
-            }
-        }
-    )*};
-}
+stackbeat_core::posix_allocation! { hooks }
+stackbeat_core::linux_allocation! { hooks }
 
-allocations! {
-    malloc(size: size_t) -> *mut c_void = Malloc, size;
-    calloc(count: size_t, size: size_t) -> *mut c_void = Calloc, count.wrapping_mul(size);
-    memalign(alignment: size_t, size: size_t) -> *mut c_void = Memalign, size;
-    aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void = Memalign, size;
-    posix_memalign(result: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int = Memalign, size;
-    valloc(size: size_t) -> *mut c_void = Memalign, size;
-    pvalloc(size: size_t) -> *mut c_void = Memalign, size;
+hooks! {
+    alloc fn valloc(size: size_t) -> *mut c_void = Memalign(size) [];
+    alloc fn pvalloc(size: size_t) -> *mut c_void = Memalign(size) [];
 }
 
 original!(fn realloc(old: *mut c_void, size: size_t) -> *mut c_void = Realloc);

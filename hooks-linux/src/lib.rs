@@ -3,7 +3,7 @@
 //! slots through which modules call each other (`attach`, `patch`).
 //!
 //! How hooks are made:
-//! - `table`: the macros that make a hook out of one line
+//! - `table`: the macros that make a hook out of one line, also of the lists in `stackbeat_core::posix`
 //! - `hooked_functions`: the list of hooked functions, by which a hook says that it was called
 //! - `resolve`: finds the original behind a hook, in the dynamic linker's list
 //! - `lacking`: functions that some libcs lack

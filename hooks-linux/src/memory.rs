@@ -6,14 +6,11 @@ use stackbeat_core::agent;
 use stackbeat_core::platform::{self, Backing};
 use stackbeat_core::probe::Probe;
 
+stackbeat_core::posix_mapping! { hooks }
+stackbeat_core::linux_mapping! { hooks }
+
 hooks! {
-    hit fn mmap(address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, file: c_int, offset: off_t) -> *mut c_void = Mmap(bytes) [] aka linux [mmap64];
-    hit fn munmap(address: *mut c_void, bytes: size_t) -> c_int = Munmap(bytes) [];
-    hit fn mremap(address: *mut c_void, old_bytes: size_t, bytes: size_t, flags: c_int, new_address: *mut c_void) -> *mut c_void = Mremap(bytes) [];
-    hit fn mprotect(address: *mut c_void, bytes: size_t, protection: c_int) -> c_int = Mprotect(bytes) [];
     hit fn pkey_mprotect(address: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int = Mprotect(bytes) [];
-    hit fn madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes) [];
-    hit fn posix_madvise(address: *mut c_void, bytes: size_t, advice: c_int) -> c_int = Madvise(bytes) [];
 }
 
 /// Maps zeroed memory for ourselves, past the hook.

@@ -12,14 +12,10 @@ use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
+stackbeat_core::posix_processes! { hooks }
+
 hooks! {
-    wait fn wait(status: *mut c_int) -> pid_t = Wait(0) [for child(0), tells child_ended(status)] aka glibc [__wait];
-    wait fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = Wait(pid) [for child(pid), tells child_ended(status)] aka glibc [__waitpid];
     wait fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(0) [for child(0), tells child_ended(status)];
-    wait fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t = Wait(pid) [for child(pid), tells child_ended(status)];
-    wait fn waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int = Wait(id) [for child(if kind == libc::P_PID { id as pid_t } else { 0 }), tells child_changed(info)];
-    wait fn system(command: *const c_char) -> c_int = Wait(0) [for child(0)];
-    hit fn exit(status: c_int) -> () = Exit(status) [];
 }
 
 extern "C" fn before_fork() {

@@ -6,13 +6,8 @@ use libc::{clockid_t, timespec, useconds_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-hooks! {
-    wait fn nanosleep(time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(0) [ended by handlers] aka glibc [__nanosleep];
-    wait fn clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, rest: *mut timespec) -> c_int = Nanosleep(clock) [ended by handlers];
-    wait fn usleep(time_us: useconds_t) -> c_int = Nanosleep(time_us) [ended by handlers];
-    hit fn sched_yield() -> c_int = Yield(0) [] aka glibc [__sched_yield pthread_yield];
-    hit fn thrd_yield() -> () = Yield(0) [];
-}
+stackbeat_core::posix_sleeps! { hooks }
+stackbeat_core::linux_sleeps! { hooks }
 
 original!(fn sleep(time_s: c_uint) -> c_uint = Nanosleep);
 /// Gives the whole seconds that are left where a signal ended it: 0 in the last of them, with EINTR in errno

@@ -3,30 +3,11 @@
 //! ```text
 //!   original!(fn name(arguments) -> result);     only the original, as `name::call(arguments)`
 //!   original!(fn … = Probe);                     and `name::called()`, for hooks that are written by hand
-//!   hooks! {
-//!       KIND fn … = Probe(argument) [what else it does] aka linux [names] glibc [names];
-//!   }                                               `aka`: other names of the same function
-//!
-//!   hit                                             counts, maybe captures, then the original by a tail call
-//!   release [OBJECT, by HOW]                        the original, then counts and maybe captures, and tells those that
-//!                                                   wait for the object
-//!   wait                                            may block: begin, the original, end
-//!   wait [ended by handlers]                        the same; ends after any handler (`interrupted`)
-//!   wait [for OBJECT]                               the same, for something that another thread lets go of
-//!   wait [for OBJECT, tells FUNCTION(an argument)]  the same; the function gets the result and that argument
-//!   wait [reads FILE if CONDITION]                  the same, until somebody writes to what is behind the descriptor
-//!   wait [writes FILE]                              may block, and tells those that wait for what is written
-//!   wait [closes FILE]                              the same for the end of what they read
-//!   wait [opens]                                    may block; the result is a descriptor of what has a path
-//!   wait [… moves FUNCTION(an argument)]            how many bytes it moved: the function gets the result and that
-//!                                                   argument. Otherwise the result says it, where it is an `ssize_t`
-//!   lock [try name(arguments) busy CODE, for OBJECT, if CONDITION]
-//!                                                   tries first; only a failed try is a wait, for the object; where
-//!                                                   the condition fails only the original
+//!   hooks! { LINES }                             a hook for each line
 //! ```
 //!
-//! Objects (`mutex(lock)`, `thread(thread)`, …) and the conditions of locks are functions of `stackbeat_core::posix::Objects`;
-//! the functions that get a result are those of `stackbeat_core::posix::results`.
+//! `stackbeat_core::posix` says what stands in a line, and has the lists of what other platforms share. What only glibc has is
+//! listed in the files of this crate.
 //!
 //! Hooks are `extern "C-unwind"` and hold nothing that would need a landing pad: a C++ exception, a
 //! cancelled thread and a longjmp pass through them. None of them touches errno.
@@ -163,6 +144,28 @@ macro_rules! hook {
             }
         }
     };
+    (alloc fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($bytes:expr) []) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn due($($arg: $type),*) -> $result {
+                $name::called();
+                agent::allocated(Probe::$probe, $bytes);
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { $name::call($($arg),*) }
+            }
+            // SAFETY: the caller's arguments, passed on. Both are jumps, so that no stack frame is made.
+            unsafe {
+                if agent::allocated_quietly($bytes) {
+                    $name::call($($arg),*)
+                } else {
+                    due($($arg),*)
+                }
+            }
+        }
+    };
     (release fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [$object:ident($of:expr), by $($how:tt)+]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]
@@ -227,6 +230,22 @@ macro_rules! hook {
             let result = handlers.run(|| unsafe { $name::call($($arg),*) });
             wait.end_moving(result as i64, waited!(moved result $(, $moved($of))?));
             result
+        }
+    };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $object:ident($of:expr), releases $released:ident($lock:expr)]) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            // SAFETY: the caller's arguments, and it holds what it lets go of.
+            let (released, object) = unsafe { (object!($released($lock)), object!($object($of))) };
+            if released.is_awaited() {
+                let wake = released.announce(stackbeat_core::shm::waiters::How::Release);
+                wake.end(Probe::$probe, $value as u64);
+            }
+            waited!($name($($arg),*) = $probe, $value, for object.awaited())
         }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [for $object:ident($of:expr), tells $tell:ident($told:ident)]) => {

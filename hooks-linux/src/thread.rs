@@ -8,11 +8,12 @@ use libc::{clockid_t, pthread_attr_t, pthread_key_t, pthread_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
+stackbeat_core::posix_threads! { hooks }
+stackbeat_core::linux_threads! { hooks }
+
 hooks! {
-    wait fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int = ThreadJoin(thread) [for thread(thread)];
     wait fn pthread_timedjoin_np(thread: pthread_t, result: *mut *mut c_void, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for thread(thread)];
     wait fn pthread_clockjoin_np(thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, deadline: *const timespec) -> c_int = ThreadJoin(thread) [for thread(thread)];
-    wait fn thrd_join(thread: pthread_t, result: *mut c_int) -> c_int = ThreadJoin(thread) [for thread(thread)];
 }
 
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;

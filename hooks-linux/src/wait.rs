@@ -13,22 +13,12 @@ use libc::{
 use stackbeat_core::agent;
 use stackbeat_core::posix::{Object, Objects};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::waiters::How;
 use stackbeat_core::system_call::SystemCall;
 
+stackbeat_core::posix_waits! { hooks }
+stackbeat_core::linux_waits! { hooks }
+
 hooks! {
-    release fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(1)];
-    release fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(u32::MAX)];
-    release fn cnd_signal(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(1)];
-    release fn cnd_broadcast(condition: *mut pthread_cond_t) -> c_int = CondSignal(condition) [condition(condition), by Wake(u32::MAX)];
-
-    hit fn sem_trywait(semaphore: *mut sem_t) -> c_int = SemWait(semaphore) [];
-    release fn sem_post(semaphore: *mut sem_t) -> c_int = SemPost(semaphore) [semaphore(semaphore), by Wake(1)];
-    wait fn semop(set: c_int, operations: *mut sembuf, count: size_t) -> c_int = SemaphoreSet(set) [ended by handlers];
-    wait fn semtimedop(set: c_int, operations: *mut sembuf, count: size_t, timeout: *const timespec) -> c_int = SemaphoreSet(set) [ended by handlers];
-
-    wait fn msgrcv(queue: c_int, message: *mut c_void, bytes: size_t, kind: c_long, flags: c_int) -> ssize_t = MessageReceive(queue) [ended by handlers];
-    wait fn msgsnd(queue: c_int, message: *const c_void, bytes: size_t, flags: c_int) -> c_int = MessageSend(queue) [ended by handlers, moves all(bytes)];
     wait fn mq_receive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint) -> ssize_t = QueueReceive(queue) [];
     wait fn mq_timedreceive(queue: mqd_t, message: *mut c_char, bytes: size_t, priority: *mut c_uint, deadline: *const timespec) -> ssize_t = QueueReceive(queue) [];
     wait fn mq_send(queue: mqd_t, message: *const c_char, bytes: size_t, priority: c_uint) -> c_int = QueueSend(queue) [moves all(bytes)];
@@ -114,42 +104,6 @@ fn first_signals(mask: c_int) -> sigset_t {
         (&raw mut set).cast::<u64>().write(u64::from(mask as u32));
         set
     }
-}
-
-/// Waiting for a condition lets go of the mutex, inside the original: whoever waits for the mutex is told
-/// before.
-macro_rules! condition_waits {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        original!(fn $name(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t $(, $arg: $type)*) -> c_int = CondWait);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(
-            condition: *mut pthread_cond_t,
-            lock: *mut pthread_mutex_t
-            $(, $arg: $type)*
-        ) -> c_int {
-            if !agent::hit_quietly() {
-                $name::called();
-            }
-            // SAFETY: the caller's arguments, and it holds the mutex.
-            let (mutex, signalled) = unsafe { (Glibc::mutex(lock), Glibc::condition(condition)) };
-            if mutex.is_awaited() {
-                mutex.announce(How::Release).end(Probe::CondWait, condition as u64);
-            }
-            let wait = agent::begin_wait_for(Probe::CondWait, condition as u64, signalled.awaited());
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call(condition, lock $(, $arg)*) };
-            wait.end(result as i64);
-            result
-        }
-    )*};
-}
-
-condition_waits! {
-    pthread_cond_wait();
-    pthread_cond_timedwait(deadline: *const timespec);
-    pthread_cond_clockwait(clock: clockid_t, deadline: *const timespec);
-    cnd_wait();
-    cnd_timedwait(deadline: *const timespec);
 }
 
 original!(fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int = BarrierWait);

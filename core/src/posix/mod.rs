@@ -1,9 +1,60 @@
-//! What hooks of POSIX calls have in common on all platforms: what a call waits for, what it ends, and what its result says.
+//! The POSIX calls that are hooked, as data: signature, probe, what the arguments mean. A platform's hooks are code that is
+//! emitted from these lists, however that platform catches a call.
 //!
-//! A platform says by [`Objects`] what it knows of locks, threads and descriptors. The code of a hook asks in these words and
-//! knows nothing of a C library's layouts.
+//! - `io`, `net`, `locks`, `waits`, `memory`, `time`, `processes`: the lists
+//! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's layouts
+//! - [`results`]: what the results of calls say
+//!
+//! # Lists
+//!
+//! A list is a macro that hands its lines to a macro of the platform's, all at once: `stackbeat_core::posix_io! { hooks }` calls
+//! `hooks! { LINES }`. Lists named `posix_…` hold on Linux, Android and Apple's systems; those named `linux_…` only with glibc
+//! and bionic. What only one C library has is listed in that platform's crate, in lines of the same form:
+//!
+//! ```text
+//! KIND fn NAME(ARGUMENT: TYPE, …) -> RESULT = PROBE(VALUE) [WORDS] aka linux [NAMES] glibc [NAMES];
+//! ```
+//!
+//! `VALUE` is what the probe records. `aka` gives other names of the same function, those of all Linux systems and those of glibc.
+//! Types are those of `libc` and `core::ffi`; where the lines are emitted these must be in scope, with libc's `stat` as `Stat`
+//! and `THRD_BUSY` as <threads.h> has it.
+//!
+//! | line | what a hook does |
+//! |---|---|
+//! | `hit []` | counts, maybe captures, then calls the original |
+//! | `alloc []` | the same for what allocates `VALUE` bytes |
+//! | `release [OBJECT, by HOW]` | tells those that wait for the object; the original; then counts and maybe captures |
+//! | `wait []` | may block: begin, the original, end |
+//! | `wait [ended by handlers]` | the same; ends after any signal handler, whatever SA_RESTART says |
+//! | `wait [for OBJECT]` | waits for something that another thread lets go of |
+//! | `wait [for OBJECT, releases OBJECT]` | the same; the original lets go of another object first: who waits for that is told before |
+//! | `wait [for OBJECT, tells RESULT(ARGUMENT)]` | the same; the function gets the result and an argument |
+//! | `wait [reads FILE if CONDITION]` | waits until somebody writes to what is behind the descriptor |
+//! | `wait [writes FILE]`, `[closes FILE]` | tells those that wait for what is written, or for the end |
+//! | `wait [opens]` | the result is a descriptor of what has a path |
+//! | `lock [try NAME(ARGUMENTS) busy CODE, for OBJECT, if CONDITION]` | tries first; only a failed try is a wait. Where the condition fails only the original is called |
+//!
+//! `wait [ended by handlers]`, `[reads …]`, `[writes …]` and `wait []` can also say `moves RESULT(ARGUMENT)`: how many bytes were
+//! moved, where the result itself does not say it.
+//!
+//! `OBJECT` and the condition of a lock are functions of [`Objects`], `HOW` is one of [`How`], `RESULT` one of [`results`]. Other
+//! conditions are expressions.
+//!
+//! # Differences between platforms
+//!
+//! - Not every system has every function: `preadv` came with macOS 11, System V queues with Android 8. A platform must do
+//!   without what it does not find.
+//! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names (`stat$INODE64`).
+//! - Variadic functions: see `io`.
 
+mod io;
+mod locks;
+mod memory;
+mod net;
+mod processes;
 pub mod results;
+mod time;
+mod waits;
 
 use crate::agent::{self, Awaited, Wake};
 use crate::shm::waiters::How;
