@@ -18,17 +18,17 @@ use std::sync::atomic::Ordering;
 
 use super::alone::is_alone;
 
-struct Seen {
+pub(super) struct Seen {
     utid: u32,
     probe: u8,
     flags: u8,
     node: u32,
-    words: Vec<u64>,
+    pub(super) words: Vec<u64>,
 }
 
 /// All samples that were not drained yet but those that system calls caused, and how many records of other kinds
 /// came between.
-fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
+pub(super) fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
     let (mut seen, others) = all_samples(mapping);
     seen.retain(|s| s.probe != Probe::SampledCall as u8);
     (seen, others)
@@ -67,7 +67,7 @@ fn all_samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
     (seen, others)
 }
 
-fn find(mapping: &Mapping, tid: u32) -> &ThreadEntry {
+pub(super) fn find(mapping: &Mapping, tid: u32) -> &ThreadEntry {
     registry::threads(mapping)
         .map(|(_, e)| e)
         .find(|e| e.tid.load(Ordering::Relaxed) == tid)
@@ -75,7 +75,7 @@ fn find(mapping: &Mapping, tid: u32) -> &ThreadEntry {
 }
 
 /// Bounds of the calling thread's stack.
-fn own_stack() -> Option<(usize, usize)> {
+pub(super) fn own_stack() -> Option<(usize, usize)> {
     let mut low = std::ptr::null_mut();
     let mut bytes = 0;
     // SAFETY: fills the attributes of the calling thread, reads them, and gives them back.

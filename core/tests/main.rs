@@ -11,6 +11,8 @@ mod alone;
 mod attached;
 #[cfg(not(any(loom, miri)))]
 mod killed;
+#[cfg(not(any(loom, miri)))]
+mod posix;
 #[cfg(not(loom))]
 mod protocols;
 #[cfg(not(any(loom, miri)))]
