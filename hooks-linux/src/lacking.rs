@@ -35,7 +35,7 @@ macro_rules! forward {
     )*};
 }
 // In libpthread before 2.34, which a program without threads does not load.
-forward! { pthread_key_create pthread_setspecific pthread_testcancel pthread_attr_getstacksize }
+forward! { pthread_key_create pthread_setspecific pthread_attr_getstacksize }
 
 type ForkHandler = extern "C" fn();
 

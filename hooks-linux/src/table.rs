@@ -352,4 +352,28 @@ macro_rules! hook {
             }
         }
     };
+    (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [try $try:ident($($try_arg:expr),*) cancellable, for $object:ident($of:expr) $(, if $condition:ident($($asked:expr),*))?]) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+                agent::hit(Probe::$probe, $value as u64);
+            }
+            // SAFETY: the caller's arguments, passed on; errno of the calling thread is always there.
+            unsafe {
+                if !(true $(&& object!($condition($($asked),*)))?) {
+                    return $name::call($($arg),*);
+                }
+                $crate::lacking::pthread_testcancel::call();
+                let error = *libc::__errno_location();
+                if $try::call($($try_arg),*) == 0 {
+                    return 0;
+                }
+                *libc::__errno_location() = error;
+            }
+            // SAFETY: the caller's argument.
+            waited!($name($($arg),*) = $probe, $value, for unsafe { object!($object($of)).awaited() })
+        }
+    };
 }

@@ -1,7 +1,7 @@
 //! Condition variables, semaphores, barriers, System V and POSIX queues, and waiting for a signal.
 
 use crate::interrupted::Handlers;
-use crate::objects::{Glibc, round_of};
+use crate::objects::round_of;
 use crate::signal::crash;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::zeroed;
@@ -11,7 +11,6 @@ use libc::{
     sembuf, siginfo_t, sigset_t, size_t, ssize_t, timespec,
 };
 use stackbeat_core::agent;
-use stackbeat_core::posix::{Object, Objects};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
@@ -124,47 +123,6 @@ unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t
         wake.end(Probe::BarrierWait, barrier as u64);
     }
     result
-}
-
-unsafe extern "C-unwind" {
-    fn pthread_testcancel();
-}
-
-/// The semaphore waits, which try first. POSIX makes them cancellation points even if they do not
-/// wait, and a failed try leaves its EAGAIN in errno.
-macro_rules! semaphore_waits {
-    ($($name:ident($first:ident: $first_type:ty $(, $arg:ident: $type:ty)*) if $valid:expr;)*) => {$(
-        original!(fn $name($first: $first_type $(, $arg: $type)*) -> c_int = SemWait);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*) -> c_int {
-            if !agent::hit_quietly() {
-                $name::called();
-                agent::hit(Probe::SemWait, $first as u64);
-            }
-            // SAFETY: the caller's arguments, passed on; errno of the calling thread is always there.
-            unsafe {
-                if !$valid {
-                    return $name::call($first $(, $arg)*);
-                }
-                pthread_testcancel();
-                let error = *libc::__errno_location();
-                if sem_trywait::call($first) == 0 {
-                    return 0;
-                }
-                *libc::__errno_location() = error;
-                let wait = agent::begin_wait_for(Probe::SemWait, $first as u64, Glibc::semaphore($first).awaited());
-                let result = $name::call($first $(, $arg)*);
-                wait.end(result as i64);
-                result
-            }
-        }
-    )*};
-}
-
-semaphore_waits! {
-    sem_wait(semaphore: *mut sem_t) if true;
-    sem_timedwait(semaphore: *mut sem_t, deadline: *const timespec) if Glibc::accepts(CLOCK_REALTIME, deadline);
-    sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, deadline: *const timespec) if Glibc::accepts(clock, deadline);
 }
 
 // On x86-64 glibc still has the condition variables of its first years beside those of today.

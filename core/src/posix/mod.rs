@@ -33,6 +33,7 @@
 //! | `wait [writes FILE]`, `[closes FILE]` | tells those that wait for what is written, or for the end |
 //! | `wait [opens]` | the result is a descriptor of what has a path |
 //! | `lock [try NAME(ARGUMENTS) busy CODE, for OBJECT, if CONDITION]` | tries first; only a failed try is a wait. Where the condition fails only the original is called |
+//! | `lock [try NAME(ARGUMENTS) cancellable, for OBJECT, if CONDITION]` | the same for a cancellation point that gives 0, or -1 and an `errno`: it is one also where the try succeeds |
 //!
 //! `wait [ended by handlers]`, `[reads …]`, `[writes …]` and `wait []` can also say `moves RESULT(ARGUMENT)`: how many bytes were
 //! moved, where the result itself does not say it.

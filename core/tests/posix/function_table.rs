@@ -12,6 +12,10 @@ use stackbeat_core::shm::waiters::How;
 
 use libc::stat as Stat;
 
+unsafe extern "C" {
+    fn pthread_testcancel();
+}
+
 /// A function that is hooked.
 pub(super) struct Function {
     pub(super) name: &'static str,
@@ -179,6 +183,22 @@ macro_rules! function {
                 $busy => function!(wait $probe, $value, Some(Addresses::$object($of).awaited()), call($($arg),*)),
                 result => result,
             }
+        } }
+    };
+    (lock fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident($value:expr)
+     [try $try:ident($($tried:expr),*) cancellable, for $object:ident($of:expr) $(, if $condition:ident($($asked:expr),*))?]) => {
+        function! { @ $name($($arg: $type),*) -> $result {
+            agent::hit(Probe::$probe, $value as u64);
+            if !(true $(&& Addresses::$condition($($asked),*))?) {
+                return call($($arg),*);
+            }
+            pthread_testcancel();
+            let error = *__errno_location();
+            if super::$try::call($($tried),*) == 0 {
+                return 0;
+            }
+            *__errno_location() = error;
+            function!(wait $probe, $value, Some(Addresses::$object($of).awaited()), call($($arg),*))
         } }
     };
     (wait fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident($value:expr) [for $object:ident($of:expr) $(, releases $released:ident($lock:expr))? $(, tells $tell:ident($told:ident))?]) => {
