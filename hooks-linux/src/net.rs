@@ -16,45 +16,8 @@ stackbeat_core::linux_net! { hooks }
 
 hooks! {
     wait fn __recv_chk(socket: c_int, buffer: *mut c_void, bytes: size_t, room: size_t, flags: c_int) -> ssize_t = Recv(socket) [reads socket if flags & MSG_DONTWAIT == 0, moves unless_peeked(flags)];
-}
-
-/// What looks a name or an address up, by sockets of libc's own that no hook sees. The wait ends with 0, or with what went
-/// wrong as a positive number: it is no `errno`.
-macro_rules! lookups {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty, $error:expr;)*) => {$(
-        original!(fn $name($($arg: $type),*) -> $result = Resolve);
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            if !agent::hit_quietly() {
-                $name::called();
-            }
-            let wait = agent::begin_wait(Probe::Resolve, 0);
-            // SAFETY: the caller's arguments, passed on.
-            let result = unsafe { $name::call($($arg),*) };
-            let error: fn($result) -> i64 = $error;
-            wait.end(error(result));
-            result
-        }
-    )*};
-}
-lookups! {
-    fn getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo) -> c_int, of_number;
-    fn getnameinfo(address: *const sockaddr, bytes: socklen_t, node: *mut c_char, node_bytes: socklen_t, service: *mut c_char, service_bytes: socklen_t, flags: c_int) -> c_int, of_number;
-    fn gethostbyname(name: *const c_char) -> *mut hostent, of_nothing;
-    fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent, of_nothing;
-    fn gethostbyaddr(address: *const c_void, bytes: socklen_t, family: c_int) -> *mut hostent, of_nothing;
-    fn gethostbyname_r(name: *const c_char, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int, of_number;
-    fn gethostbyname2_r(name: *const c_char, family: c_int, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int, of_number;
-    fn gethostbyaddr_r(address: *const c_void, address_bytes: socklen_t, family: c_int, entry: *mut hostent, room: *mut c_char, bytes: size_t, found: *mut *mut hostent, error: *mut c_int) -> c_int, of_number;
-}
-
-/// `EAI_…` are negative, what the `_r` functions give is an error number.
-fn of_number(result: c_int) -> i64 {
-    i64::from(result).abs()
-}
-
-fn of_nothing(found: *mut hostent) -> i64 {
-    found.is_null().into()
+    // bionic has other types for the lengths.
+    wait fn getnameinfo(address: *const sockaddr, bytes: socklen_t, node: *mut c_char, node_bytes: socklen_t, service: *mut c_char, service_bytes: socklen_t, flags: c_int) -> c_int = Resolve(0) [error of_number];
 }
 
 /// `connect` wakes who accepts at the address.

@@ -325,6 +325,20 @@ macro_rules! hook {
             result
         }
     };
+    (wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [error $error:ident]) => {
+        original!(fn $name($($arg: $type),*) -> $result = $probe);
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if !agent::hit_quietly() {
+                $name::called();
+            }
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            // SAFETY: the caller's arguments, passed on.
+            let result = unsafe { $name::call($($arg),*) };
+            wait.end(stackbeat_core::posix::results::$error(result));
+            result
+        }
+    };
     (lock fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = $probe:ident($value:expr) [try $try:ident($($try_arg:expr),*) busy $busy:ident $(, for $object:ident($of:expr))? $(, if $condition:ident($($asked:expr),*))?]) => {
         original!(fn $name($($arg: $type),*) -> $result = $probe);
         #[unsafe(no_mangle)]

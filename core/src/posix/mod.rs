@@ -17,7 +17,7 @@
 //!
 //! `VALUE` is what the probe records. `aka` gives other names of the same function, those of all Linux systems and those of glibc.
 //! Types are those of `libc` and `core::ffi`; where the lines are emitted these must be in scope, with libc's `stat` as `Stat`
-//! and `THRD_BUSY` as <threads.h> has it.
+//! and `THRD_BUSY` as `threads.h` has it.
 //!
 //! | line | what a hook does |
 //! |---|---|
@@ -32,6 +32,7 @@
 //! | `wait [reads FILE if CONDITION]` | waits until somebody writes to what is behind the descriptor |
 //! | `wait [writes FILE]`, `[closes FILE]` | tells those that wait for what is written, or for the end |
 //! | `wait [opens]` | the result is a descriptor of what has a path |
+//! | `wait [error RESULT]` | fails with another number than -1 and an `errno`: the function says which |
 //! | `lock [try NAME(ARGUMENTS) busy CODE, for OBJECT, if CONDITION]` | tries first; only a failed try is a wait. Where the condition fails only the original is called |
 //! | `lock [try NAME(ARGUMENTS) cancellable, for OBJECT, if CONDITION]` | the same for a cancellation point that gives 0, or -1 and an `errno`: it is one also where the try succeeds |
 //!
@@ -45,6 +46,7 @@
 //!
 //! - Not every system has every function: `preadv` came with macOS 11, System V queues with Android 8. A platform must do
 //!   without what it does not find.
+//! - All is for 64 bits: where `off_t` is smaller, `mmap64` is no other name of `mmap`.
 //! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names (`stat$INODE64`).
 //! - Variadic functions: see `io`.
 

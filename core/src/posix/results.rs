@@ -1,6 +1,6 @@
-//! What the results of calls say: bytes that were moved, children that have ended.
+//! What the results of calls say: bytes that were moved, errors, children that have ended.
 //!
-//! Each function gets the result and one argument of the call.
+//! Each function gets the result, and most of them one argument of the call.
 
 use crate::agent;
 use core::ffi::c_int;
@@ -72,6 +72,19 @@ pub unsafe fn in_messages(sent: c_int, messages: *const libc::mmsghdr) -> i64 {
     // SAFETY: by contract.
     let bytes = (0..count).map(|i| unsafe { (*messages.add(i)).msg_len });
     bytes.map(i64::from).sum()
+}
+
+/// What has gone wrong, of a function that gives a number: `EAI_…` are negative, what the `_r` functions give is an error number.
+/// Positive, because it is no `errno`.
+#[inline(always)]
+pub fn of_number(result: c_int) -> i64 {
+    i64::from(result).abs()
+}
+
+/// 1, of a function that gives null where it fails.
+#[inline(always)]
+pub fn of_nothing<T>(found: *mut T) -> i64 {
+    found.is_null().into()
 }
 
 /// A call of the `wait` family has returned this.

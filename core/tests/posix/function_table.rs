@@ -250,6 +250,14 @@ macro_rules! function {
             file
         } }
     };
+    (wait fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident($value:expr) [error $error:ident]) => {
+        function! { @ $name($($arg: $type),*) -> $result {
+            let wait = agent::begin_wait(Probe::$probe, $value as u64);
+            let result = call($($arg),*);
+            wait.end(results::$error(result));
+            result
+        } }
+    };
     // Signals are no matter here.
     (wait fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $probe:ident($value:expr) [ended by handlers $(, moves $moved:ident($of:ident))?]) => {
         function! { @ $name($($arg: $type),*) -> $result {
