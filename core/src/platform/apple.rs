@@ -231,15 +231,18 @@ pub fn blocked_signals() -> u64 {
 #[must_use]
 pub struct HeldSignals;
 
+/// Does nothing.
 pub fn hold_signals(_mask: u64) -> Option<HeldSignals> {
     Some(HeldSignals)
 }
 
 impl HeldSignals {
+    /// Signals that were blocked before: none is known.
     pub fn before(&self) -> u64 {
         0
     }
 
+    /// Does nothing.
     pub fn release(self) {}
 }
 

@@ -88,11 +88,15 @@ pub fn end_capture(entry: &ThreadEntry) {
 /// The writing side: one thread with its entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a, P: Pool> {
+    /// The sub-buffers to write into.
     pub pool: &'a P,
+    /// The thread's own entry.
     pub entry: &'a ThreadEntry,
     /// Index of the entry.
     pub index: u32,
+    /// The thread's process.
     pub upid: u32,
+    /// What happens when no sub-buffer is free.
     pub mode: Mode,
     /// Generation of the CallstackTable that the records' nodes belong to.
     pub generation: u32,
@@ -265,9 +269,11 @@ impl<P: Pool> Writer<'_, P> {
 pub struct Drained {
     /// Index of the sub-buffer.
     pub buffer: u32,
-    /// Index of the owner's entry, and the owner as the sub-buffer names it.
+    /// Index of the owner's entry.
     pub owner: u32,
+    /// Utid of the owning thread.
     pub utid: u32,
+    /// Upid of its process.
     pub upid: u32,
     /// Number of the first record copied.
     pub first_record: u64,
@@ -276,6 +282,7 @@ pub struct Drained {
     /// Generation of the CallstackTable when the sub-buffer was taken: its records' nodes are of this
     /// one or a later one.
     pub generation: u32,
+    /// When the owner took the sub-buffer, in cycles.
     pub taken_cycles: u64,
     /// Nothing can be added any more: free it once this is stored.
     pub complete: bool,

@@ -434,10 +434,12 @@ impl Mapping {
         }
     }
 
+    /// Facts that do not change after the start.
     pub fn header(&self) -> &Header {
         self.at(0)
     }
 
+    /// Settings, ticks and sums of all processes.
     pub fn control(&self) -> &Control {
         self.at(4096)
     }

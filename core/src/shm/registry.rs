@@ -19,24 +19,34 @@ use crate::sync::{AtomicU32, Ordering};
 /// Who a process is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewProcess {
+    /// The kernel's number of the process.
     pub pid: u32,
+    /// The kernel's number of its parent.
     pub parent_pid: u32,
+    /// The parent's upid; 0: not recorded.
     pub parent_upid: u32,
     /// `proto::v1::process::Origin`.
     pub origin: u32,
+    /// When it began, in cycles.
     pub cycles: u64,
 }
 
 /// Who a thread is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewThread {
+    /// The kernel's number of the thread.
     pub tid: u32,
     /// Index of its process' entry.
     pub process: u32,
+    /// The first thread of its process.
     pub is_main: bool,
+    /// Thread that created it; 0: not known.
     pub creator_utid: u32,
+    /// Node of the stack that created it; 0: not known.
     pub creator_node: u32,
+    /// Lowest address of its stack and first address above; 0: not known.
     pub stack: (u64, u64),
+    /// When it was registered.
     pub cycles: u64,
 }
 
