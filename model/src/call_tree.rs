@@ -14,6 +14,7 @@ pub enum Label<G, F, C = ProbeId> {
     Root,
     /// Threads that belong together.
     Group(G),
+    /// A function, called from the place's parent.
     Function(F),
     /// What stands below the innermost function.
     Leaf(Leaf<C>),
@@ -48,7 +49,9 @@ impl Leaf {
 /// A place in a call tree: a chain of calls from the outermost function to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place<L> {
+    /// Index of the caller's place in [`CallTree::places`]; the root's is its own.
     pub parent: u32,
+    /// What the place stands for.
     pub label: L,
 }
 

@@ -87,6 +87,7 @@ pub struct Slicer {
 }
 
 impl Slicer {
+    /// For the segments of this thread.
     pub fn new(thread: ThreadIndex) -> Slicer {
         Slicer {
             thread,

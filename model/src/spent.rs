@@ -10,9 +10,11 @@ use super::{Metrics, Segment, SegmentKind};
 pub struct Spent {
     /// Running, blocked and without evidence.
     pub wall_ns: u64,
+    /// Blocked, for whatever cause.
     pub blocked_ns: u64,
     /// Time without evidence.
     pub gap_ns: u64,
+    /// CPU time, allocations and the other amounts.
     pub metrics: Metrics,
 }
 
