@@ -40,14 +40,18 @@ impl Tie {
 /// How long was waited for somebody, in ns a run (means).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WaitedFor {
+    /// What they had to do with the waits.
     pub tie: Tie,
     /// `None` when there is nobody.
     pub party: Option<Party>,
+    /// Mean of the baseline's runs.
     pub baseline: f64,
+    /// Mean of the candidate's runs.
     pub candidate: f64,
 }
 
 impl WaitedFor {
+    /// Positive: longer in the candidate.
     pub fn change(&self) -> f64 {
         self.candidate - self.baseline
     }

@@ -19,11 +19,15 @@ use crate::random::Random;
 /// Exchanges to look at when there are more.
 const EXCHANGES: usize = 10_000;
 
-/// One member: its values by run, and the least standard error that is believed.
+/// One member of a family.
 #[derive(Clone, Debug)]
 pub struct Member {
+    /// Values of the baseline, by run.
     pub baseline: Vec<f64>,
+    /// Values of the candidate, by run.
     pub candidate: Vec<f64>,
+    /// Least standard error that is believed. It is added to the observed one, so that small changes of
+    /// steady values stay small.
     pub least_error: f64,
 }
 
