@@ -142,15 +142,15 @@ impl Finding {
 }
 
 /// A function that became heavier while what is around it did not.
-/// The threads that ran the function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
-    /// The function.
+    /// The threads that ran the function.
     pub role: RoleId,
-    /// What became heavier.
+    /// The function.
     pub function: NameId,
-    /// By how much a run, in the metric's unit.
+    /// What became heavier.
     pub metric: Metric,
+    /// By how much, in the metric's unit a run.
     pub shift: f64,
     /// What is around it became lighter by about as much; otherwise it only did not grow with it.
     pub is_lighter_around: bool,

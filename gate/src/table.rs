@@ -34,6 +34,7 @@ pub struct Table {
     pub names: Names,
     /// Names that differ between the sides and were taken for the same function.
     pub matches: Vec<Match>,
+    /// The call trees of all runs put into one; entries of `runs` count in its places.
     pub tree: Tree,
     stands_for: Vec<NameId>,
     functions: BTreeMap<(RoleId, NameId), [Option<Column>; OF_PLACES]>,
