@@ -75,23 +75,54 @@ pub fn write_compressed(stream: &[u8], level: u32, out: &mut Vec<u8>) {
 /// the beginning of the file; for packets inside a compressed one, the offset of the latter.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
+    /// The system could not read.
     #[error("reading failed at byte {offset}: {source}")]
-    Io { offset: u64, source: io::Error },
+    Io {
+        /// Where reading failed.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file ends within a packet.
     #[error("the file ends at byte {end}, within the packet that begins at byte {offset}")]
-    Truncated { offset: u64, end: u64 },
+    Truncated {
+        /// Where the packet begins.
+        offset: u64,
+        /// Length of the file.
+        end: u64,
+    },
+    /// A packet is longer than [`MAX_PACKET_BYTES`].
     #[error(
         "the packet at byte {offset} claims {length} bytes, more than the {MAX_PACKET_BYTES} allowed"
     )]
-    TooLong { offset: u64, length: u64 },
+    TooLong {
+        /// Where the packet begins.
+        offset: u64,
+        /// Length that it claims.
+        length: u64,
+    },
+    /// What stands here is no packet.
     #[error("no packet begins at byte {offset}")]
-    NotAPacket { offset: u64 },
+    NotAPacket {
+        /// Where a packet should begin.
+        offset: u64,
+    },
+    /// The packet is no valid message.
     #[error("the packet at byte {offset} is damaged: {source}")]
     Malformed {
+        /// Where the packet begins.
         offset: u64,
+        /// What is wrong with it.
         source: prost::DecodeError,
     },
+    /// A compressed packet cannot be expanded.
     #[error("the compressed packet at byte {offset} is damaged: {reason}")]
-    Compression { offset: u64, reason: String },
+    Compression {
+        /// Where the packet begins.
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl StreamError {

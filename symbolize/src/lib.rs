@@ -5,6 +5,7 @@
 //! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
 //! the next is opened.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod boundaries;
@@ -65,7 +66,9 @@ impl Default for Options {
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress<'a> {
+    /// Addresses of the modules that were read so far.
     pub addresses_done: usize,
+    /// All addresses of the run.
     pub addresses: usize,
     /// Path of the module that is about to be read.
     pub module: &'a str,
@@ -74,7 +77,9 @@ pub struct Progress<'a> {
 /// What a run achieved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Addresses that were looked up.
     pub addresses: usize,
+    /// Addresses that have names now.
     pub named: usize,
     /// Modules whose functions stay without names, with the reason.
     pub failures: Vec<ModuleError>,
@@ -108,6 +113,7 @@ impl Report {
 }
 
 impl Symbolizer {
+    /// Without any process or map so far.
     pub fn new(options: Options) -> Symbolizer {
         Symbolizer {
             options,

@@ -86,7 +86,7 @@ pub fn baseline() -> u32 {
 /// How an image may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Filters, if there are any, may be known: the agent may join the session.
+    /// The filters that hold, if any, are known as far as can be told: the agent joins the session.
     Joins,
     /// Under a filter of which nothing is known.
     Unknown,
