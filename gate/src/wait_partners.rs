@@ -20,7 +20,7 @@ pub enum Tie {
     /// They ended waits.
     Ended,
     /// Nobody ended the waits: they timed out or failed.
-    InVain,
+    Failed,
     /// Nobody is known to have ended them, and they got what they waited for.
     NobodyKnown,
 }
@@ -31,7 +31,7 @@ impl Tie {
         match self {
             Tie::Held => "held-by",
             Tie::Ended => "ended-by",
-            Tie::InVain => "in-vain",
+            Tie::Failed => "in-vain",
             Tie::NobodyKnown => "nobody-known",
         }
     }
@@ -91,7 +91,7 @@ fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
             Some((Tie::Held, Some(party)))
         }
         (None, End::By(by)) => Some((Tie::Ended, Some(same(by)))),
-        (None, End::InVain) => Some((Tie::InVain, None)),
+        (None, End::Failed) => Some((Tie::Failed, None)),
         (None, End::NobodyKnown) => Some((Tie::NobodyKnown, None)),
         (None, End::Unknown) => None,
     }
@@ -196,12 +196,12 @@ pub(crate) fn answering(
         });
         roles.collect::<Vec<_>>()
     };
-    if of(End::InVain) >= half {
+    if of(End::Failed) >= half {
         // However short the last of many waits was.
         return Answering::Unseen(with_their_enders(table, ended(f64::NEG_INFINITY)));
     }
     let enders = with_their_enders(table, ended(LEAST_SHARE * all));
-    match of(End::InVain) + of(End::NobodyKnown) >= half {
+    match of(End::Failed) + of(End::NobodyKnown) >= half {
         true => Answering::Unseen(enders),
         false => Answering::Roles(enders),
     }

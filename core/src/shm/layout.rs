@@ -9,7 +9,7 @@
 //!                WaitBucket × WAIT_BUCKETS
 //!                Watch × WATCHES
 //!                UnixPeer × UNIX_PEERS
-//!                signs: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
+//!                activity bitmap: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
 //!                CallRow × call_rows: only where calls are counted
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
 //!                ThreadEntry × threads
@@ -155,7 +155,7 @@ pub struct Layout {
     pub total: usize,
 }
 
-/// Words of the table of signs: a bit for each thread entry.
+/// Words of the activity bitmap: a bit for each thread entry.
 pub const fn activity_words(threads: u32) -> usize {
     threads.div_ceil(u64::BITS) as usize
 }

@@ -97,7 +97,7 @@ pub mod flags {
     pub const BLOCKED: u8 = 16;
     /// The stack lost its leaf end: the CallstackTable was full.
     pub const STACK_CUT: u8 = 32;
-    /// An event loop has turned (a poll returned) since the thread's record before this one, without a
+    /// An event loop began an iteration (a poll returned) since the thread's record before this one, without a
     /// record of its own: equal stacks on both sides are different executions.
     pub const LOOP_ITERATION: u8 = 64;
     /// Inside of a wait that goes on: in a signal's handler, or in what the waiting function calls.

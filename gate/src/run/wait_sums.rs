@@ -19,7 +19,7 @@ pub enum End {
     /// Somebody let go, signalled, wrote or ended.
     By(Party),
     /// It timed out or failed: nobody ended it.
-    InVain,
+    Failed,
     /// Something came, and no thread is known that sent it: it came from another process, a timer or the kernel, or in a way that
     /// traces do not follow (docs/architecture.md: datagrams, named pipes, descriptors older than an attach, …).
     NobodyKnown,

@@ -283,7 +283,7 @@ pub fn is_filtered() -> bool {
 }
 
 /// Waits for calls that other threads have begun before what was just noted; they are about to get a filter that they
-/// have not asked for. In vain, for a moment, when a thread has left one by a longjmp.
+/// have not asked for. Gives up after a moment when a thread has left one by a longjmp.
 pub fn settle() {
     const MOST_LOOKS: u32 = 20_000;
     // On a busy machine others get the processor between two looks.

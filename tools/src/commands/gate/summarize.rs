@@ -161,7 +161,7 @@ impl Reader {
                 continue;
             };
             let end = match wait.waker.and_then(role) {
-                _ if wait.in_vain => End::InVain,
+                _ if wait.in_vain => End::Failed,
                 Some(role) => End::By(Party {
                     role,
                     function: wait.waking.and_then(own_function),
@@ -528,7 +528,7 @@ mod tests {
         let function = by.function.map(|name| reader.names.text(name));
         assert_eq!(function, Some("shop::store::Store::insert"));
         let ends = (wait.key.metric, wait.key.holder, wait.key.end);
-        assert_eq!(ends, (Metric::Wait, None, End::InVain));
+        assert_eq!(ends, (Metric::Wait, None, End::Failed));
         let end = |wait: WaitSum| (wait.key.metric, wait.key.end);
         assert_eq!(end(read), (Metric::Io, End::Unknown));
         assert_eq!(end(received), (Metric::Net, End::NobodyKnown));
