@@ -21,7 +21,7 @@ pub enum End {
     /// It timed out or failed: nobody ended it.
     Failed,
     /// Something came, and no thread is known that sent it: it came from another process, a timer or the kernel, or in a way that
-    /// traces do not follow (docs/architecture.md: datagrams, named pipes, descriptors older than an attach, …).
+    /// traces do not follow (docs/limits.md: datagrams, named pipes, descriptors older than an attach, …).
     NobodyKnown,
     /// The trace does not say.
     Unknown,
