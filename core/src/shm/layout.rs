@@ -124,33 +124,33 @@ pub struct Layout {
     /// What it was derived from.
     pub capacity: Capacity,
     /// [`ProcessEntry`]s.
-    pub processes: usize,
+    pub(crate) processes: usize,
     /// [`BufferHeader`]s.
-    pub buffer_headers: usize,
+    pub(crate) buffer_headers: usize,
     /// A word for each bucket: how many threads wait for objects of it.
-    pub waiter_counts: usize,
+    pub(crate) waiter_counts: usize,
     /// [`WaitBucket`]s.
-    pub waiters: usize,
+    pub(crate) waiters: usize,
     /// [`Watch`]es.
-    pub watches: usize,
+    pub(crate) watches: usize,
     /// [`UnixPeer`]s.
-    pub unix_peers: usize,
+    pub(crate) unix_peers: usize,
     /// The activity bitmap.
-    pub activity: usize,
+    pub(crate) activity: usize,
     /// Copies of seccomp filters, [`FILTER_WORDS`] words.
-    pub filters: usize,
+    pub(crate) filters: usize,
     /// [`CallRow`]s.
-    pub call_rows: usize,
+    pub(crate) call_rows: usize,
     /// The two slots of the CallstackTable's generations.
-    pub generations: [usize; 2],
+    pub(crate) generations: [usize; 2],
     /// [`ThreadEntry`]s.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// The words of the sub-buffers.
-    pub buffers: usize,
+    pub(crate) buffers: usize,
     /// Bytes from a generation's offset to its index and to its nodes.
-    pub index_in_generation: usize,
+    pub(crate) index_in_generation: usize,
     /// The same for its nodes.
-    pub nodes_in_generation: usize,
+    pub(crate) nodes_in_generation: usize,
     /// Bytes of the whole mapping.
     pub total: usize,
 }

@@ -52,13 +52,13 @@ impl Rule {
     /// The outermost frame, see [`Kind::End`].
     pub const END: Rule = Rule(Kind::End as u64);
     /// See [`Kind::Complex`].
-    pub const COMPLEX: Rule = Rule(Kind::Complex as u64);
+    pub(crate) const COMPLEX: Rule = Rule(Kind::Complex as u64);
     /// See [`Kind::Unknown`].
     pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
     /// See [`Kind::Nowhere`].
     pub const NOWHERE: Rule = Rule(Kind::Nowhere as u64);
     /// See [`Kind::NotNow`].
-    pub const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
+    pub(crate) const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
     /// The frame-pointer chain of x86-64 and aarch64: saved fp at fp, return address above it.
     pub const FRAME_POINTER: Rule = match Rule::new(Kind::Fp, 16, Some(-16), Some(-8)) {
         Some(rule) => rule,

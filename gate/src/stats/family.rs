@@ -23,12 +23,12 @@ const EXCHANGES: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Values of the baseline, by run.
-    pub baseline: Vec<f64>,
+    pub(crate) baseline: Vec<f64>,
     /// Values of the candidate, by run.
-    pub candidate: Vec<f64>,
+    pub(crate) candidate: Vec<f64>,
     /// Least standard error that is believed. It is added to the observed one, so that small changes of
     /// steady values stay small.
-    pub least_error: f64,
+    pub(crate) least_error: f64,
 }
 
 /// How sides are exchanged.

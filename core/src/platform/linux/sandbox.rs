@@ -4,7 +4,7 @@
 //! Filters that the process installs are noted here before the kernel has them, with their programs; the agent then
 //! makes only calls that all of them allow. A filter holds for a thread and its children; what is noted here holds for
 //! the whole process, which is never too little. Forked children inherit this memory. An image that is started under a filter
-//! cannot ask the kernel for the program: it finds a copy in the mapping ([`found`]), or is left alone.
+//! cannot ask the kernel for the program: it finds a copy in the mapping (`found`), or is left alone.
 //!
 //! # Signal safety
 //! Everything here may be called from hooks and signal handlers: nothing allocates or waits for a lock.
