@@ -22,14 +22,7 @@ struct Shown {
 
 /// Opens the page of a report. `None`: no browser is installed and none is required.
 fn show(report: &Report, width: u32, height: u32) -> Option<Shown> {
-    let Some(program) = browser::program() else {
-        assert!(
-            std::env::var_os("STACKBEAT_REQUIRE_BROWSER").is_none(),
-            "no Chromium found in PATH"
-        );
-        eprintln!("skipped: no Chromium found in PATH");
-        return None;
-    };
+    let program = browser::program_or_skip()?;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
     let text = super::render(report).expect("renders");
