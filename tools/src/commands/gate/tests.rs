@@ -32,9 +32,12 @@ pub(super) fn gate(factor: f64) -> Gate {
                 let is_slower = places[*place as usize].label == price && side == Side::Candidate;
                 let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
                 let scaled = |ns: u64| (ns as f64 * scale) as u64;
-                grown[thread.0 as usize] += scaled(cell.time_ns) as i64 - cell.time_ns as i64;
-                cell.time_ns = scaled(cell.time_ns);
-                cell.metrics.cpu_ns = scaled(cell.metrics.cpu_ns);
+                let spent = &mut cell.spent;
+                grown[thread.0 as usize] += scaled(spent.wall_ns) as i64 - spent.wall_ns as i64;
+                spent.wall_ns = scaled(spent.wall_ns);
+                spent.blocked_ns = scaled(spent.blocked_ns);
+                spent.gap_ns = scaled(spent.gap_ns);
+                spent.metrics.cpu_ns = scaled(spent.metrics.cpu_ns);
             }
             for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
                 thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
