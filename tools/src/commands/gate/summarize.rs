@@ -360,17 +360,18 @@ fn is_told_by_others(probe: ProbeId) -> bool {
 }
 
 fn cell_values(label: Label, cell: &Cell) -> Values {
-    let mut values = metrics(&cell.metrics);
-    values.set(Metric::Wall, cell.time_ns);
+    let spent = &cell.spent;
+    let mut values = metrics(&spent.metrics);
+    values.set(Metric::Wall, spent.wall_ns);
     match label {
         Label::Leaf(Leaf::Blocking(probe)) => {
-            values.set(Metric::of_cause(probe.cause()), cell.time_ns);
+            values.set(Metric::of_cause(probe.cause()), spent.blocked_ns);
             values.set(Metric::Calls, cell.count);
         }
-        Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, cell.time_ns),
+        Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, spent.gap_ns),
         _ => values.set(
             Metric::Ready,
-            cell.time_ns.saturating_sub(cell.metrics.cpu_ns),
+            (spent.running_ns()).saturating_sub(spent.metrics.cpu_ns),
         ),
     }
     values
