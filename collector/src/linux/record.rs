@@ -35,7 +35,7 @@ use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
-use crate::session::error::{RecordError, Warning};
+use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
 use crate::session::header;
 use crate::session::options::{Options, Outcome, Progress};
@@ -62,16 +62,16 @@ struct Exit {
 ///
 /// # Errors
 /// Why not, and what to do about it.
-pub fn probe_kernel_clock() -> Result<(), String> {
-    kernel_clock::probe().map_err(|why_not| why_not.to_string())
+pub fn probe_kernel_clock() -> Result<(), WhyNot> {
+    kernel_clock::probe()
 }
 
 /// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
 ///
 /// # Errors
 /// Why not.
-pub fn probe_cpu_timers() -> Result<u64, String> {
-    kernel_clock::probe_timers().map_err(|why_not| why_not.to_string())
+pub fn probe_cpu_timers() -> Result<u64, WhyNot> {
+    kernel_clock::probe_timers()
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.

@@ -12,7 +12,7 @@ use stackbeat_core::crash_signals;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
-use super::control::Session;
+use super::control::{DumpError, Session};
 use super::options::{Dumps, Progress};
 use super::orders::{Order, Reason};
 use super::protocol::{DumpReply, DumpRequest};
@@ -22,13 +22,13 @@ use crate::drain::crash::Crash;
 const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// What a dump was written for, unless somebody asked for it, and how it ended.
-pub(crate) type Ended = (Option<String>, Result<DumpReply, String>);
+pub(crate) type Ended = (Option<String>, Result<DumpReply, DumpError>);
 
 /// A dump on its way.
 #[derive(Debug)]
 struct UnderWay {
     reason: Option<String>,
-    thread: JoinHandle<Result<DumpReply, String>>,
+    thread: JoinHandle<Result<DumpReply, DumpError>>,
 }
 
 /// Dumps one after the other, beside the recording.

@@ -8,6 +8,7 @@ use stackbeat_core::probe::{self, Category};
 use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::v1::drops::Cause;
 
+use super::control::DumpError;
 use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
@@ -290,7 +291,7 @@ impl Options {
 }
 
 /// What a recording says while it goes on.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Progress {
     /// Something the user should know; the recording goes on.
     Warning(Warning),
@@ -301,7 +302,7 @@ pub enum Progress {
     /// A dump was written, or why not. `reason`: what it was written for, if it was not asked for.
     Dumped {
         reason: Option<String>,
-        result: Result<DumpReply, String>,
+        result: Result<DumpReply, DumpError>,
     },
     /// The command has ended, its children are waited for.
     WaitingForChildren { processes: u32 },

@@ -6,6 +6,7 @@
 //!   collector  {"ok":false,"error":"interval of 1 ns is out of range: …"}
 //! ```
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -174,9 +175,9 @@ pub struct DumpReply {
 
 impl Reply {
     /// A refusal.
-    pub fn error(text: impl Into<String>) -> Reply {
+    pub fn error(reason: impl fmt::Display) -> Reply {
         Reply {
-            error: Some(text.into()),
+            error: Some(reason.to_string()),
             ..Reply::default()
         }
     }
@@ -199,32 +200,42 @@ pub fn line(value: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
+/// Why a line is no request that this collector carries out.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// It cannot be parsed.
+    #[error("the request is no JSON in one line: {0}")]
+    NotJson(serde_json::Error),
+    /// Client and collector are of different releases.
+    #[error(
+        "the request has version {0} of the protocol, this collector ({release}) speaks version {VERSION}: use the \
+         same stackbeat for both", release = env!("CARGO_PKG_VERSION")
+    )]
+    OtherVersion(u64),
+    /// It has no number under `stackbeat`.
+    #[error(
+        "the request does not begin with the version of the protocol: {{\"stackbeat\":{VERSION},\"command\":…}}"
+    )]
+    NoVersion,
+    /// Its command or one of its fields is unknown or missing.
+    #[error("the request is not understood: {0}")]
+    NotUnderstood(serde_json::Error),
+}
+
 /// Reads a request.
 ///
 /// # Errors
 ///
 /// Says what is wrong with it and what would be right.
-pub fn decode_request(line: &[u8]) -> Result<Request, String> {
-    let mut value: Value = serde_json::from_slice(line)
-        .map_err(|e| format!("the request is no JSON in one line: {e}"))?;
+pub fn decode_request(line: &[u8]) -> Result<Request, RequestError> {
+    let mut value: Value = serde_json::from_slice(line).map_err(RequestError::NotJson)?;
     let version = value.as_object_mut().and_then(|o| o.remove("stackbeat"));
     match version.as_ref().and_then(Value::as_u64) {
         Some(VERSION) => {}
-        Some(other) => {
-            return Err(format!(
-                "the request has version {other} of the protocol, this collector ({}) speaks \
-                 version {VERSION}: use the same stackbeat for both",
-                env!("CARGO_PKG_VERSION")
-            ));
-        }
-        None => {
-            return Err(format!(
-                "the request does not begin with the version of the protocol: \
-                 {{\"stackbeat\":{VERSION},\"command\":…}}"
-            ));
-        }
+        Some(other) => return Err(RequestError::OtherVersion(other)),
+        None => return Err(RequestError::NoVersion),
     }
-    serde_json::from_value(value).map_err(|e| format!("the request is not understood: {e}"))
+    serde_json::from_value(value).map_err(RequestError::NotUnderstood)
 }
 
 #[cfg(test)]
@@ -253,7 +264,7 @@ mod tests {
         ] {
             let line = encode_request(&request);
             assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
-            assert_eq!(decode_request(&line), Ok(request));
+            assert_eq!(decode_request(&line).expect("understood"), request);
         }
     }
 
@@ -281,7 +292,7 @@ mod tests {
                 "missing field `text`",
             ),
         ] {
-            let error = decode_request(line.as_bytes()).expect_err(line);
+            let error = decode_request(line.as_bytes()).expect_err(line).to_string();
             assert!(error.contains(part), "{line}: {error}");
         }
     }
