@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{CounterBatch, Event};
 
 /// Process, name and unit.
-type Key = (u32, String, &'static str);
+type Key = (Upid, String, &'static str);
 
 /// Times and values by counter.
 #[derive(Debug, Default)]
@@ -15,12 +16,12 @@ pub struct Counters {
 
 impl Counters {
     /// A value that the program gave.
-    pub fn add(&mut self, upid: u32, event: Event) {
+    pub fn add(&mut self, upid: Upid, event: Event) {
         self.push(upid, event.name, "", event.time_ns, event.value);
     }
 
     /// A value; process 0 is the machine.
-    pub fn push(&mut self, upid: u32, name: String, unit: &'static str, time_ns: u64, value: i64) {
+    pub fn push(&mut self, upid: Upid, name: String, unit: &'static str, time_ns: u64, value: i64) {
         let values = self.values.entry((upid, name, unit)).or_default();
         values.push((time_ns, value));
     }
@@ -38,7 +39,7 @@ impl Counters {
                 });
                 let (times, values) = deltas.unzip();
                 CounterBatch {
-                    upid,
+                    upid: upid.0,
                     utid: 0,
                     name,
                     unit: unit.to_owned(),

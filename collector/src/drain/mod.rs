@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Drained};
 use stackbeat_core::shm::layout::{ClockSource, buffer_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -284,20 +285,20 @@ impl Drainer {
             && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
             addresses += self.want_names(Some(upid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(upid)
+            let has_jit_map = self.wanted.has_elsewhere(upid.0)
                 && self
                     .lifecycle
                     .pid(upid)
                     .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
-                self.wanted.forget_elsewhere(upid);
+                self.wanted.forget_elsewhere(upid.0);
             }
             self.lifecycle.forget(upid, keep, has_jit_map);
         }
     }
 
     /// Puts the addresses of a process, or of all, by the files that they lie in. Gives how many there were.
-    fn want_names(&mut self, upid: Option<u32>) -> usize {
+    fn want_names(&mut self, upid: Option<Upid>) -> usize {
         let queries = self.nodes.take_wanted(upid);
         for query in &queries {
             let has_room = self.wanted.add(self.lifecycle.modules(), query);
@@ -330,8 +331,8 @@ impl Drainer {
     /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
     fn is_of_unregistered(&self, mapping: &Mapping, i: u32) -> bool {
         mapping.buffer(i).is_some_and(|header| {
-            let thread = header.utid.load(Ordering::Relaxed);
-            let process = header.upid.load(Ordering::Relaxed);
+            let thread = header.utid();
+            let process = header.upid();
             !self.lifecycle.knows(thread) || !self.lifecycle.knows_process(process)
         })
     }
@@ -383,7 +384,7 @@ impl Drainer {
     pub fn copy_records(
         &mut self,
         mapping: &Mapping,
-    ) -> (Vec<(u32, Vec<SampleRow>)>, Vec<packet::Body>) {
+    ) -> (Vec<(Utid, Vec<SampleRow>)>, Vec<packet::Body>) {
         let (mut samples, mut events) = (Vec::new(), Vec::new());
         let mut counters = Counters::default();
         let mut words = std::mem::take(&mut self.words);
@@ -499,7 +500,7 @@ impl Drainer {
         {
             // Records that are no samples came last. `recover` has to know that they are done with.
             last_words = Some(v1::SampleBatch {
-                utid: drained.utid,
+                utid: drained.utid.0,
                 first_record: end,
                 other_records: match claim.samples {
                     0 => claim.stored as u32,
@@ -509,7 +510,7 @@ impl Drainer {
             });
         }
         if !self.rows.is_empty() {
-            let mut columns = columns::encode(drained.utid, &self.rows, self.unit_ns);
+            let mut columns = columns::encode(drained.utid.0, &self.rows, self.unit_ns);
             columns.other_records = (claim.stored - claim.samples) as u32;
             encode(packet::Body::Samples(columns), &mut batch.samples);
             batch.packets += 1;

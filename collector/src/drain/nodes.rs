@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::{NodeValue, Table};
 use stackbeat_core::shm::layout::{ThreadEntry, node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
@@ -176,8 +177,8 @@ impl Nodes {
     }
 
     /// Takes out the addresses that names are wanted for: those of one process, or all.
-    pub fn take_wanted(&mut self, upid: Option<u32>) -> Vec<Query> {
-        let processes = upid.map_or(0..=u32::MAX, |upid| upid..=upid);
+    pub fn take_wanted(&mut self, upid: Option<Upid>) -> Vec<Query> {
+        let processes = upid.map_or(0..=u32::MAX, |upid| upid.0..=upid.0);
         let roots = u64::from(*processes.start()) << 32
             ..=u64::from(*processes.end()) << 32 | u64::from(u32::MAX);
         let mut queries = Vec::new();
@@ -326,7 +327,7 @@ mod tests {
         }
         nodes.want_name(8 << 32, 6, node_kind::NATIVE);
         assert!(nodes.address_count < 2001, "{}", nodes.address_count);
-        let mut queries = nodes.take_wanted(Some(7));
+        let mut queries = nodes.take_wanted(Some(Upid(7)));
         queries.sort_unstable_by_key(|q| (q.epoch, q.address));
         queries.dedup();
         assert_eq!((queries.len(), nodes.unnamed), (1000, 0));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
@@ -31,8 +32,8 @@ pub struct Stack {
 /// A wait that was seen from outside.
 #[derive(Clone, Debug)]
 pub struct SeenWait {
-    pub utid: u32,
-    pub upid: u32,
+    pub utid: Utid,
+    pub upid: Upid,
     /// The process' module epoch when the stack was walked.
     pub epoch: u32,
     pub probe: u8,
@@ -70,7 +71,7 @@ impl Drainer {
                 wait.system_call,
             );
             groups.entry(key).or_default().push(waits::Wait {
-                utid: wait.utid,
+                utid: wait.utid.0,
                 begin_ns,
                 end_ns: wait.end_ns,
                 arg: wait.arg,
@@ -96,7 +97,7 @@ fn node_of(mapping: &Mapping, wait: &SeenWait) -> u32 {
     else {
         return 0;
     };
-    let root = (root_address(wait.upid, wait.epoch), node_kind::ROOT);
+    let root = (root_address(wait.upid.0, wait.epoch), node_kind::ROOT);
     let cut = (!wait.stack.is_whole).then_some((0, node_kind::TRUNCATED));
     let frames = wait
         .stack

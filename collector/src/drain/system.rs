@@ -3,31 +3,33 @@
 
 use std::fmt;
 
+use stackbeat_core::ids::{Pid, Tid};
+
 /// The system, as a session knows it.
 pub trait System: fmt::Debug + Send {
     /// Whether an agent's pid is another process' here.
-    fn is_foreign(&self, pid: u32) -> bool;
+    fn is_foreign(&self, pid: Pid) -> bool;
 
     /// Whether there is a process with this pid.
-    fn exists(&self, pid: u32) -> bool;
+    fn exists(&self, pid: Pid) -> bool;
 
     /// Watches a process. `None` when there is no such process (any more), or the system cannot.
-    fn watch(&self, pid: u32) -> Option<Box<dyn Watch>>;
+    fn watch(&self, pid: Pid) -> Option<Box<dyn Watch>>;
 
     /// What a process runs.
-    fn image(&self, pid: u32) -> Image;
+    fn image(&self, pid: Pid) -> Image;
 
     /// The path of the file that is mapped at an address, while it is.
-    fn mapped_file(&self, pid: u32, address: u64) -> Option<String>;
+    fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
 
     /// Whether a process has a thread with this tid; true when that cannot be told.
-    fn has_thread(&self, pid: u32, tid: u32) -> bool;
+    fn has_thread(&self, pid: Pid, tid: Tid) -> bool;
 
     /// The name that a thread has given itself.
-    fn thread_name(&self, pid: u32, tid: u32) -> Option<String>;
+    fn thread_name(&self, pid: Pid, tid: Tid) -> Option<String>;
 
     /// What was counted of a thread so far. `None`: it is gone, or nothing is counted.
-    fn usage(&self, pid: u32, tid: u32) -> Option<Usage>;
+    fn usage(&self, pid: Pid, tid: Tid) -> Option<Usage>;
 }
 
 /// Notices the end of a process.

@@ -325,7 +325,7 @@ fn join(
     if let (Some(path), Some(copy)) = (&found.mapping, &copy) {
         result.still_running = registry::processes(&copy.mapping).any(|(_, entry)| {
             entry.state.load(Ordering::Relaxed) == entry_state::LIVE
-                && is_user_of(entry.pid.load(Ordering::Relaxed), path)
+                && is_user_of(entry.pid().0, path)
         });
     }
     writer.write_header(header(partial.as_ref(), copy.as_ref()))?;

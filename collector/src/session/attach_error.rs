@@ -4,51 +4,53 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Tid};
+
 /// Why a process cannot be attached to, or not be left as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     #[error("{pid}: no such process")]
-    NoSuchProcess { pid: u32 },
+    NoSuchProcess { pid: Pid },
     #[error("{pid} is a thread of process {process}; attach to that")]
-    Thread { pid: u32, process: u32 },
+    Thread { pid: Pid, process: Pid },
     #[error("{pid} is this process")]
-    Myself { pid: u32 },
+    Myself { pid: Pid },
     #[error("{pid}: has ended already (a zombie that its parent has not waited for)")]
-    Zombie { pid: u32 },
+    Zombie { pid: Pid },
     #[error("{pid}: is a thread of the kernel, not a program")]
-    Kernel { pid: u32 },
+    Kernel { pid: Pid },
     #[error("{pid}: is stopped; let it go on first (kill -CONT {pid})")]
-    Stopped { pid: u32 },
+    Stopped { pid: Pid },
     #[error("{pid}: belongs to another user ({owner}); attach as that user, or as root")]
-    OtherUser { pid: u32, owner: String },
+    OtherUser { pid: Pid, owner: String },
     #[error(
         "{pid}: process {tracer} ({name}) traces it already, and a process can have one tracer \
          only; end that one first"
     )]
-    Traced { pid: u32, tracer: u32, name: String },
+    Traced { pid: Pid, tracer: Pid, name: String },
     #[error(
         "{pid}: is being recorded already, by process {collector}; end that recording first \
          (kill -INT {collector})"
     )]
-    Recorded { pid: u32, collector: u32 },
+    Recorded { pid: Pid, collector: Pid },
     #[error("{pid}: the kernel does not allow to trace it: {reason}")]
-    Forbidden { pid: u32, reason: String },
+    Forbidden { pid: Pid, reason: String },
     #[error("{pid}: {warning}; it cannot be attached to", warning = .what)]
-    Executable { pid: u32, what: String },
+    Executable { pid: Pid, what: String },
     #[error(
         "{pid}: no dlopen in it: its C library is not glibc, or was not loaded dynamically; only \
          programs of glibc can be attached to"
     )]
-    NoLoader { pid: u32 },
+    NoLoader { pid: Pid },
     #[error(
         "{pid}: runs under a seccomp filter, which may kill it for system calls that the agent makes \
          (mmap, mprotect, rt_sigaction, getrusage, clock_gettime, gettid, futex, \
          process_vm_readv, open of /proc/self/maps); if you know that the filter allows them, \
          attach with --allow-seccomp"
     )]
-    Seccomp { pid: u32 },
+    Seccomp { pid: Pid },
     #[error("{pid}: runs in strict seccomp mode, where the kernel kills it for any new call")]
-    SeccompStrict { pid: u32 },
+    SeccompStrict { pid: Pid },
     #[error("attaching is only possible on x86-64 so far")]
     Machine,
     #[error(
@@ -56,19 +58,19 @@ pub enum AttachError {
          ({state}); try again, or when it does something else"
     )]
     NoPlace {
-        pid: u32,
+        pid: Pid,
         seconds: u64,
         state: String,
     },
     #[error("{pid}: its dynamic linker did not load the agent library: {reason}")]
-    Load { pid: u32, reason: String },
+    Load { pid: Pid, reason: String },
     #[error("{pid}: the agent in it refused the session: {reason}")]
-    Refused { pid: u32, reason: String },
+    Refused { pid: Pid, reason: String },
     #[error("{pid}: ended while it was attached to")]
-    Ended { pid: u32 },
+    Ended { pid: Pid },
     #[error("{pid}: {step}")]
     System {
-        pid: u32,
+        pid: Pid,
         step: &'static str,
         #[source]
         source: io::Error,
@@ -78,8 +80,8 @@ pub enum AttachError {
 /// A thread that was used for a visit and cannot be given back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    pub pid: u32,
-    pub tid: u32,
+    pub pid: Pid,
+    pub tid: Tid,
     /// For how long it has not stopped.
     pub time: Duration,
 }

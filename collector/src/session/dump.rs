@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::stream::PacketReader;
@@ -36,7 +37,7 @@ pub struct Frozen {
     trace: PathBuf,
     bytes: u64,
     /// What the trace does not have: samples by thread, events and counters.
-    rows: Vec<(u32, Vec<SampleRow>)>,
+    rows: Vec<(Utid, Vec<SampleRow>)>,
     events: Vec<packet::Body>,
     /// Totals of those that live, and how many of their records are overwritten.
     living: Vec<(v1::ThreadEnd, u64)>,

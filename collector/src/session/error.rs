@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use stackbeat_core::ids::Pid;
+
 use super::attach_error::{AttachError, Held};
 
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
@@ -206,7 +208,7 @@ pub enum Warning {
     #[error("{0}")]
     ThreadHeld(Held),
     #[error("hooks stay in process {pid}, where they pass calls straight through: {reason}")]
-    NotDetached { pid: u32, reason: String },
+    NotDetached { pid: Pid, reason: String },
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]
     WriteFailed(String),
 }

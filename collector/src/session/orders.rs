@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::mpsc;
 
+use stackbeat_core::ids::Utid;
 use stackbeat_proto::v1::{self, packet};
 
 use super::dump::Frozen;
@@ -31,7 +32,7 @@ pub enum Order {
 #[derive(Clone, Debug, Default)]
 pub struct Reason {
     pub text: String,
-    pub utid: u32,
+    pub utid: Utid,
     /// How long it took by then, ns.
     pub value_ns: u64,
     /// The node of the thread's stack; 0: it says nothing.

@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::buffer::Drained;
 use stackbeat_core::shm::layout::{ThreadEntry, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -70,6 +71,16 @@ pub struct Process {
     live_threads: u32,
 }
 
+impl Process {
+    fn upid(&self) -> Upid {
+        Upid(self.packet.upid)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.packet.pid)
+    }
+}
+
 /// Whether an image took the place of another one in its process, which goes on with its main thread.
 fn replaces_another(process: &v1::Process) -> bool {
     process.origin() == Origin::Execed
@@ -102,13 +113,28 @@ pub struct Thread {
     now: (u64, u64),
 }
 
+impl Thread {
+    fn utid(&self) -> Utid {
+        Utid(self.packet.utid)
+    }
+
+    fn tid(&self) -> Tid {
+        Tid(self.packet.tid)
+    }
+
+    /// Of its process.
+    fn upid(&self) -> Upid {
+        Upid(self.packet.upid)
+    }
+}
+
 /// A thread whose end is written.
 #[derive(Clone, Copy, Debug)]
 struct Concluded {
     entry: u32,
-    utid: u32,
-    tid: u32,
-    upid: u32,
+    utid: Utid,
+    tid: Tid,
+    upid: Upid,
 }
 
 /// When a program without an agent may have run.
@@ -116,9 +142,9 @@ struct Concluded {
 pub struct Since {
     pub ns: u64,
     /// It came after this image of its process, whenever that began; 0: none is known.
-    pub image: u32,
+    pub image: Upid,
     /// And before this one; 0: none is known.
-    pub until_image: u32,
+    pub until_image: Upid,
 }
 
 /// Sums over threads that are over, and those that the session knows.
@@ -146,10 +172,10 @@ impl Sums {
 /// The state of following a registry.
 #[derive(Debug, Default)]
 pub struct Lifecycle {
-    processes: HashMap<u32, Process>,
-    threads: HashMap<u32, Thread>,
+    processes: HashMap<Upid, Process>,
+    threads: HashMap<Utid, Thread>,
     /// By entry, the process and the thread that were met there last. An entry is another one's only once it was freed.
-    owners: (HashMap<u32, u32>, HashMap<u32, u32>),
+    owners: (HashMap<u32, Upid>, HashMap<u32, Utid>),
     /// Entries and sub-buffers that named somebody else all the same: the program has written over them.
     pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
@@ -157,29 +183,29 @@ pub struct Lifecycle {
     /// How the maps of run-time compilers grew.
     jit_maps: Vec<v1::JitMap>,
     /// How many of them a process has.
-    module_counts: HashMap<u32, usize>,
-    /// Processes whose agent is off in a sandbox, by utid: they run unrecorded.
-    off: HashSet<u32>,
+    module_counts: HashMap<Upid, usize>,
+    /// Processes whose agent is off in a sandbox: they run unrecorded.
+    off: HashSet<Upid>,
     /// Images, by upid, that exec has replaced by a program without an agent.
-    replaced: HashSet<u32>,
+    replaced: HashSet<Upid>,
     /// Images, by upid, after which a program without an agent was named: it is not one of those that were not seen.
-    named: HashSet<u32>,
+    named: HashSet<Upid>,
     /// Pid and start of all processes so far, by upid.
-    pids: BTreeMap<u32, (u32, u64)>,
+    pids: BTreeMap<Upid, (Pid, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
     dead_owners: HashSet<u32>,
     /// Threads whose entries are freed when what was said is stored.
     free_threads: Vec<Concluded>,
     /// (entry, utid), likewise.
-    free_processes: Vec<(u32, u32)>,
+    free_processes: Vec<(u32, Upid)>,
     /// Threads and processes whose end is in the trace.
-    known_ends: HashSet<u32>,
-    ended_processes: HashSet<u32>,
+    known_ends: HashSet<Utid>,
+    ended_processes: HashSet<Upid>,
     /// By thread, when the last wait began that was seen from outside, ns.
-    told_waits: HashMap<u32, u64>,
+    told_waits: HashMap<Utid, u64>,
     /// Processes whose end was written, or that were not there when a module of theirs was seen, and when that was, ns: they
     /// are remembered a little longer.
-    remembered: VecDeque<(u64, u32)>,
+    remembered: VecDeque<(u64, Upid)>,
     out: Vec<u8>,
     packets: u64,
     /// Sums of the threads that are over.
@@ -188,11 +214,11 @@ pub struct Lifecycle {
     /// Looks so far.
     polls: u64,
     /// When names are to be read: look, thread.
-    names: BinaryHeap<Reverse<(u64, u32)>>,
+    names: BinaryHeap<Reverse<(u64, Utid)>>,
     /// Threads of which there is something to say.
-    dirty: Vec<u32>,
+    dirty: Vec<Utid>,
     /// Threads that have ended, to be concluded.
-    over: Vec<u32>,
+    over: Vec<Utid>,
     /// A process has ended: its threads have, too.
     ends_threads: bool,
     /// Processes that a fault has ended, and what they ran.
@@ -210,7 +236,7 @@ pub struct Lifecycle {
     /// Images that exec replaced by a program that never reported and that nobody has named.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
-    wait_status: Option<(u32, i32)>,
+    wait_status: Option<(Pid, i32)>,
     /// Processes, however many images each has had, and threads: a main thread goes on through exec.
     pub processes_seen: u32,
     pub threads_seen: u32,
@@ -257,7 +283,7 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 
 impl Lifecycle {
     /// The program's own end, as `wait` gave it.
-    pub fn set_wait_status(&mut self, pid: u32, status: i32) {
+    pub fn set_wait_status(&mut self, pid: Pid, status: i32) {
         self.wait_status = Some((pid, status));
     }
 
@@ -300,7 +326,7 @@ impl Lifecycle {
         self.packets = 0;
     }
 
-    pub fn next_record(&self, utid: u32) -> u64 {
+    pub fn next_record(&self, utid: Utid) -> u64 {
         self.threads.get(&utid).map_or(0, |t| t.next_record)
     }
 
@@ -346,25 +372,25 @@ impl Lifecycle {
     }
 
     /// The pids of all processes that are remembered, by upid.
-    pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn pids(&self) -> impl Iterator<Item = (Upid, Pid)> {
         self.pids.iter().map(|(upid, (pid, _))| (*upid, *pid))
     }
 
     /// A wait of a thread is in the trace already.
-    pub fn tells_wait(&mut self, utid: u32, begin_ns: u64) {
+    pub fn tells_wait(&mut self, utid: Utid, begin_ns: u64) {
         if !self.known_ends.contains(&utid) {
             self.told_waits.insert(utid, begin_ns);
         }
     }
 
     /// The pid of a process that is remembered.
-    pub fn pid(&self, upid: u32) -> Option<u32> {
+    pub fn pid(&self, upid: Upid) -> Option<Pid> {
         self.pids.get(&upid).map(|(pid, _)| *pid)
     }
 
     /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
     /// did not begin before that program may have.
-    pub fn has_met(&self, pid: u32, since: Since, end_ns: u64) -> bool {
+    pub fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
         self.last_image(pid, end_ns, since.until_image)
@@ -378,9 +404,9 @@ impl Lifecycle {
 
     /// The last image of a process that an agent was in, that began until `end_ns` and that came before `until_image` (0: it
     /// lives on), and when it began.
-    fn last_image(&self, pid: u32, end_ns: u64, until_image: u32) -> Option<(u32, u64)> {
+    fn last_image(&self, pid: Pid, end_ns: u64, until_image: Upid) -> Option<(Upid, u64)> {
         let until_image = match until_image {
-            0 => u32::MAX,
+            Upid(0) => Upid(u32::MAX),
             upid => upid,
         };
         let mut images = self.pids.range(..until_image).rev();
@@ -390,7 +416,7 @@ impl Lifecycle {
     }
 
     /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
-    pub fn name(&mut self, pid: u32, since: Since, end_ns: u64) {
+    pub fn name(&mut self, pid: Pid, since: Since, end_ns: u64) {
         let Some((upid, _)) = self.last_image(pid, end_ns, since.until_image) else {
             return;
         };
@@ -401,7 +427,7 @@ impl Lifecycle {
     }
 
     /// Whether an exec has replaced an image, by a program without an agent as far as is known.
-    fn is_replaced(&self, upid: u32) -> bool {
+    fn is_replaced(&self, upid: Upid) -> bool {
         self.replaced.contains(&upid) || self.processes.get(&upid).is_some_and(|p| p.execed)
     }
 

@@ -20,17 +20,17 @@ pub struct SeedThread {
 /// What a partial trace holds.
 #[derive(Debug, Default)]
 pub struct Seed {
-    pub processes: HashMap<u32, v1::Process>,
-    pub ended_processes: HashSet<u32>,
-    pub(super) threads: HashMap<u32, SeedThread>,
+    pub processes: HashMap<Upid, v1::Process>,
+    pub ended_processes: HashSet<Upid>,
+    pub(super) threads: HashMap<Utid, SeedThread>,
     pub modules: Modules,
-    pub events: HashSet<(u32, u64, String)>,
+    pub events: HashSet<(Utid, u64, String)>,
     pub jit_maps: Vec<v1::JitMap>,
 }
 
 impl Seed {
     /// The thread with this utid.
-    pub fn thread(&mut self, utid: u32) -> &mut SeedThread {
+    pub fn thread(&mut self, utid: Utid) -> &mut SeedThread {
         self.threads.entry(utid).or_default()
     }
 }
@@ -51,10 +51,10 @@ impl Lifecycle {
         for (upid, process) in &seed.processes {
             lifecycle
                 .pids
-                .insert(*upid, (process.pid, process.start_ns));
+                .insert(*upid, (Pid(process.pid), process.start_ns));
         }
         let goes_on = |thread: &v1::Thread| {
-            let process = seed.processes.get(&thread.upid);
+            let process = seed.processes.get(&Upid(thread.upid));
             thread.is_main && process.is_some_and(replaces_another)
         };
         for (utid, thread) in &seed.threads {
@@ -71,7 +71,7 @@ impl Lifecycle {
             }
         }
         seed.threads
-            .retain(|utid, thread| *utid != 0 && thread.end.is_none());
+            .retain(|utid, thread| *utid != Utid(0) && thread.end.is_none());
         lifecycle.seed = seed;
         lifecycle
     }
@@ -82,7 +82,7 @@ impl Lifecycle {
             && self
                 .seed
                 .events
-                .contains(&(event.utid, event.time_ns, event.name.clone()))
+                .contains(&(Utid(event.utid), event.time_ns, event.name.clone()))
     }
 
     /// Writes the ends of threads that a partial trace knows and the mapping does not.
@@ -92,7 +92,7 @@ impl Lifecycle {
             self.past.seeded += thread.stored;
             self.threads_seen += 1;
             self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
-                utid,
+                utid: utid.0,
                 end_ns: thread.last_ns,
                 cpu_ns: thread.cpu_ns,
                 records_written: thread.next_record,

@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::sync::{Ordering, fence};
@@ -93,7 +94,7 @@ impl Watcher {
 /// What is remembered of a thread entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    utid: u32,
+    utid: Utid,
     /// The wait that it is in, 0: none.
     blocking_section: u32,
     begin: u64,
@@ -108,8 +109,8 @@ struct Seen {
 /// A process and what is loaded in it.
 #[derive(Debug)]
 struct Known {
-    upid: u32,
-    pid: u32,
+    upid: Upid,
+    pid: Pid,
     /// `None`: not looked at so far, or not allowed.
     image: Option<Process>,
     /// We may not read its memory.
@@ -149,7 +150,7 @@ struct OffCpu {
     found: Vec<SeenWait>,
     modules: Vec<v1::Module>,
     /// By thread, waits outside of hooks that are in the trace and go on.
-    open: HashMap<u32, SeenWait>,
+    open: HashMap<Utid, SeenWait>,
     /// Threads that were found waiting outside of hooks by the last pass.
     waiting: usize,
     /// What a pass begins with.
@@ -290,7 +291,7 @@ impl OffCpu {
             self.leave(&mut seen.unhooked);
             return Doing::Known;
         }
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         let blocking_section = entry.blocking_section.load(Ordering::Acquire);
         if blocking_section.is_multiple_of(2) {
             return match self.attend(entry, &mut seen.unhooked, now) {
@@ -343,7 +344,7 @@ impl OffCpu {
         // What was told may be over, and another wait may have begun.
         let goes_on = !seen.blocking_section.is_multiple_of(2)
             && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
-            && entry.utid.load(Ordering::Relaxed) == seen.utid
+            && entry.utid() == seen.utid
             && entry.blocking_section.load(Ordering::Acquire) == seen.blocking_section;
         (seen.is_told && goes_on).then(|| Waiting {
             probe,
@@ -364,7 +365,7 @@ impl OffCpu {
         let epoch = process_entry.epoch.load(Ordering::Relaxed);
         let mut wait = SeenWait {
             utid: seen.utid,
-            upid: process_entry.upid.load(Ordering::Relaxed),
+            upid: process_entry.upid(),
             epoch,
             probe: entry.blocking_section_probe.load(Ordering::Relaxed) as u8,
             system_call: 0,
@@ -385,7 +386,7 @@ impl OffCpu {
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
         }
-        let tid = entry.tid.load(Ordering::Relaxed);
+        let tid = entry.tid();
         let is_there = self
             .pid(process)
             .is_none_or(|pid| may_be_at(pid, tid, place.sp));
@@ -395,7 +396,7 @@ impl OffCpu {
         fence(Ordering::Acquire);
         let is_same = entry.blocking_section.load(Ordering::Relaxed) == seen.blocking_section
             && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
-            && entry.utid.load(Ordering::Relaxed) == seen.utid;
+            && entry.utid() == seen.utid;
         if is_same {
             self.found.push(wait);
         }
@@ -405,8 +406,8 @@ impl OffCpu {
     /// What is known of the process with this entry; `None`: its pid is not ours.
     fn process(&mut self, process: u32) -> Option<&mut Known> {
         let entry = self.shared.mapping.process(process)?;
-        let upid = entry.upid.load(Ordering::Relaxed);
-        let pid = entry.pid.load(Ordering::Relaxed);
+        let upid = entry.upid();
+        let pid = entry.pid();
         let name = &self.mapping_name;
         let known = self
             .processes
@@ -421,7 +422,7 @@ impl OffCpu {
     }
 
     /// The pid of the process with this entry, if it means the same here.
-    fn pid(&mut self, process: u32) -> Option<u32> {
+    fn pid(&mut self, process: u32) -> Option<Pid> {
         self.process(process).map(|known| known.pid)
     }
 
@@ -461,7 +462,7 @@ impl OffCpu {
         let found = self.walker.walk(image, epoch, place, depth);
         image.each_new_module(|module| {
             self.modules.push(v1::Module {
-                upid,
+                upid: upid.0,
                 epoch,
                 end_epoch: 0,
                 path: module.path.clone(),
@@ -496,7 +497,7 @@ impl OffCpu {
 
 /// Whether a waiting thread may be in a call that began with this stack pointer, as far as the kernel says. A child on its
 /// parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
-fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
+fn may_be_at(pid: Pid, tid: Tid, sp: u64) -> bool {
     /// What a call below a hook takes at most.
     const DEEPEST: u64 = 16 << 20;
     match procfs::in_call(pid, tid) {
@@ -508,7 +509,7 @@ fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
 }
 
 /// What the trace says when a process may not be looked into.
-fn refusal(pid: u32, error: &io::Error) -> packet::Body {
+fn refusal(pid: Pid, error: &io::Error) -> packet::Body {
     packet::Body::Event(v1::Event {
         time_ns: now_ns(),
         name: format!(
@@ -522,8 +523,8 @@ fn refusal(pid: u32, error: &io::Error) -> packet::Body {
 }
 
 impl Known {
-    fn new(upid: u32, pid: u32, mapping_name: &[u8]) -> Known {
-        let who = procfs::identify(pid, mapping_name, std::process::id());
+    fn new(upid: Upid, pid: Pid, mapping_name: &[u8]) -> Known {
+        let who = procfs::identify(pid, mapping_name, Pid(std::process::id()));
         Known {
             upid,
             pid,

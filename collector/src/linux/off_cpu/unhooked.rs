@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::platform::blocking_calls;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::ThreadEntry;
@@ -29,7 +30,7 @@ const RAN_SHARE: u64 = 8;
 /// What every thread leaves behind while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Footprint {
-    utid: u32,
+    utid: Utid,
     blocking_section: u32,
     records: u64,
     allocations: u64,
@@ -89,7 +90,7 @@ impl OffCpu {
     ) -> Option<u64> {
         let (now_ns, now_cycles) = now;
         let footprint = Footprint {
-            utid: entry.utid.load(Ordering::Relaxed),
+            utid: entry.utid(),
             blocking_section: entry.blocking_section.load(Ordering::Relaxed),
             records: entry.records.load(Ordering::Relaxed),
             allocations: entry.allocations.load(Ordering::Relaxed),
@@ -126,7 +127,7 @@ impl OffCpu {
         now_cycles: u64,
     ) {
         let process = entry.process.load(Ordering::Relaxed);
-        let tid = entry.tid.load(Ordering::Relaxed);
+        let tid = entry.tid();
         count(&self.shared.figures.off_cpu_polls, 1);
         let pid = self.pid(process);
         let found = pid.and_then(|pid| procfs::scheduled(pid, tid).ok());
@@ -207,8 +208,8 @@ impl OffCpu {
         &mut self,
         entry: &ThreadEntry,
         unhooked: &Unhooked,
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
     ) -> bool {
         let Some(place) = unhooked.waits else {
             return true;
@@ -241,7 +242,7 @@ impl OffCpu {
         }
         let wait = SeenWait {
             utid: unhooked.footprint.utid,
-            upid: process_entry.upid.load(Ordering::Relaxed),
+            upid: process_entry.upid(),
             epoch,
             probe: place.probe as u8,
             system_call: place.system_call,
@@ -266,7 +267,7 @@ impl OffCpu {
 }
 
 /// Where a thread waits; `None`: it runs.
-fn locate(pid: u32, tid: u32) -> Option<Where> {
+fn locate(pid: Pid, tid: Tid) -> Option<Where> {
     let nowhere = Where {
         probe: Probe::BlockedOutside,
         system_call: 0,

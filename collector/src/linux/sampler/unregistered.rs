@@ -1,5 +1,6 @@
 //! What is known of a thread that no hook has registered, and whether it waits.
 
+use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::registry::adopted;
 use stackbeat_core::sync::Ordering;
@@ -13,7 +14,7 @@ const POLLS: u64 = 3;
 /// A thread that no hook has registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unregistered {
-    pub pid: u32,
+    pub pid: Pid,
     pub polls: u64,
     /// Signals sent to it.
     pub sent: u64,
@@ -37,10 +38,10 @@ struct Seen {
 
 /// The entry that was made for an unregistered thread: its number and utid.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(pub u32, pub u32);
+pub(super) struct Entry(pub u32, pub Utid);
 
 impl Unregistered {
-    pub(super) fn new(pid: u32, was_there: bool) -> Unregistered {
+    pub(super) fn new(pid: Pid, was_there: bool) -> Unregistered {
         Unregistered {
             pid,
             was_there,
@@ -55,7 +56,7 @@ impl Unregistered {
 
     /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
     /// too. `since` is the earliest that it may be, for the first look.
-    pub(super) fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
+    pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<(u64, u64)> {
         let before = self.seen;
         let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
         let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
@@ -74,14 +75,13 @@ impl Unregistered {
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
     /// its end.
-    pub(super) fn is_adopted(&self, shared: &Shared, tid: u32, now: u64) -> bool {
+    pub(super) fn is_adopted(&self, shared: &Shared, tid: Tid, now: u64) -> bool {
         let Some(Entry(i, utid)) = self.entry else {
             return false;
         };
         let entry = shared.mapping.thread(i);
         let is_adopted = entry.is_some_and(|entry| {
-            entry.state.load(Ordering::Acquire) == entry_state::ADOPTED
-                && entry.utid.load(Ordering::Relaxed) == utid
+            entry.state.load(Ordering::Acquire) == entry_state::ADOPTED && entry.utid() == utid
         });
         if is_adopted && !procfs::has_thread(self.pid, tid) {
             adopted::end(&shared.mapping, i, now);

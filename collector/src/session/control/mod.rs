@@ -279,10 +279,7 @@ impl Session {
             kept_main_interval_ns: kept(ThreadClass::Main),
             probes: names_of(mask),
             mode: mode_name(control.mode.load(Ordering::Relaxed)).to_owned(),
-            pids: live
-                .map(|(_, p)| p.pid.load(Ordering::Relaxed))
-                .take(MAX_PIDS)
-                .collect(),
+            pids: live.map(|(_, p)| p.pid().0).take(MAX_PIDS).collect(),
             live_threads: status.live_threads,
             processes: status.processes,
             threads: status.threads,
