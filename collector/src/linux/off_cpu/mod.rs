@@ -119,6 +119,13 @@ struct Known {
     is_ours: bool,
 }
 
+/// One moment by both clocks: ours, and the one that dates records.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    ns: u64,
+    cycles: u64,
+}
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
@@ -191,11 +198,14 @@ impl OffCpu {
         if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
             return LONGEST;
         }
-        let now = (now_ns(), clock::now(shared.clock_source()));
+        let now = Now {
+            ns: now_ns(),
+            cycles: clock::now(shared.clock_source()),
+        };
         let mut due = None;
         let mut changes = false;
         let mut activity = std::mem::take(&mut self.activity);
-        shared.take_activity(Part::OffCpu, now.0, &mut activity);
+        shared.take_activity(Part::OffCpu, now.ns, &mut activity);
         for at in activity.iter().map(|at| *at as usize) {
             if self.due_ns.len() <= at {
                 self.due_ns.resize(at + 1, 0);
@@ -211,8 +221,8 @@ impl OffCpu {
             if self.due_ns[at] == u64::MAX {
                 continue;
             }
-            if self.due_ns[at] > now.0 {
-                let ns = self.due_ns[at] - now.0;
+            if self.due_ns[at] > now.ns {
+                let ns = self.due_ns[at] - now.ns;
                 due = Some(due.map_or(ns, |due: u64| due.min(ns)));
                 continue;
             }
@@ -227,9 +237,9 @@ impl OffCpu {
             }
             let doing = self.poll_after(entry, at, now);
             self.due_ns[at] = match doing {
-                Doing::Changed => now.0,
+                Doing::Changed => now.ns,
                 Doing::Known => u64::MAX,
-                Doing::Due(ns) => now.0.saturating_add(ns),
+                Doing::Due(ns) => now.ns.saturating_add(ns),
             };
             match doing {
                 Doing::Changed => changes = true,
@@ -241,7 +251,7 @@ impl OffCpu {
         self.alarms.ring(&shared);
         // Once more at the end, however late that is: a pass may have been kept waiting.
         if self.locks_seen_ns < self.locks_until_ns {
-            self.locks_seen_ns = now.0;
+            self.locks_seen_ns = now.ns;
             self.locks.poll(self.at_locks.keys().copied());
         }
         let wanted = match due {
@@ -259,7 +269,7 @@ impl OffCpu {
     }
 
     /// Looks at the thread of an entry: what it waits for, and whether somebody wants to know.
-    fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: (u64, u64)) -> Doing {
+    fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: Now) -> Doing {
         let shared = Arc::clone(&self.shared);
         let mut seen = std::mem::take(&mut self.threads[at]);
         self.waiting -= usize::from(seen.unhooked.waits());
@@ -273,10 +283,10 @@ impl OffCpu {
             false => self.at_locks.remove(&at_lock).is_some(),
         };
         if is_changed {
-            self.locks_until_ns = now.0 + LOCKS_NS;
+            self.locks_until_ns = now.ns + LOCKS_NS;
         }
         let known = self.known_wait(entry, &seen, now);
-        let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
+        let alarm = self.alarms.watch(&shared, at, entry, known, now.cycles);
         match (doing, alarm) {
             (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
             (Doing::Known, Some(ns)) => Doing::Due(ns),
@@ -285,7 +295,7 @@ impl OffCpu {
     }
 
     /// Looks at a thread if it is time.
-    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: (u64, u64)) -> Doing {
+    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: Now) -> Doing {
         let state = entry.state.load(Ordering::Acquire);
         if !matches!(state, entry_state::LIVE | entry_state::ADOPTED) {
             self.leave(&mut seen.unhooked);
@@ -313,7 +323,7 @@ impl OffCpu {
             false => begin,
         };
         let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        let waited_ns = self.shared.cycles_to_ns(now.1.saturating_sub(since));
+        let waited_ns = self.shared.cycles_to_ns(now.cycles.saturating_sub(since));
         let deadline_ns = DEADLINE_NS[class].min(self.alarms.block_ns());
         let left_ns = deadline_ns.saturating_sub(waited_ns);
         if left_ns > 0 {
@@ -332,12 +342,12 @@ impl OffCpu {
     }
 
     /// The wait of a thread that is in the trace and goes on.
-    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: (u64, u64)) -> Option<Waiting> {
+    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: Now) -> Option<Waiting> {
         if let Some((probe, since_ns)) = seen.unhooked.known_wait() {
             return Some(Waiting {
                 probe,
                 begin: since_ns,
-                waited_ns: now.0.saturating_sub(since_ns),
+                waited_ns: now.ns.saturating_sub(since_ns),
             });
         }
         let probe = entry.blocking_section_probe.load(Ordering::Relaxed) as u8;
@@ -349,7 +359,9 @@ impl OffCpu {
         (seen.is_told && goes_on).then(|| Waiting {
             probe,
             begin: seen.begin,
-            waited_ns: self.shared.cycles_to_ns(now.1.saturating_sub(seen.begin)),
+            waited_ns: self
+                .shared
+                .cycles_to_ns(now.cycles.saturating_sub(seen.begin)),
         })
     }
 

@@ -27,6 +27,15 @@ pub(super) struct Unregistered {
     pub entry: Option<Entry>,
 }
 
+/// A wait of an unregistered thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// Since when it has waited, cycles.
+    pub since: u64,
+    /// CPU time that it had used by then, ns.
+    pub cpu_ns: u64,
+}
+
 /// What an unregistered thread was last seen doing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -54,9 +63,9 @@ impl Unregistered {
         self.entry.is_none() && self.polls < POLLS
     }
 
-    /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
-    /// too. `since` is the earliest that it may be, for the first look.
-    pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<(u64, u64)> {
+    /// Looks whether it waits; gives the wait if it did with the look before, too. `since` is the earliest
+    /// that it may have begun, for the first look; `now` is this look; both in cycles.
+    pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<Waits> {
         let before = self.seen;
         let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
         let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
@@ -70,7 +79,10 @@ impl Unregistered {
                 _ => now,
             },
         };
-        (waits && before.waits).then_some((self.seen.since, scheduled.run_ns))
+        (waits && before.waits).then_some(Waits {
+            since: self.seen.since,
+            cpu_ns: scheduled.run_ns,
+        })
     }
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is

@@ -15,7 +15,7 @@ use stackbeat_core::{clock, platform};
 use super::adopt::{self, Wanted};
 use super::kernel::{Kernel, open_state};
 use super::signals::Signals;
-use super::unregistered::Unregistered;
+use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
 use crate::linux::procfs;
 use crate::session::shared::{Shared, count};
@@ -140,16 +140,16 @@ impl Sampler {
             for (tid, unregistered) in &mut found {
                 unregistered.polls += 1;
                 match poll.watch(unregistered, *tid, earliest) {
-                    Some((cycles, cpu_ns)) => wanted.push(Wanted {
+                    Some(wait) => wanted.push(Wanted {
                         upid,
                         new: NewThread {
                             tid: tid.0,
                             process: *index,
                             is_main: *tid == pid.main_thread(),
-                            cycles,
+                            cycles: wait.since,
                             ..NewThread::default()
                         },
-                        cpu_ns,
+                        cpu_ns: wait.cpu_ns,
                     }),
                     None => poll.meet(shared, (*index, &mut *process), *tid, unregistered),
                 }
@@ -205,12 +205,7 @@ impl Poll {
     }
 
     /// Whether an unregistered thread without an entry waits: see [`Unregistered::watch`].
-    fn watch(
-        &mut self,
-        unregistered: &mut Unregistered,
-        tid: Tid,
-        since: u64,
-    ) -> Option<(u64, u64)> {
+    fn watch(&mut self, unregistered: &mut Unregistered, tid: Tid, since: u64) -> Option<Waits> {
         if unregistered.entry.is_some() {
             return None;
         }
