@@ -11,7 +11,7 @@ use stackbeat_core::sync::Ordering;
 
 /// What ended a process, as far as it could say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crash {
+pub(crate) struct Crash {
     pub pid: Pid,
     pub signal: &'static str,
     /// `None`: only its parent told.
@@ -20,7 +20,7 @@ pub struct Crash {
 
 /// Who got the signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrashedThread {
+pub(crate) struct CrashedThread {
     pub utid: Utid,
     tid: Tid,
     name: String,
@@ -30,7 +30,7 @@ pub struct CrashedThread {
 
 impl Crash {
     /// What the entry of a process that is over says.
-    pub fn of(entry: &ProcessEntry) -> Option<Crash> {
+    pub(crate) fn of(entry: &ProcessEntry) -> Option<Crash> {
         let get = |word: &stackbeat_core::sync::AtomicU32| word.load(Ordering::Relaxed);
         let signal = i32::try_from(entry.fatal_signal.load(Ordering::Acquire)).ok()?;
         let signal = crash_signals::name(signal)?;
@@ -56,7 +56,7 @@ impl Crash {
     }
 
     /// What the entry of the newest image with this pid says.
-    pub fn of_pid(mapping: &Mapping, pid: Pid) -> Option<Crash> {
+    pub(crate) fn of_pid(mapping: &Mapping, pid: Pid) -> Option<Crash> {
         let entries = registry::processes(mapping);
         let entries = entries.filter(|(_, e)| e.pid() == pid);
         let (_, newest) = entries.max_by_key(|(_, e)| e.upid())?;
@@ -64,7 +64,7 @@ impl Crash {
     }
 
     /// Where it was, as the end of a sentence.
-    pub fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let thread = self.thread.as_ref();
         thread.map_or(String::new(), |thread| {
             format!(" in thread {} ({})", thread.tid, thread.name)

@@ -95,7 +95,7 @@ impl Drainer {
 }
 
 /// A reading of the clocks as a packet.
-pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
+pub(crate) fn clock_packet(s: &Snapshot) -> ClockSnapshot {
     ClockSnapshot {
         cycles: s.cycles,
         monotonic_ns: s.monotonic_ns,

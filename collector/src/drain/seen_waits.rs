@@ -14,7 +14,7 @@ use super::Drainer;
 
 /// When a wait began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// As its hook wrote it down.
     Cycles(u64),
     Ns(u64),
@@ -22,7 +22,7 @@ pub enum Begin {
 
 /// A stack as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stack {
+pub(crate) struct Stack {
     /// Addresses, root first, and whether they are exact.
     pub frames: Vec<(u64, bool)>,
     /// It reaches the root.
@@ -31,7 +31,7 @@ pub struct Stack {
 
 /// A wait that was seen from outside.
 #[derive(Clone, Debug)]
-pub struct SeenWait {
+pub(crate) struct SeenWait {
     pub utid: Utid,
     pub upid: Upid,
     /// The process' module epoch when the stack was walked.
@@ -51,7 +51,12 @@ pub struct SeenWait {
 
 impl Drainer {
     /// Queues what was seen. Modules first: the frames lie in them.
-    pub fn take_waits(&mut self, mapping: &Mapping, modules: Vec<v1::Module>, seen: &[SeenWait]) {
+    pub(crate) fn take_waits(
+        &mut self,
+        mapping: &Mapping,
+        modules: Vec<v1::Module>,
+        seen: &[SeenWait],
+    ) {
         for module in modules {
             self.lifecycle.add_module(module);
         }

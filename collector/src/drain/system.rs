@@ -6,7 +6,7 @@ use std::fmt;
 use stackbeat_core::ids::{Pid, Tid};
 
 /// The system, as a session knows it.
-pub trait System: fmt::Debug + Send {
+pub(crate) trait System: fmt::Debug + Send {
     /// Whether an agent's pid is another process' here.
     fn is_foreign(&self, pid: Pid) -> bool;
 
@@ -33,14 +33,14 @@ pub trait System: fmt::Debug + Send {
 }
 
 /// Notices the end of a process.
-pub trait Watch: fmt::Debug + Send {
+pub(crate) trait Watch: fmt::Debug + Send {
     /// Whether all its threads have ended.
     fn has_ended(&self) -> bool;
 }
 
 /// What a process runs; what cannot be read is empty.
 #[derive(Debug, Default)]
-pub struct Image {
+pub(crate) struct Image {
     pub command_line: Vec<String>,
     pub executable: String,
     /// The path that was given to exec.
@@ -49,14 +49,14 @@ pub struct Image {
 
 /// What was counted of a thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Usage {
+pub(crate) struct Usage {
     pub cpu_ns: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
 }
 
 /// A path as it is, unless it names a descriptor or another link of the kernel's: their names say nothing.
-pub fn name_of_file(path: String) -> String {
+pub(crate) fn name_of_file(path: String) -> String {
     match path.starts_with("/proc/") || path.starts_with("/dev/fd/") {
         true => String::new(),
         false => path,

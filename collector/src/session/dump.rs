@@ -32,7 +32,7 @@ const FLUSH_BYTES: usize = 1 << 20;
 
 /// What a session holds at one moment.
 #[derive(Debug)]
-pub struct Frozen {
+pub(crate) struct Frozen {
     /// Its trace, and how much of it there was.
     trace: PathBuf,
     bytes: u64,
@@ -51,7 +51,7 @@ impl Frozen {
     /// # Errors
     ///
     /// When the trace cannot be read again, or what belongs to the copy cannot be written to it.
-    pub fn take(
+    pub(crate) fn take(
         mapping: &Mapping,
         drainer: &mut Drainer,
         writer: &mut Writer,

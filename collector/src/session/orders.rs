@@ -13,7 +13,7 @@ use crate::drain::seen_waits::SeenWait;
 
 /// What others want of the drain.
 #[derive(Debug)]
-pub enum Order {
+pub(crate) enum Order {
     /// Put this into the trace.
     Say(Box<packet::Body>),
     /// Threads were seen waiting, with stacks in these modules.
@@ -30,7 +30,7 @@ pub enum Order {
 
 /// Why a dump is wanted that nobody asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Reason {
+pub(crate) struct Reason {
     pub text: String,
     pub utid: Utid,
     /// How long it took by then, ns.

@@ -18,7 +18,7 @@ const LATE_NS: u64 = 1_000_000_000;
 
 impl Lifecycle {
     /// Writes the totals of threads and processes that are over.
-    pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
+    pub(crate) fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
         let mut over = std::mem::take(&mut self.over);
         over.sort_unstable();
         for utid in over {
@@ -92,7 +92,7 @@ impl Lifecycle {
     }
 
     /// Writes what is known of those that live on when the session ends.
-    pub fn conclude_living(
+    pub(crate) fn conclude_living(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -239,7 +239,7 @@ impl Lifecycle {
 
     /// The totals of those that live, as if the session ended now, and how many of each one's records
     /// the ring has overwritten.
-    pub fn totals_of_living(
+    pub(crate) fn totals_of_living(
         &self,
         mapping: &Mapping,
         converter: &Converter,
@@ -257,7 +257,7 @@ impl Lifecycle {
 
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of
     /// these threads may come later: their ends stay known.
-    pub fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
+    pub(crate) fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
         for thread in std::mem::take(&mut self.free_threads) {
             if self.is_leaving(&thread, system) {
                 self.free_threads.push(thread);
@@ -291,7 +291,7 @@ impl Lifecycle {
     }
 
     /// The next process that ended long enough ago to be forgotten at this time, ns.
-    pub fn next_to_forget(&mut self, now_ns: u64) -> Option<Upid> {
+    pub(crate) fn next_to_forget(&mut self, now_ns: u64) -> Option<Upid> {
         loop {
             let (end_ns, upid) = *self.remembered.front()?;
             if now_ns.saturating_sub(end_ns) < MEMORY_NS {
@@ -307,7 +307,7 @@ impl Lifecycle {
 
     /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
     /// are kept only its modules go: the others may still tell of it.
-    pub fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
+    pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
         self.modules.remove_process(upid.0);
         self.module_counts.remove(&upid);
         if keep == Keep::Nothing {

@@ -25,7 +25,7 @@ const NAMES_DISTANCE: u64 = 512;
 
 impl Lifecycle {
     /// Goes through the registry: newcomers, and ends.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -48,7 +48,7 @@ impl Lifecycle {
 
     /// Goes through the registry for newcomers only. Who has ended since the last look may have records that
     /// were not found yet: that is for the next one.
-    pub fn meet_newcomers(
+    pub(crate) fn meet_newcomers(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -425,17 +425,22 @@ impl Lifecycle {
     }
 
     /// Whether this process was seen, alive or at its end.
-    pub fn knows_process(&self, upid: Upid) -> bool {
+    pub(crate) fn knows_process(&self, upid: Upid) -> bool {
         self.processes.contains_key(&upid) || self.ended_processes.contains(&upid)
     }
 
     /// Whether this thread was seen, alive or at its end.
-    pub fn knows(&self, utid: Utid) -> bool {
+    pub(crate) fn knows(&self, utid: Utid) -> bool {
         self.threads.contains_key(&utid) || self.known_ends.contains(&utid)
     }
 
     /// A sub-buffer names its thread: known by now, unless memory was damaged.
-    pub fn note_thread(&mut self, mapping: &Mapping, drained: &Drained, converter: &Converter) {
+    pub(crate) fn note_thread(
+        &mut self,
+        mapping: &Mapping,
+        drained: &Drained,
+        converter: &Converter,
+    ) {
         if self.knows(drained.utid) {
             return;
         }

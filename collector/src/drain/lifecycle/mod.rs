@@ -25,7 +25,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet, process::Origin};
 
-pub use seed::{Seed, SeedThread};
+pub(crate) use seed::{Seed, SeedThread};
 
 use super::Keep;
 use super::crash::Crash;
@@ -36,7 +36,7 @@ use stackbeat_symbolize::Modules;
 
 /// Entries of threads that a look goes through.
 #[derive(Clone, Copy, Debug)]
-pub enum Changed<'a> {
+pub(crate) enum Changed<'a> {
     All,
     /// Those that have shown activity, twice each (`crate::session`, `activity`).
     Entries(&'a [u32]),
@@ -44,7 +44,7 @@ pub enum Changed<'a> {
 
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub stored: u64,
     pub samples: u64,
     pub damaged: u64,
@@ -52,7 +52,7 @@ pub struct Counts {
 
 /// A process image, live or over.
 #[derive(Debug, Default)]
-pub struct Process {
+pub(crate) struct Process {
     pub entry: u32,
     pub packet: v1::Process,
     texts: BTreeMap<u32, Vec<u8>>,
@@ -88,7 +88,7 @@ fn replaces_another(process: &v1::Process) -> bool {
 
 /// A thread, live or over.
 #[derive(Debug, Default)]
-pub struct Thread {
+pub(crate) struct Thread {
     pub entry: u32,
     pub packet: v1::Thread,
     dirty: bool,
@@ -139,7 +139,7 @@ struct Concluded {
 
 /// When a program without an agent may have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Since {
+pub(crate) struct Since {
     pub ns: u64,
     /// It came after this image of its process, whenever that began; 0: none is known.
     pub image: Upid,
@@ -149,7 +149,7 @@ pub struct Since {
 
 /// Sums over threads that are over, and those that the session knows.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub(crate) struct Sums {
     pub written: u64,
     pub stored: u64,
     /// Stored in an earlier life of the trace.
@@ -162,7 +162,7 @@ pub struct Sums {
 
 impl Sums {
     /// Records that are known to be lost.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.drops[drops::BUFFER_FULL]
             .saturating_add(self.drops[drops::OVERWRITTEN])
             .saturating_add(self.damaged)
@@ -171,7 +171,7 @@ impl Sums {
 
 /// The state of following a registry.
 #[derive(Debug, Default)]
-pub struct Lifecycle {
+pub(crate) struct Lifecycle {
     processes: HashMap<Upid, Process>,
     threads: HashMap<Utid, Thread>,
     /// By entry, the process and the thread that were met there last. An entry is another one's only once it was freed.
@@ -253,7 +253,7 @@ const FUTURE_NS: u64 = 10_000_000_000;
 const MOST: u64 = 1 << 56;
 
 /// A counter of the mapping; 0 for one that the program must have written over.
-pub fn believed(count: u64) -> u64 {
+pub(crate) fn believed(count: u64) -> u64 {
     match count {
         0..MOST => count,
         _ => 0,
@@ -274,7 +274,7 @@ fn add(sum: &mut u64, count: u64) {
 }
 
 /// Whether nobody runs under this entry.
-pub fn is_over(entry: &ThreadEntry) -> bool {
+pub(crate) fn is_over(entry: &ThreadEntry) -> bool {
     matches!(
         entry.state.load(Ordering::Acquire),
         entry_state::FREE | entry_state::ENDED
@@ -283,17 +283,17 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 
 impl Lifecycle {
     /// The program's own end, as `wait` gave it.
-    pub fn set_wait_status(&mut self, pid: Pid, status: i32) {
+    pub(crate) fn set_wait_status(&mut self, pid: Pid, status: i32) {
         self.wait_status = Some((pid, status));
     }
 
     /// Processes that a fault has ended since the last call, and what they ran.
-    pub fn take_crashes(&mut self) -> Vec<(Crash, String)> {
+    pub(crate) fn take_crashes(&mut self) -> Vec<(Crash, String)> {
         std::mem::take(&mut self.crashes)
     }
 
     /// Queues a packet for the next flush.
-    pub fn say(&mut self, body: packet::Body) {
+    pub(crate) fn say(&mut self, body: packet::Body) {
         if let packet::Body::JitMap(map) = &body {
             self.jit_maps.push(*map);
         }
@@ -302,7 +302,7 @@ impl Lifecycle {
     }
 
     /// The queued packets. They stay queued until [`Lifecycle::heard`].
-    pub fn said(&mut self) -> (Vec<u8>, u64) {
+    pub(crate) fn said(&mut self) -> (Vec<u8>, u64) {
         let mut bodies = Vec::new();
         for process in self.processes.values_mut().filter(|p| p.dirty) {
             process.dirty = false;
@@ -321,26 +321,26 @@ impl Lifecycle {
     }
 
     /// What was said is stored.
-    pub fn heard(&mut self) {
+    pub(crate) fn heard(&mut self) {
         self.out.clear();
         self.packets = 0;
     }
 
-    pub fn next_record(&self, utid: Utid) -> u64 {
+    pub(crate) fn next_record(&self, utid: Utid) -> u64 {
         self.threads.get(&utid).map_or(0, |t| t.next_record)
     }
 
-    pub fn is_dead_owner(&self, entry: u32) -> bool {
+    pub(crate) fn is_dead_owner(&self, entry: u32) -> bool {
         self.dead_owners.contains(&entry)
     }
 
     /// Sums over the threads that are over.
-    pub fn past(&self) -> &Sums {
+    pub(crate) fn past(&self) -> &Sums {
         &self.past
     }
 
     /// The sums over all threads, those that live included.
-    pub fn sums(&self, mapping: &Mapping) -> Sums {
+    pub(crate) fn sums(&self, mapping: &Mapping) -> Sums {
         let mut sums = self.past.clone();
         for thread in self.threads.values() {
             let Some(entry) = mapping.thread(thread.entry) else {
@@ -359,38 +359,33 @@ impl Lifecycle {
     }
 
     /// Records written and lost so far, by threads that live as they were when they were looked at last.
-    pub fn written_and_lost(&self) -> (u64, u64) {
+    pub(crate) fn written_and_lost(&self) -> (u64, u64) {
         (
             self.past.written.saturating_add(self.now.0),
             self.past.lost().saturating_add(self.now.1),
         )
     }
 
-    /// Processes that were not seen to end.
-    pub fn living(&self) -> impl Iterator<Item = &Process> {
-        self.processes.values().filter(|p| !p.ended)
-    }
-
     /// The pids of all processes that are remembered, by upid.
-    pub fn pids(&self) -> impl Iterator<Item = (Upid, Pid)> {
+    pub(crate) fn pids(&self) -> impl Iterator<Item = (Upid, Pid)> {
         self.pids.iter().map(|(upid, (pid, _))| (*upid, *pid))
     }
 
     /// A wait of a thread is in the trace already.
-    pub fn tells_wait(&mut self, utid: Utid, begin_ns: u64) {
+    pub(crate) fn tells_wait(&mut self, utid: Utid, begin_ns: u64) {
         if !self.known_ends.contains(&utid) {
             self.told_waits.insert(utid, begin_ns);
         }
     }
 
     /// The pid of a process that is remembered.
-    pub fn pid(&self, upid: Upid) -> Option<Pid> {
+    pub(crate) fn pid(&self, upid: Upid) -> Option<Pid> {
         self.pids.get(&upid).map(|(pid, _)| *pid)
     }
 
     /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
     /// did not begin before that program may have.
-    pub fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
+    pub(crate) fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
         self.last_image(pid, end_ns, since.until_image)
@@ -416,7 +411,7 @@ impl Lifecycle {
     }
 
     /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
-    pub fn name(&mut self, pid: Pid, since: Since, end_ns: u64) {
+    pub(crate) fn name(&mut self, pid: Pid, since: Since, end_ns: u64) {
         let Some((upid, _)) = self.last_image(pid, end_ns, since.until_image) else {
             return;
         };
@@ -432,12 +427,12 @@ impl Lifecycle {
     }
 
     /// The modules of all processes that are remembered.
-    pub fn modules(&self) -> &Modules {
+    pub(crate) fn modules(&self) -> &Modules {
         &self.modules
     }
 
     /// How the maps of run-time compilers grew, in order of time.
-    pub fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
+    pub(crate) fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
         self.jit_maps.iter()
     }
 }

@@ -12,7 +12,7 @@ const MOST_MODULES: usize = 16 << 10;
 
 impl Lifecycle {
     /// The last sample so far of a thread.
-    pub fn note_sample(&mut self, utid: Utid, row: &SampleRow) {
+    pub(crate) fn note_sample(&mut self, utid: Utid, row: &SampleRow) {
         if let Some(thread) = self.threads.get_mut(&utid) {
             thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
             thread.last_ns = thread.last_ns.max(row.time_ns);
@@ -47,7 +47,7 @@ impl Lifecycle {
     }
 
     /// A module that was met from outside; the agent may never meet it, or later.
-    pub fn add_module(&mut self, module: v1::Module) {
+    pub(crate) fn add_module(&mut self, module: v1::Module) {
         if !self.modules.is_there(module.upid, module.start) {
             self.insert_module(module);
         }
@@ -72,7 +72,7 @@ impl Lifecycle {
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
-    pub fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
+    pub(crate) fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
         match record {
             Record::Module {
                 start,
@@ -146,7 +146,7 @@ impl Lifecycle {
     }
 
     /// Records of a thread up to `end` are in the trace, or known to be lost.
-    pub fn stored(&mut self, utid: Utid, end: u64, counts: &Counts) {
+    pub(crate) fn stored(&mut self, utid: Utid, end: u64, counts: &Counts) {
         if let Some(thread) = self.threads.get_mut(&utid) {
             thread.next_record = thread.next_record.max(end);
             thread.counts.0 += counts.stored;

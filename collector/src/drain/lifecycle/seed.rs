@@ -4,7 +4,7 @@ use super::*;
 
 /// A thread as a partial trace knows it.
 #[derive(Debug, Default)]
-pub struct SeedThread {
+pub(crate) struct SeedThread {
     pub packet: v1::Thread,
     pub end: Option<v1::ThreadEnd>,
     /// Records below are in the trace or lost.
@@ -19,7 +19,7 @@ pub struct SeedThread {
 
 /// What a partial trace holds.
 #[derive(Debug, Default)]
-pub struct Seed {
+pub(crate) struct Seed {
     pub processes: HashMap<Upid, v1::Process>,
     pub ended_processes: HashSet<Upid>,
     pub(super) threads: HashMap<Utid, SeedThread>,
@@ -30,14 +30,14 @@ pub struct Seed {
 
 impl Seed {
     /// The thread with this utid.
-    pub fn thread(&mut self, utid: Utid) -> &mut SeedThread {
+    pub(crate) fn thread(&mut self, utid: Utid) -> &mut SeedThread {
         self.threads.entry(utid).or_default()
     }
 }
 
 impl Lifecycle {
     /// A lifecycle over a mapping whose processes are all taken for dead, after a partial trace.
-    pub fn of_the_dead(mut seed: Seed) -> Lifecycle {
+    pub(crate) fn of_the_dead(mut seed: Seed) -> Lifecycle {
         let mut lifecycle = Lifecycle {
             dead_world: true,
             ended_processes: std::mem::take(&mut seed.ended_processes),
@@ -77,7 +77,7 @@ impl Lifecycle {
     }
 
     /// Whether a partial trace holds this event already.
-    pub fn event_is_known(&self, event: &v1::Event) -> bool {
+    pub(crate) fn event_is_known(&self, event: &v1::Event) -> bool {
         !self.seed.events.is_empty()
             && self
                 .seed
@@ -86,7 +86,7 @@ impl Lifecycle {
     }
 
     /// Writes the ends of threads that a partial trace knows and the mapping does not.
-    pub fn conclude_unmet(&mut self) {
+    pub(crate) fn conclude_unmet(&mut self) {
         for (utid, thread) in std::mem::take(&mut self.seed.threads) {
             self.past.written += thread.next_record;
             self.past.seeded += thread.stored;

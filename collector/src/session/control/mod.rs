@@ -31,7 +31,7 @@ use super::protocol::{
 use super::shared::Shared;
 pub use refusal::DumpError;
 use refusal::Refusal;
-pub use serve::Server;
+pub(crate) use serve::Server;
 use stackbeat_symbolize::SymbolCache;
 
 /// Most pids that a status lists.
@@ -39,7 +39,7 @@ const MAX_PIDS: usize = 1000;
 
 /// What control knows of a session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     pub shared: Arc<Shared>,
     /// File name of the session's mapping.
     pub mapping_name: Vec<u8>,
@@ -84,7 +84,7 @@ pub fn mode_from_name(name: &str) -> Option<Mode> {
 
 impl Session {
     /// Does what is asked for. Everything but a dump takes microseconds.
-    pub fn handle(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &Request) -> Reply {
         let done = match request {
             Request::Status {} | Request::Locks {} => Ok(None),
             Request::Start {} => {
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// The session begins, capturing or not.
-    pub fn begin(&self, capturing: bool) {
+    pub(crate) fn begin(&self, capturing: bool) {
         let control = self.shared.mapping.control();
         control.switch.store(u32::from(capturing), Ordering::SeqCst);
         if capturing {
@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// Begins or ends capturing.
-    pub fn switch(&self, on: bool) {
+    pub(crate) fn switch(&self, on: bool) {
         let control = self.shared.mapping.control();
         let before = control.switch.swap(u32::from(on), Ordering::SeqCst);
         if before != u32::from(on) {
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Changes the interval of these classes; not noted in the trace.
-    pub fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
+    pub(crate) fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
         let now = Snapshot::take(self.source);
         let elapsed = now.monotonic_ns.saturating_sub(self.start.monotonic_ns);
         let cycles = now.cycles.saturating_sub(self.start.cycles);
@@ -217,7 +217,7 @@ impl Session {
     /// # Errors
     ///
     /// What is wrong with the request, the session's trace or the output.
-    pub fn dump(
+    pub(crate) fn dump(
         &self,
         request: &DumpRequest,
         before_ns: Option<u64>,
@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// Where the session stands.
-    pub fn status(&self) -> SessionStatus {
+    pub(crate) fn status(&self) -> SessionStatus {
         let mapping = &self.shared.mapping;
         let control = mapping.control();
         let interval = |class: ThreadClass| {
