@@ -9,69 +9,164 @@ use stackbeat_core::ids::{Pid, Tid};
 /// Why a process cannot be attached to, or not be left as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// The pid is nobody's.
     #[error("{pid}: no such process")]
-    NoSuchProcess { pid: Pid },
+    NoSuchProcess {
+        /// The process.
+        pid: Pid,
+    },
+    /// The number is a thread's, not a process'.
     #[error("{pid} is a thread of process {process}; attach to that")]
-    Thread { pid: Pid, process: Pid },
+    Thread {
+        /// The number that was given.
+        pid: Pid,
+        /// The process that the thread belongs to.
+        process: Pid,
+    },
+    /// The recorder cannot trace itself.
     #[error("{pid} is this process")]
-    Myself { pid: Pid },
+    Myself {
+        /// The process.
+        pid: Pid,
+    },
+    /// The process has ended.
     #[error("{pid}: has ended already (a zombie that its parent has not waited for)")]
-    Zombie { pid: Pid },
+    Zombie {
+        /// The process.
+        pid: Pid,
+    },
+    /// A thread of the kernel has no memory of its own.
     #[error("{pid}: is a thread of the kernel, not a program")]
-    Kernel { pid: Pid },
+    Kernel {
+        /// The process.
+        pid: Pid,
+    },
+    /// A stopped process runs nothing that could load the agent.
     #[error("{pid}: is stopped; let it go on first (kill -CONT {pid})")]
-    Stopped { pid: Pid },
+    Stopped {
+        /// The process.
+        pid: Pid,
+    },
+    /// The recorder is neither that user nor root.
     #[error("{pid}: belongs to another user ({owner}); attach as that user, or as root")]
-    OtherUser { pid: Pid, owner: String },
+    OtherUser {
+        /// The process.
+        pid: Pid,
+        /// Name or number of its user.
+        owner: String,
+    },
+    /// A debugger, strace or another tool traces the process.
     #[error(
         "{pid}: process {tracer} ({name}) traces it already, and a process can have one tracer \
          only; end that one first"
     )]
-    Traced { pid: Pid, tracer: Pid, name: String },
+    Traced {
+        /// The process.
+        pid: Pid,
+        /// Who traces it.
+        tracer: Pid,
+        /// The name of that program.
+        name: String,
+    },
+    /// The process takes part in another session that lives.
     #[error(
         "{pid}: is being recorded already, by process {collector}; end that recording first \
          (kill -INT {collector})"
     )]
-    Recorded { pid: Pid, collector: Pid },
+    Recorded {
+        /// The process.
+        pid: Pid,
+        /// The recorder of that session.
+        collector: Pid,
+    },
+    /// ptrace(2) is refused, by Yama, a security module or missing rights.
     #[error("{pid}: the kernel does not allow to trace it: {reason}")]
-    Forbidden { pid: Pid, reason: String },
+    Forbidden {
+        /// The process.
+        pid: Pid,
+        /// What refuses it, and what helps.
+        reason: String,
+    },
+    /// Its program is one that no agent can be in.
     #[error("{pid}: {warning}; it cannot be attached to", warning = .what)]
-    Executable { pid: Pid, what: String },
+    Executable {
+        /// The process.
+        pid: Pid,
+        /// What is special about the program.
+        what: String,
+    },
+    /// glibc's functions that load a library were not found.
     #[error(
         "{pid}: no dlopen in it: its C library is not glibc, or was not loaded dynamically; only \
          programs of glibc can be attached to"
     )]
-    NoLoader { pid: Pid },
+    NoLoader {
+        /// The process.
+        pid: Pid,
+    },
+    /// Its filter may kill it, and [`Attachment::allow_seccomp`](super::Attachment::allow_seccomp) is not set.
     #[error(
         "{pid}: runs under a seccomp filter, which may kill it for system calls that the agent makes \
          (mmap, mprotect, rt_sigaction, getrusage, clock_gettime, gettid, futex, \
          process_vm_readv, open of /proc/self/maps); if you know that the filter allows them, \
          attach with --allow-seccomp"
     )]
-    Seccomp { pid: Pid },
+    Seccomp {
+        /// The process.
+        pid: Pid,
+    },
+    /// It may read, write and exit only.
     #[error("{pid}: runs in strict seccomp mode, where the kernel kills it for any new call")]
-    SeccompStrict { pid: Pid },
+    SeccompStrict {
+        /// The process.
+        pid: Pid,
+    },
+    /// Attaching is not made for this machine.
     #[error("attaching is only possible on x86-64 so far")]
     Machine,
+    /// No thread stopped where a call of ours disturbs nothing.
     #[error(
         "{pid}: none of its threads came to a place where it may be interrupted, within {seconds} s \
          ({state}); try again, or when it does something else"
     )]
     NoPlace {
+        /// The process.
         pid: Pid,
+        /// How long it was tried, s.
         seconds: u64,
+        /// What the last attempt came to.
         state: String,
     },
+    /// dlopen failed in the process.
     #[error("{pid}: its dynamic linker did not load the agent library: {reason}")]
-    Load { pid: Pid, reason: String },
+    Load {
+        /// The process.
+        pid: Pid,
+        /// What the dynamic linker says, or what is missing.
+        reason: String,
+    },
+    /// The agent was loaded, and does not take part.
     #[error("{pid}: the agent in it refused the session: {reason}")]
-    Refused { pid: Pid, reason: String },
+    Refused {
+        /// The process.
+        pid: Pid,
+        /// What it says.
+        reason: String,
+    },
+    /// The process ended before the visit was over.
     #[error("{pid}: ended while it was attached to")]
-    Ended { pid: Pid },
+    Ended {
+        /// The process.
+        pid: Pid,
+    },
+    /// A system call of the visit failed.
     #[error("{pid}: {step}")]
     System {
+        /// The process.
         pid: Pid,
+        /// What was to be done.
         step: &'static str,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
@@ -80,7 +175,9 @@ pub enum AttachError {
 /// A thread that was used for a visit and cannot be given back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// The process that is visited.
     pub pid: Pid,
+    /// The thread of it that makes our calls.
     pub tid: Tid,
     /// For how long it has not stopped.
     pub time: Duration,

@@ -60,6 +60,7 @@ impl CpuList {
         ))
     }
 
+    /// The one of them with the highest number.
     pub fn last(&self) -> CpuList {
         CpuList(self.0.last().copied().into_iter().collect())
     }

@@ -34,7 +34,10 @@ pub enum Request {
     /// Change settings; what is not named stays.
     Set(Settings),
     /// Put a mark into the trace.
-    Mark { text: String },
+    Mark {
+        /// Its text, 1 to [`MAX_MARK`] bytes.
+        text: String,
+    },
     /// Write what the session holds into a trace of its own.
     Dump(DumpRequest),
 }
@@ -43,8 +46,10 @@ pub enum Request {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
+    /// Interval between captures of threads that are no main threads, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<u64>,
+    /// Interval of main threads, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub main_interval_ns: Option<u64>,
     /// Names of probe groups; an empty list for none.
@@ -61,11 +66,13 @@ pub struct Settings {
 pub struct DumpRequest {
     /// An absolute path.
     pub output: PathBuf,
+    /// Replace an output that exists.
     #[serde(default)]
     pub overwrite: bool,
     /// Only this long before now.
     #[serde(default)]
     pub last_ns: Option<u64>,
+    /// Look names of functions up and write them into the dump.
     #[serde(default)]
     pub symbolize: bool,
 }
@@ -74,13 +81,18 @@ pub struct DumpRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {
+    /// The request was carried out.
     pub ok: bool,
+    /// Why not; only with `ok` false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Where the session stands after it; with `ok` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStatus>,
+    /// What was dumped: the answer to [`Request::Dump`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dump: Option<DumpReply>,
+    /// The answer to [`Request::Locks`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<LocksReply>,
 }
@@ -91,28 +103,45 @@ pub struct Reply {
 pub struct SessionStatus {
     /// Its name: the collector's pid and a part of the session's id.
     pub session: String,
+    /// Release of the collector.
     pub version: String,
+    /// The collector's pid, in its own pid namespace.
     pub collector_pid: u32,
+    /// Pid of the program that was started or attached to; 0: not started yet.
     pub program_pid: u32,
+    /// The program and its arguments.
     pub command: Vec<String>,
+    /// Path of the trace.
     pub trace: String,
+    /// Time since the session began.
     pub elapsed_ns: u64,
     /// False: switched off.
     pub capturing: bool,
+    /// Interval that is asked for, of threads that are no main threads.
     pub interval_ns: u64,
+    /// Interval that is asked for, of main threads.
     pub main_interval_ns: u64,
-    /// What the budget makes of these at the moment.
+    /// What the budget makes of `interval_ns` at the moment.
     pub kept_interval_ns: u64,
+    /// What it makes of `main_interval_ns`.
     pub kept_main_interval_ns: u64,
+    /// Names of the probe groups that capture.
     pub probes: Vec<String>,
+    /// `endless`, `ring` or `startup`.
     pub mode: String,
     /// Recorded processes that live.
     pub pids: Vec<u32>,
+    /// Recorded threads that live.
     pub live_threads: u32,
+    /// Recorded processes so far.
     pub processes: u32,
+    /// Recorded threads so far.
     pub threads: u32,
+    /// Samples in the trace so far.
     pub samples: u64,
+    /// Records known to be lost so far.
     pub lost: u64,
+    /// Bytes of the trace so far.
     pub trace_bytes: u64,
     /// The trace cannot be written at the moment.
     pub write_failing: bool,
@@ -122,6 +151,7 @@ pub struct SessionStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocksReply {
+    /// Threads that wait for a mutex or a rwlock; of very many, a part.
     pub waits: Vec<LockReply>,
     /// Circles, as indices into `waits`: each waits for a lock that the next one holds, the last for one
     /// of the first.
@@ -134,14 +164,19 @@ pub struct LocksReply {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockReply {
+    /// The thread's process, in the pid namespace of the agent in it.
     pub pid: u32,
+    /// The thread, in the same namespace.
     pub tid: u32,
+    /// What the thread calls itself; empty where that cannot be read.
     pub name: String,
-    /// The call that waits, and the lock's address.
+    /// The call that waits.
     pub call: String,
+    /// Address of the lock, in the process.
     pub lock: u64,
-    /// 0: nobody holds it alone, or its memory may not be read.
+    /// Who holds the lock. 0: nobody holds it alone, or its memory may not be read.
     pub owner_tid: u32,
+    /// How long it has waited.
     pub waited_ns: u64,
     /// Addresses, root first, and whether they are exact places and not return addresses.
     pub frames: Vec<(u64, bool)>,
@@ -151,11 +186,17 @@ pub struct LockReply {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModuleReply {
+    /// The process.
     pub pid: u32,
+    /// The file, as the process names it.
     pub path: String,
+    /// Its build id; empty: it has none.
     pub build_id: Vec<u8>,
+    /// First address of the mapping.
     pub start: u64,
+    /// First address behind it.
     pub end: u64,
+    /// What is added to an address of the file to get one of the process.
     pub bias: u64,
 }
 
@@ -163,9 +204,13 @@ pub struct ModuleReply {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DumpReply {
+    /// The file that was written.
     pub output: String,
+    /// Samples in it.
     pub samples: u64,
+    /// Threads that lived in its time.
     pub threads: u64,
+    /// Its size.
     pub bytes: u64,
     /// From the first sample to the moment of the dump.
     pub covered_ns: u64,

@@ -13,6 +13,7 @@ use crate::session::attach_error::AttachError;
 /// A process that may be attached to.
 #[derive(Debug)]
 pub struct Target {
+    /// Its pid, here.
     pub pid: Pid,
     /// The program and its arguments; its name alone when it has overwritten them.
     pub command: Vec<String>,
