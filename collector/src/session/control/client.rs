@@ -80,8 +80,7 @@ pub struct Found {
     pub status: Result<SessionStatus, ControlError>,
 }
 
-/// All live sessions on this machine, also those of other users. These are asked together, and may take
-/// [`TIMEOUT_FOR_ALL`].
+/// All live sessions on this machine, also those of other users. These are asked together, which takes a second at most.
 pub fn list() -> Vec<Found> {
     let mut found = Round::begin(socket::sessions()).run();
     found.sort_by(|a, b| a.session.cmp(&b.session));
