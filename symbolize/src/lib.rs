@@ -31,6 +31,7 @@ pub use modules::{Module, ModuleFile, Modules};
 pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
 use jit::{Growth, JitNames};
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -91,7 +92,7 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     options: Options,
-    pids: HashMap<u32, u32>,
+    pids: HashMap<Upid, Pid>,
     /// By process: when its `perf-PID.map` grew.
     growths: HashMap<u32, Growth>,
 }
@@ -122,7 +123,7 @@ impl Symbolizer {
     }
 
     /// Tells a process' pid, for the maps that its run-time compilers write.
-    pub fn add_process(&mut self, upid: u32, pid: u32) {
+    pub fn add_process(&mut self, upid: Upid, pid: Pid) {
         self.pids.insert(upid, pid);
     }
 
@@ -174,7 +175,7 @@ impl Symbolizer {
         report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
     ) {
-        let Some(pid) = self.pids.get(&upid) else {
+        let Some(pid) = self.pids.get(&Upid(upid)) else {
             return;
         };
         let path = jit::map_of(&self.options.jit_map_directory, *pid);
@@ -215,7 +216,7 @@ impl Symbolizer {
 }
 
 /// Whether a process' run-time compiler has left a map where [`Options::default`] looks.
-pub fn has_jit_map(pid: u32) -> bool {
+pub fn has_jit_map(pid: Pid) -> bool {
     jit::map_of(&Options::default().jit_map_directory, pid).exists()
 }
 

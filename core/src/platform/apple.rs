@@ -4,6 +4,8 @@ use super::{Backing, Errno, Usage};
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 
+use crate::ids::{Pid, Tid};
+
 fn last_error() -> Errno {
     Errno(
         std::io::Error::last_os_error()
@@ -207,7 +209,7 @@ pub fn yield_now() {
 }
 
 /// Threads are suspended here, not signalled.
-pub fn signal_thread(_process: u32, _thread: u32, _signal: i32) -> Result<(), Errno> {
+pub fn signal_thread(_process: Pid, _thread: Tid, _signal: i32) -> Result<(), Errno> {
     Err(Errno(libc::ENOTSUP))
 }
 

@@ -17,6 +17,7 @@
 //! Records in a sub-buffer are numbered without gaps from `first_record` on. A record that found no
 //! room consumes a number all the same, so each gap between sub-buffers is a loss that is seen.
 
+use crate::ids::{Upid, Utid};
 use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
 use crate::shm::record::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
@@ -271,10 +272,10 @@ pub struct Drained {
     pub buffer: u32,
     /// Index of the owner's entry.
     pub owner: u32,
-    /// Utid of the owning thread.
-    pub utid: u32,
-    /// Upid of its process.
-    pub upid: u32,
+    /// The owning thread.
+    pub utid: Utid,
+    /// Its process.
+    pub upid: Upid,
     /// Number of the first record copied.
     pub first_record: u64,
     /// Records copied.
@@ -322,8 +323,8 @@ pub fn drain<P: Pool>(
     let drained = Drained {
         buffer: i,
         owner: (seen >> 32) as u32,
-        utid: header.utid.load(Ordering::Relaxed),
-        upid: header.upid.load(Ordering::Relaxed),
+        utid: header.utid(),
+        upid: header.upid(),
         first_record: first_record.wrapping_add(before as u64),
         records: ((committed >> 32) as u32).checked_sub(before)?,
         generation: header.generation.load(Ordering::Relaxed),

@@ -28,6 +28,7 @@
 mod thread;
 mod waker_tables;
 
+use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
@@ -550,6 +551,20 @@ pub struct ProcessEntry {
     pub reserved: [AtomicU32; 12],
 }
 
+impl ProcessEntry {
+    /// The recording's number of the image that has this entry, or had it last.
+    #[inline]
+    pub fn upid(&self) -> Upid {
+        Upid(self.upid.load(Ordering::Relaxed))
+    }
+
+    /// The system's number of that image's process, in its own pid namespace.
+    #[inline]
+    pub fn pid(&self) -> Pid {
+        Pid(self.pid.load(Ordering::Relaxed))
+    }
+}
+
 /// Bits of [`ProcessEntry::sandboxed`].
 pub mod sandboxed {
     /// The process is under a filter that it has installed or inherited.
@@ -621,6 +636,20 @@ pub struct BufferHeader {
     pub generation: AtomicU32,
     /// How often it has been taken.
     pub uses: AtomicU32,
+}
+
+impl BufferHeader {
+    /// The owning thread.
+    #[inline]
+    pub fn utid(&self) -> Utid {
+        Utid(self.utid.load(Ordering::Relaxed))
+    }
+
+    /// The process of the owning thread.
+    #[inline]
+    pub fn upid(&self) -> Upid {
+        Upid(self.upid.load(Ordering::Relaxed))
+    }
 }
 
 /// Head of one generation slot of the CallstackTable.

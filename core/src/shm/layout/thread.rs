@@ -1,6 +1,7 @@
 //! The entry of a thread.
 
 use super::{STILL, TIMED};
+use crate::ids::{Tid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
 
@@ -195,6 +196,18 @@ pub const CLOCK_ENDED: u32 = 1 << 31;
 pub const OUT_OF_REACH: u32 = 1 << 31;
 
 impl ThreadEntry {
+    /// The recording's number of the thread that has this entry, or had it last.
+    #[inline]
+    pub fn utid(&self) -> Utid {
+        Utid(self.utid.load(Ordering::Relaxed))
+    }
+
+    /// The system's number of that thread, in its own pid namespace.
+    #[inline]
+    pub fn tid(&self) -> Tid {
+        Tid(self.tid.load(Ordering::Relaxed))
+    }
+
     /// Whether no signal of ours may come to it.
     pub fn is_out_of_reach(&self, order: Ordering) -> bool {
         self.alternate.load(order) & OUT_OF_REACH != 0
